@@ -1,0 +1,260 @@
+"""
+The one event schema of the house: journal, REST, exporter and Spark use it.
+
+Here: facts in the past, each with what it was decided on. Not here: who may see them, files, Spark types.
+Rule 1: every applied operation yields its events in order; (term, index, ordinal) names one for ever.
+Rule 2: ``chain`` = SHA-256 over (previous chain, canonical JSON of the record with an empty chain): ``chain_of``.
+Rule 3: fields are only added, with a default; a change of meaning is a new kind. ``SCHEMA_VERSION`` counts additions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import (
+    CleanMark,
+    DetectionStamps,
+    EventRef,
+    Evidence,
+    Milestone,
+    Positions,
+    ReplicaDescription,
+    SetConfiguration,
+    SilenceCause,
+    Value,
+)
+from controller.contract.ids import (
+    BrokerId,
+    ControllerName,
+    FleetIncarnation,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    RegisterCode,
+    RequestId,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
+from controller.contract.replies import AlterVerdict
+from controller.contract.verdicts import Intactness, LossVerdict, Verdict
+
+SCHEMA_VERSION = 1
+
+
+class Event(Value, tag_field="kind"):
+    """Base of all facts; the tag is the kind."""
+
+
+class FleetInitialised(Event, tag="fleet-initialised"):
+    fleet_incarnation: FleetIncarnation
+
+
+class LeadershipTaken(Event, tag="leadership-taken"):
+    """This controller leads in this term and has applied everything before it."""
+
+    controller: ControllerName
+    term: int
+
+
+class FeatureLevelRaised(Event, tag="feature-level-raised"):
+    level: int
+
+
+class BrokerIdGranted(Event, tag="broker-id-granted"):
+    broker_id: BrokerId
+    register_code: RegisterCode
+    address: str
+
+
+class ReplicaRegistered(Event, tag="replica-registered"):
+    """
+    A new incarnation was judged (R3).
+
+    ``sync_state_set`` and its epoch are those after the judgement: a member that is not intact has left.
+    """
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    boot_id: str
+    store_id: str
+    description: ReplicaDescription
+    configuration: SetConfiguration
+    """In force for the set after this registration."""
+    positions: Positions
+    intactness: Intactness
+    intactness_reason: str
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+    awaited_reports: tuple[BrokerId, ...] = ()
+    """Replicas that must report before this set may elect cleanly (R7)."""
+
+
+class SessionOpened(Event, tag="session-opened"):
+    """The same incarnation opened a further session, and counts as alive."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    description: ReplicaDescription
+
+
+class ReplicaSilent(Event, tag="replica-silent"):
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    cause: SilenceCause
+    detection: DetectionStamps | None = None
+
+
+class ReplicaAlive(Event, tag="replica-alive"):
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+
+
+class GoodbyeSaid(Event, tag="goodbye-said"):
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    clean_mark: CleanMark
+
+
+class MasterElected(Event, tag="master-elected"):
+    """Carries all that a dry run, an explanation, a replay under another policy or a Spark job needs."""
+
+    verdict: Verdict
+    master: BrokerId
+    master_incarnation: Incarnation
+    master_epoch: MasterEpoch
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+    evidence: Evidence
+    triggered_by: EventRef | None
+    detection: DetectionStamps | None
+    reason: str
+    bound_incarnations: tuple[tuple[BrokerId, Incarnation], ...]
+    """Incarnation of each member of the new set."""
+
+
+class ElectionFailed(Event, tag="election-failed"):
+    """Nobody was eligible; no epoch changed (design section 9)."""
+
+    verdict: Verdict
+    evidence: Evidence
+    triggered_by: EventRef | None
+    reason: str
+
+
+class SyncStateSetAltered(Event, tag="sync-state-set-altered"):
+    verdict: AlterVerdict
+    previous_set: SyncStateSet
+    digest: str
+    """Of the alter's content: binds the seq (R1)."""
+    bound_incarnations: tuple[tuple[BrokerId, Incarnation], ...]
+
+
+class AlterRefused(Event, tag="alter-refused"):
+    """A refusal that is stored under its seq, so that a retry hears the same (R1)."""
+
+    verdict: AlterVerdict
+    digest: str
+    reason: str
+
+
+class MasterEntered(Event, tag="master-entered"):
+    broker_id: BrokerId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    start_offset: LogOffset
+    acked_end_max: LogOffset
+    is_mode_confirmed: bool
+
+
+class LossGraded(Event, tag="loss-graded"):
+    """What is known about loss in this failover; a later one of the same epoch replaces it (``refuted``, cut bytes)."""
+
+    verdict: LossVerdict
+
+
+class MilestoneReached(Event, tag="milestone-reached"):
+    milestone: Milestone
+
+
+class ReplicasCleaned(Event, tag="replicas-cleaned"):
+    """Left: ``remaining``; if empty, the set is a tombstone that keeps both epochs and the next id."""
+
+    broker_ids: tuple[BrokerId, ...]
+    remaining: tuple[BrokerId, ...]
+    master: BrokerId | None
+    master_epoch: MasterEpoch
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+    is_unclean: bool
+    reason: str
+
+
+class CommandRefused(Event, tag="command-refused"):
+    """R24: a refusal is on record. Answers repeated for a known request id are not."""
+
+    command: str
+    code: RefusalCode
+    reason: str
+    requested: str | None = None
+    current: str | None = None
+
+
+AnyEvent = (
+    FleetInitialised
+    | LeadershipTaken
+    | FeatureLevelRaised
+    | BrokerIdGranted
+    | ReplicaRegistered
+    | SessionOpened
+    | ReplicaSilent
+    | ReplicaAlive
+    | GoodbyeSaid
+    | MasterElected
+    | ElectionFailed
+    | SyncStateSetAltered
+    | AlterRefused
+    | MasterEntered
+    | LossGraded
+    | MilestoneReached
+    | ReplicasCleaned
+    | CommandRefused
+)
+
+
+class EventRecord(Value):
+    """One line of the journal."""
+
+    version: int
+    fleet_incarnation: FleetIncarnation
+    term: int
+    index: int
+    ordinal: int
+    stamped_at_ms: int
+    """The entry's stamp: UTC of the leader that proposed it."""
+    set_key: SetKey | None
+    request_id: RequestId
+    requested_by: str
+    event: AnyEvent
+    chain: str = ""
+    """64 hex digits; hard state keeps the last one."""
+
+    @property
+    def ref(self) -> EventRef:
+        """Name of this event."""
+        return EventRef(term=self.term, index=self.index, ordinal=self.ordinal)
+
+
+def chain_of(previous: str, record: EventRecord) -> str:
+    """Hash of ``record`` in the chain that ended in ``previous``; ``record.chain`` is ignored."""
+    blank = msgspec.structs.replace(record, chain="")
+    return hashlib.sha256(previous.encode() + msgspec.json.encode(blank, order="deterministic")).hexdigest()

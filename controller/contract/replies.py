@@ -1,0 +1,138 @@
+"""
+Answers of the control plane: computed inside apply, so never on stale state (W31).
+
+Here: every reply, and ``SetView``, the authoritative state of a set that brokers act on (R2).
+Not here: what REST adds from the leader's soft state (``views``).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import ReplicaDescription, SetConfiguration, Value
+from controller.contract.ids import (
+    BrokerId,
+    FleetIncarnation,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
+from controller.contract.verdicts import Intactness, Verdict
+
+
+class Reply(Value, tag_field="reply"):
+    """Base of all answers."""
+
+
+class Condition(StrEnum):
+    """State of a set; ``SetView.condition_reason`` says why."""
+
+    WAITING_FOR_REPLICAS = "waiting-for-replicas"
+    """Fewer than the expected replicas have registered; no first election yet (R8)."""
+    NEEDS_BOOTSTRAP = "needs-bootstrap"
+    WAITING_FOR_REPORTS = "waiting-for-reports"
+    ENTERING = "entering"
+    """Elected, ``entered`` not reported yet."""
+    SERVING = "serving"
+    MASTER_SILENT = "master-silent"
+    NO_ELIGIBLE_REPLICA = "no-eligible-replica"
+    CLEANED = "cleaned"
+
+
+class MemberView(Value):
+    """One registered replica, from replicated state."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    description: ReplicaDescription
+    is_alive: bool
+    is_suspect: bool
+
+
+class AlterVerdict(Value):
+    """Stored answer to the last alter of this set: an outcome never gets lost (R1)."""
+
+    master_epoch: MasterEpoch
+    seq: int
+    is_accepted: bool
+    refusal: RefusalCode | None
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+
+
+class SetView(Value):
+    """Authoritative state of one set at (term, index). A broker adopts it by R2 and R9 only."""
+
+    set_key: SetKey
+    fleet_incarnation: FleetIncarnation
+    term: int
+    index: int
+    master: BrokerId | None
+    master_incarnation: Incarnation | None
+    master_epoch: MasterEpoch
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+    configuration: SetConfiguration
+    members: tuple[MemberView, ...]
+    has_entered: bool
+    start_offset: LogOffset | None
+    last_alter: AlterVerdict | None
+    condition: Condition
+    condition_reason: str
+
+
+class Refused(Reply, tag="Refused"):
+    """Asked for something that cannot be; nothing changed (C10), except that the refusal is on record (R24)."""
+
+    code: RefusalCode
+    reason: str
+    """Both values, e.g. ``masterEpoch 7 is stale, current is 9``."""
+    hint: str
+    """The remedy, e.g. ``read the set again and retry``."""
+    requested: str | None = None
+    current: str | None = None
+    verdict: Verdict | None = None
+    alter: AlterVerdict | None = None
+
+
+class Done(Reply, tag="Done"):
+    """Applied; there is nothing more to say."""
+
+
+class IdGranted(Reply, tag="IdGranted"):
+    """This id belongs to the register code for ever."""
+
+    broker_id: BrokerId
+
+
+class Registered(Reply, tag="Registered"):
+    """The session is open."""
+
+    broker_id: BrokerId
+    session_ordinal: SessionOrdinal
+    intactness: Intactness
+    is_in_sync: bool
+    view: SetView
+
+
+class Elected(Reply, tag="Elected"):
+    """A master was elected; also the answer of a dry run, whose verdict then is a preview."""
+
+    verdict: Verdict
+    view: SetView
+
+
+class AlterDecided(Reply, tag="AlterDecided"):
+    """Verdict on an alter, also when it is a refusal that R1 stores."""
+
+    verdict: AlterVerdict
+    reason: str
+
+
+AnyReply = Refused | Done | IdGranted | Registered | Elected | AlterDecided

@@ -1,0 +1,124 @@
+"""
+What a broker and the leading controller say to each other on a session.
+
+A session is one long-lived remoting connection to a controller's broker port. Bodies are the JSON of these values;
+request codes are in ``codes``. Commands that a broker may submit (``SESSION_COMMANDS``) travel as they are, under
+``RequestCode.SESSION_REGISTER`` (which opens the session), ``SESSION_APPLY_ID``, ``SESSION_ALTER``, ``SESSION_ENTERED``,
+``SESSION_MILESTONES`` and ``SESSION_GOODBYE``; the answer's body is an ``AnyReply``, its remoting code 0 or the refusal's.
+An answer with code ``NOT_LEADER`` has a ``LeaderHint`` as body.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from controller.contract.codes import RequestCode
+from controller.contract.commands import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    Positions,
+    RecordMilestones,
+    RegisterReplica,
+    ReportEntered,
+    SayGoodbye,
+    Value,
+)
+from controller.contract.ids import (
+    BrokerId,
+    ControllerName,
+    Incarnation,
+    MasterEpoch,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSetEpoch,
+)
+from controller.contract.replies import SetView
+
+SESSION_COMMANDS = {
+    RequestCode.SESSION_APPLY_ID: ApplyBrokerId,
+    RequestCode.SESSION_REGISTER: RegisterReplica,
+    RequestCode.SESSION_ALTER: AlterSyncStateSet,
+    RequestCode.SESSION_ENTERED: ReportEntered,
+    RequestCode.SESSION_MILESTONES: RecordMilestones,
+    RequestCode.SESSION_GOODBYE: SayGoodbye,
+}
+"""Which command a session request carries."""
+
+
+class BrokerState(StrEnum):
+    """Where a broker's role machine is."""
+
+    BOOT = "boot"
+    RECOVERING = "recovering"
+    REGISTERING = "registering"
+    FENCED = "fenced"
+    PROMISED = "promised"
+    """Heard that it won; entering."""
+    SLAVE = "slave"
+    MASTER = "master"
+    LEARNER = "learner"
+    ISOLATED = "isolated"
+    STOPPING = "stopping"
+
+
+class Heartbeat(Value):
+    """SESSION_HEARTBEAT, answered by ``HeartbeatAck``; one in flight at a time."""
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    state: BrokerState
+    is_ready: bool
+    positions: Positions
+    known_master_epoch: MasterEpoch
+    known_set_epoch: SyncStateSetEpoch
+    lag_bytes: int | None = None
+    """A slave's distance to its master's last known end; None = not connected."""
+
+
+class HeartbeatAck(Value):
+    """``view`` is there only if the heartbeat's known epochs are not the current ones."""
+
+    view: SetView | None
+    controllers: tuple[str, ...]
+    """host:port of every controller's broker port: the broker remembers them."""
+    lease_ms: int = 0
+    """Time for weak acks, counted by the broker from when it sent the heartbeat; 0 = none (R4)."""
+
+
+class RoleNotice(Value):
+    """SESSION_NOTICE, one-way, pushed the moment a change of the set is committed."""
+
+    view: SetView
+
+
+class LinkReport(Value):
+    """SESSION_LINKS, one-way: what an electable member sees of its HA link to the master (R13)."""
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    master: BrokerId
+    master_epoch: MasterEpoch
+    is_open: bool
+
+
+class LeaderHint(Value):
+    """FIND_LEADER, and the body of every NOT_LEADER answer. A follower never names a leader that it has not heard lately."""
+
+    controller: ControllerName
+    leader: ControllerName | None
+    leader_broker_address: str | None
+    leader_rest_address: str | None
+    term: int
+
+
+class ProbeAnswer(Value):
+    """PROBE on a broker's listen port."""
+
+    set_key: SetKey
+    broker_id: BrokerId | None
+    incarnation: Incarnation
+    state: BrokerState

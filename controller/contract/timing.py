@@ -1,0 +1,146 @@
+"""
+Every duration that controllers and brokers must agree on, as presets, with the inequalities that they must satisfy.
+
+Here: numbers and their relations; ``worst_case_rto_ms`` is the bound by phase that an operator may rely on.
+Not here: reading clocks. All values are milliseconds of a monotonic clock.
+Source: design section 5 (Timing), safety.md R6, R7, R13; pysyncobj.md sections 4 and 10.1.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Preset(StrEnum):
+    """Named sets of timeouts."""
+
+    FAST = "fast"
+    NORMAL = "normal"
+    SAFE = "safe"
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """One consistent set of durations, in milliseconds."""
+
+    heartbeat_interval_ms: int
+    heartbeat_timeout_ms: int
+    """Silence after which a replica counts as gone; also the grace that everybody gets after a controller change."""
+    scan_interval_ms: int
+    """How often the leader looks for silent replicas and for sets without a master."""
+    probe_timeout_ms: int
+    """A probe that takes longer proves nothing (R13)."""
+    stall_ms: int
+    """A gap between two ticks of the leader's loop above this starts the grace again (S41, S42)."""
+    entered_deadline_ms: int
+    """A winner that has not reported ``entered`` by then is replaced (R6)."""
+    survivors_wait_ms: int
+    """A new master waits this long for the handshakes of its set before it proposes to remove who is missing (R6)."""
+    catch_up_timeout_ms: int
+    """A member of the SyncStateSet that was not caught up for this long is removed (W13)."""
+    session_rpc_timeout_ms: int
+    reconnect_delay_ms: int
+    """Pause between two attempts of a session or an HA link to connect."""
+    reconnect_delay_ms_max: int
+    propose_timeout_ms: int
+    """After this a proposal's outcome is unknown."""
+    raft_append_period_ms: int
+    raft_election_timeout_ms_min: int
+    raft_election_timeout_ms_max: int
+    raft_fallback_ms: int
+    raft_connection_timeout_ms: int
+
+    def violations(self) -> tuple[str, ...]:
+        """Name every broken inequality with both values; empty means that the set is consistent."""
+        checks = (
+            ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 2, "heartbeat_interval_ms", self.heartbeat_interval_ms),
+            ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 2, "scan_interval_ms", self.scan_interval_ms),
+            ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 1, "raft_election_timeout_ms_max", self.raft_election_timeout_ms_max),
+            ("raft_election_timeout_ms_min", self.raft_election_timeout_ms_min, 3, "raft_append_period_ms", self.raft_append_period_ms),
+            ("raft_election_timeout_ms_max", self.raft_election_timeout_ms_max, 1, "raft_election_timeout_ms_min", self.raft_election_timeout_ms_min),
+            ("raft_fallback_ms", self.raft_fallback_ms, 1, "raft_election_timeout_ms_max", self.raft_election_timeout_ms_max),
+            ("raft_connection_timeout_ms", self.raft_connection_timeout_ms, 1, "raft_fallback_ms", self.raft_fallback_ms),
+            ("entered_deadline_ms", self.entered_deadline_ms, 1, "survivors_wait_ms", self.survivors_wait_ms),
+            ("catch_up_timeout_ms", self.catch_up_timeout_ms, 1, "survivors_wait_ms", self.survivors_wait_ms),
+            ("propose_timeout_ms", self.propose_timeout_ms, 1, "raft_election_timeout_ms_max", self.raft_election_timeout_ms_max),
+        )  # fmt: skip
+        return tuple(
+            f"{left} is {left_ms} ms, must be at least {factor} x {right} = {factor * right_ms} ms"
+            for left, left_ms, factor, right, right_ms in checks
+            if left_ms < factor * right_ms
+        )
+
+    def worst_case_rto_ms(self) -> dict[str, int]:
+        """
+        Bound by phase of a failover of a silent master, controllers healthy: detect, decide, enter.
+
+        ``detect``: the last heartbeat may have left just before the fault, and a scan may just have passed.
+        ``enter``: push, promise, epoch entry, survivors' handshakes or their removal.
+        """
+        return {
+            "detect": self.heartbeat_timeout_ms + self.scan_interval_ms,
+            "decide": self.raft_append_period_ms,
+            "enter": self.survivors_wait_ms + self.raft_append_period_ms,
+        }
+
+
+PRESETS: dict[Preset, Timing] = {
+    Preset.FAST: Timing(
+        heartbeat_interval_ms=250,
+        heartbeat_timeout_ms=1_000,
+        scan_interval_ms=50,
+        probe_timeout_ms=200,
+        stall_ms=500,
+        entered_deadline_ms=2_000,
+        survivors_wait_ms=300,
+        catch_up_timeout_ms=1_000,
+        session_rpc_timeout_ms=1_000,
+        reconnect_delay_ms=50,
+        reconnect_delay_ms_max=500,
+        propose_timeout_ms=2_000,
+        raft_append_period_ms=50,
+        raft_election_timeout_ms_min=300,
+        raft_election_timeout_ms_max=600,
+        raft_fallback_ms=800,
+        raft_connection_timeout_ms=2_000,
+    ),
+    Preset.NORMAL: Timing(
+        heartbeat_interval_ms=500,
+        heartbeat_timeout_ms=3_000,
+        scan_interval_ms=100,
+        probe_timeout_ms=500,
+        stall_ms=1_000,
+        entered_deadline_ms=3_000,
+        survivors_wait_ms=500,
+        catch_up_timeout_ms=3_000,
+        session_rpc_timeout_ms=2_000,
+        reconnect_delay_ms=50,
+        reconnect_delay_ms_max=1_000,
+        propose_timeout_ms=3_000,
+        raft_append_period_ms=50,
+        raft_election_timeout_ms_min=300,
+        raft_election_timeout_ms_max=600,
+        raft_fallback_ms=1_000,
+        raft_connection_timeout_ms=2_000,
+    ),
+    Preset.SAFE: Timing(
+        heartbeat_interval_ms=1_000,
+        heartbeat_timeout_ms=10_000,
+        scan_interval_ms=250,
+        probe_timeout_ms=1_000,
+        stall_ms=2_000,
+        entered_deadline_ms=10_000,
+        survivors_wait_ms=500,
+        catch_up_timeout_ms=10_000,
+        session_rpc_timeout_ms=3_000,
+        reconnect_delay_ms=100,
+        reconnect_delay_ms_max=2_000,
+        propose_timeout_ms=5_000,
+        raft_append_period_ms=100,
+        raft_election_timeout_ms_min=1_000,
+        raft_election_timeout_ms_max=2_000,
+        raft_fallback_ms=3_000,
+        raft_connection_timeout_ms=5_000,
+    ),
+}

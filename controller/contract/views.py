@@ -1,0 +1,198 @@
+"""
+What REST answers and the CLI prints: replicated state joined with the leader's soft state.
+
+Rule: words for unknown are ``None`` here and words in tables, never -1. JSON keys never change within a major version.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from controller.contract.commands import EventRef, Phase, Value
+from controller.contract.events import EventRecord
+from controller.contract.ids import BrokerId, ControllerName, FleetIncarnation, LogOffset, MasterEpoch, SetKey
+from controller.contract.replies import SetView
+from controller.contract.session import BrokerState
+from controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
+
+
+class Freshness(Value):
+    """Where and at which index an answer was read, and how old that is."""
+
+    read_from: ControllerName
+    term: int
+    index: int
+    age_ms: int
+    """Since this controller last heard from a majority or from the leader."""
+    is_authoritative: bool
+    is_stale: bool
+
+
+class Problem(Value):
+    """RFC 9457 problem document; ``code`` is a ``RefusalCode`` name, or NO_LEADER, OUTCOME_UNKNOWN, NOT_READY, BAD_REQUEST."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str
+    request_id: str | None = None
+    requested: str | None = None
+    current: str | None = None
+    leader: str | None = None
+    """Base URL of the leader's REST, if known."""
+    verdict: Verdict | None = None
+
+
+class ReplicaStatus(Value):
+    """One replica as an operator sees it."""
+
+    broker_id: BrokerId
+    address: str
+    ha_address: str
+    kind: str
+    zone: str
+    priority: int
+    is_master: bool
+    is_in_sync: bool
+    is_alive: bool
+    is_learner: bool
+    is_suspect: bool
+    state: BrokerState | None
+    """None = this controller has not heard from it."""
+    last_epoch: MasterEpoch | None
+    max_offset: LogOffset | None
+    confirm_offset: LogOffset | None
+    lag_bytes: int | None
+    seen_age_ms: int | None
+
+
+class SetStatus(Value):
+    """One set."""
+
+    view: SetView
+    replicas: tuple[ReplicaStatus, ...]
+    failure_budget: int
+    """How many more replicas may be lost without loss of data or service."""
+    problems: tuple[str, ...]
+    last_election_ms: int | None
+    """UTC."""
+
+
+class ControllerRole(StrEnum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    UNREACHABLE = "unreachable"
+
+
+class ControllerStatus(Value):
+    """One controller, by its own word."""
+
+    name: ControllerName
+    role: ControllerRole
+    has_authority: bool
+    leader: ControllerName | None
+    term: int
+    commit_index: int
+    applied_index: int
+    rest_address: str
+    broker_address: str
+    raft_address: str
+    feature_level: int
+    fleet_incarnation: FleetIncarnation | None
+
+
+class FleetStatus(Value):
+    """Answer of GET /v1/status: the answering controller and a page of its sets."""
+
+    freshness: Freshness
+    controller: ControllerStatus
+    fleet_name: str
+    timing: str
+    sets: tuple[SetStatus, ...]
+    sets_total: int
+    next_after: str | None
+    """Pass as ``after`` for the next page; None = this was the last."""
+
+
+class SetPage(Value):
+    freshness: Freshness
+    sets: tuple[SetStatus, ...]
+    sets_total: int
+    next_after: str | None
+
+
+class SetAnswer(Value):
+    freshness: Freshness
+    set: SetStatus
+
+
+class PhaseSpan(Value):
+    """One phase of a failover. The spans sum to the part of the total that can be attributed."""
+
+    phase: Phase
+    duration_us: int | None
+    """None = no stamp; named in ``HistoryRow.missing``."""
+
+
+class HistoryRow(Value):
+    """One reign and how it came about."""
+
+    master_epoch: MasterEpoch
+    elected_at_ms: int
+    kind: ElectionKind
+    cause: str
+    from_master: BrokerId | None
+    to_master: BrokerId
+    phases: tuple[PhaseSpan, ...]
+    total_us: int | None
+    """Timed by the leader from its oldest detection stamp to the arrival of FIRST_ACK; not a sum."""
+    unattributed_us: int | None
+    missing: tuple[Phase, ...]
+    grade: Grade | None
+    loss_bytes: int | None
+    cut_bytes: int | None
+    requested_by: str
+    event: EventRef
+
+
+class HistoryPage(Value):
+    freshness: Freshness
+    set_key: SetKey
+    rows: tuple[HistoryRow, ...]
+    """Newest first."""
+    next_before: MasterEpoch | None
+
+
+class Explanation(Value):
+    """The decision record of one epoch, rendered from its own events."""
+
+    freshness: Freshness
+    set_key: SetKey
+    row: HistoryRow
+    election: EventRecord
+    loss: LossVerdict | None
+    events: tuple[EventRecord, ...]
+    """All events of that epoch, in order."""
+    invariants: tuple[str, ...]
+    """The rules that were checked, each with its outcome."""
+
+
+class EventPage(Value):
+    freshness: Freshness
+    events: tuple[EventRecord, ...]
+    next_from: EventRef | None
+    """Where to go on; None = nothing was there within the wait."""
+    gap: str | None = None
+    """Set if this node cannot give what lies between ``from`` and the first event."""
+
+
+class ElectionPreview(Value):
+    """Answer of an elect with dryRun: decided on the state at ``freshness.index``, not proposed."""
+
+    freshness: Freshness
+    verdict: Verdict
+    refusal: str | None
+    grade_note: str

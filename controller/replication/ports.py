@@ -1,0 +1,143 @@
+"""
+What the control plane needs from a replicated log, whoever implements it.
+
+Implemented by ``memory_log`` (one process, tests and simulation) and ``raft`` (PySyncObj, hardened).
+Imported by: ``proposer``, both implementations, ``controller.runtime``, ``api.server``, ``tests``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from controller.contract.events import EventRecord
+from controller.contract.ids import ControllerName
+from controller.contract.replies import AnyReply
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied(Generic[S]):
+    """Result of applying one entry: the next state, a reply per operation, the events in order."""
+
+    state: S
+    replies: tuple[AnyReply, ...]
+    records: tuple[EventRecord, ...]
+    stop_reason: str | None = None
+    """Set if this node must stop instead of going on: an operation above its feature level (R15)."""
+
+
+class StateMachine(Protocol[S]):
+    """The deterministic part: equal payloads in equal order give equal states and replies on every node (C8)."""
+
+    def initial(self) -> S:
+        """State before the first entry."""
+        ...
+
+    def apply(self, state: S, payload: str, *, term: int, index: int) -> Applied[S]:
+        """Apply one entry. Total: never raises; bytes that cannot be decoded change nothing (R15)."""
+        ...
+
+    def encode(self, state: S) -> Iterator[bytes]:
+        """Snapshot of ``state`` as items of at most some 64 KiB, so that a thread may write it without holding the GIL long."""
+        ...
+
+    def decode(self, items: Iterable[bytes]) -> S:
+        """Inverse of ``encode``. Raises ``ValueError`` with the reason if the snapshot is damaged or above the feature level."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published(Generic[S]):
+    """The newest applied state. Replaced by one assignment: readers take the reference and never a lock."""
+
+    state: S
+    term: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedEntry(Generic[S]):
+    """What a listener hears, in order, on the log's own thread. ``is_replay``: applied again after a restart."""
+
+    term: int
+    index: int
+    state: S
+    replies: tuple[AnyReply, ...]
+    records: tuple[EventRecord, ...]
+    is_snapshot: bool = False
+    """A snapshot was installed: entries up to ``index`` were never seen here."""
+
+
+class RaftRole(StrEnum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """Replaced by one assignment whenever something in it changes."""
+
+    role: RaftRole
+    term: int
+    leader: ControllerName | None
+    commit_index: int
+    majority_asked_at_ns: int | None
+    """Monotonic time at which the leader sent the newest append that a majority, itself included, answered in its own term (R5)."""
+
+
+class ProposalStatus(StrEnum):
+    COMMITTED = "committed"
+    NOT_PROPOSED = "not-proposed"
+    """Certainly not executed: safe to retry."""
+    UNKNOWN = "unknown"
+    """May be executed now or later: only the same request id may be retried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalOutcome:
+    """What became of one entry; ``replies`` only if committed, one per operation."""
+
+    status: ProposalStatus
+    replies: tuple[AnyReply, ...] = ()
+    term: int = 0
+    index: int = 0
+    reason: str = ""
+
+
+class ReplicatedLog(Protocol[S]):
+    """A Raft group as one of its members sees it."""
+
+    @property
+    def published(self) -> Published[S]:
+        """Newest applied state; any thread."""
+        ...
+
+    @property
+    def leadership(self) -> Leadership:
+        """Newest known leadership; any thread."""
+        ...
+
+    def propose(self, payload: str, done: Callable[[ProposalOutcome], None]) -> None:
+        """
+        Append an entry if this node leads. Any thread, never blocks.
+
+        ``done`` is called exactly once, on any thread, within the configured ``propose_timeout_ms``.
+        """
+        ...
+
+    def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
+        """Before ``start``: hear every applied entry, on the log's thread. A listener must be short and must not raise."""
+        ...
+
+    def start(self) -> None:
+        """Recover, then take part. Raises if the directory is not safe to start from; the message says what to do."""
+        ...
+
+    def stop(self) -> None:
+        """Leave; returns when everything buffered is durable and the thread has ended."""
+        ...

@@ -1,0 +1,130 @@
+"""
+The fleet file: one TOML document that every process of a fleet starts from, with only its name differing.
+
+Here: its shape, reading it, and resolving paths. Not here: what a server thinks of its own part (each server checks that itself).
+Written by ``rollcall init``; paths in it are relative to the folder that it lies in.
+Raises ``ConfigError`` with the key, the value and the remedy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+FLEET_FILE_NAME = "rollcall.toml"
+FLEET_FILE_VERSION = 1
+
+
+class ConfigError(ValueError):
+    """The fleet file cannot be used; the message names key, value and remedy."""
+
+
+class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is common to all."""
+
+    name: str
+    """Default cluster name of its brokers."""
+    incarnation: str
+    """Fleet incarnation: 32 hex digits, drawn by ``rollcall init``."""
+    timing: str = "normal"
+    """A preset of ``controller.contract.timing``."""
+
+
+class TlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Private certificate authority of the controllers; certificates lie beside it as NAME.pem and NAME.key."""
+
+    authority: str
+    directory: str
+
+
+class ControllerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One controller. Addresses are host:port."""
+
+    raft: str
+    broker: str
+    """Port for broker sessions and for RocketMQ's controller protocol."""
+    rest: str
+    data: str
+
+
+class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One broker."""
+
+    set: str
+    listen: str
+    ha: str
+    health: str
+    """HTTP: /livez, /readyz, /metrics."""
+    data: str
+    cluster: str | None = None
+    """None = the fleet's name."""
+    zone: str = ""
+    priority: int = 100
+    is_learner: bool = False
+    expected_replicas: int = 1
+    ack_mode: str = "all"
+    min_in_sync: int = 0
+    flush: str = "async"
+    segment_bytes: int = 64 * 1024 * 1024
+    quarantine_days: int = 7
+
+
+class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole document."""
+
+    version: int
+    fleet: FleetSection
+    tls: TlsSection | None = None
+    controllers: dict[str, ControllerSection] = {}
+    brokers: dict[str, BrokerSection] = {}
+    directory: str = ""
+    """Absolute folder of the file; set by ``load_fleet_file``, never written."""
+
+    def path(self, relative: str) -> Path:
+        """A path of the document as an absolute one."""
+        return Path(self.directory) / relative
+
+    def controller(self, name: str) -> ControllerSection:
+        """Raises ``ConfigError`` with the names that exist."""
+        try:
+            return self.controllers[name]
+        except KeyError:
+            known = ", ".join(self.controllers) or "none"
+            raise ConfigError(f"no controller {name!r} in the fleet file; it has: {known}") from None
+
+    def broker(self, name: str) -> BrokerSection:
+        """Raises ``ConfigError`` with the names that exist."""
+        try:
+            return self.brokers[name]
+        except KeyError:
+            known = ", ".join(self.brokers) or "none"
+            raise ConfigError(f"no broker {name!r} in the fleet file; it has: {known}") from None
+
+
+def load_fleet_file(path: Path) -> FleetFile:
+    """
+    Read and check the shape of a fleet file.
+
+    Raises:
+        ConfigError: it is missing, is not TOML, has another version, or a key is unknown or of the wrong type.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the fleet file {path}: {error.strerror}; make one with: rollcall init") from error
+    try:
+        document = msgspec.toml.decode(raw, type=FleetFile)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if document.version != FLEET_FILE_VERSION:
+        raise ConfigError(f"{path}: version {document.version}, this program reads version {FLEET_FILE_VERSION}")
+    return msgspec.structs.replace(document, directory=str(path.resolve().parent))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``host:port`` as its parts. Raises ``ConfigError`` with the value."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"address {address!r} is not host:port with a port from 1 to 65535")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,104 @@
+"""
+Files that survive a power cut: replace, sync, lock, and a version for every data directory.
+
+Durability: each function says what is on disk when it returns. A failed fsync is never retried: it is raised, and who
+gets it stops (a second fsync would report success for pages that the kernel has dropped).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+VERSION_FILE_NAME = "VERSION"
+LOCK_FILE_NAME = "LOCK"
+
+
+class DirectoryError(RuntimeError):
+    """A data directory must not be used; the message says why and what to do."""
+
+
+def fsync_directory(directory: Path) -> None:
+    """The names in ``directory`` are durable on return."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte at the descriptor's position. Raises ``OSError``."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def atomic_replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """
+    ``path`` holds ``data``, or, after a crash at any moment, what it held before; durable on return.
+
+    Raises ``OSError``; the old content is then still there.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+    fsync_directory(path.parent)
+
+
+def durable_unlink(path: Path) -> None:
+    """``path`` does not exist, durably, on return; fine if it did not exist before."""
+    path.unlink(missing_ok=True)
+    fsync_directory(path.parent)
+
+
+class DataDirectory:
+    """A folder that one process owns while it lives, with the version of what is in it."""
+
+    def __init__(self, path: Path, lock_descriptor: int, *, was_empty: bool) -> None:
+        """Use ``claim``."""
+        self.path = path
+        self.was_empty = was_empty
+        """Nothing but our own two files was there: a new or a wiped node."""
+        self._lock_descriptor = lock_descriptor
+
+    @classmethod
+    def claim(cls, path: Path, *, kind: str, version: int) -> DataDirectory:
+        """
+        Create if needed (0700), lock, and check that it holds ``kind`` in a version that this program reads.
+
+        Raises:
+            DirectoryError: another process has it, or it belongs to another kind or version.
+        """
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise DirectoryError(f"{path} is in use by another process; stop that one first") from None
+        mark = f"{kind} {version}\n"
+        version_file = path / VERSION_FILE_NAME
+        was_empty = not any(entry.name not in (LOCK_FILE_NAME, VERSION_FILE_NAME) for entry in path.iterdir())
+        try:
+            found = version_file.read_text()
+        except FileNotFoundError:
+            if not was_empty:
+                os.close(descriptor)
+                raise DirectoryError(f"{path} is not empty and has no {VERSION_FILE_NAME}; it is not ours") from None
+            atomic_replace(version_file, mark.encode())
+            found = mark
+        if found != mark:
+            os.close(descriptor)
+            raise DirectoryError(f"{path} holds {found.strip()!r}, this program needs {mark.strip()!r}")
+        return cls(path, descriptor, was_empty=was_empty)
+
+    def release(self) -> None:
+        """Give up the lock."""
+        os.close(self._lock_descriptor)
