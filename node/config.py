@@ -112,7 +112,9 @@ def load_fleet_file(path: Path) -> FleetFile:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the fleet file {path}: {error.strerror}; make one with: rollcall init") from error
+        raise ConfigError(
+            f"cannot read the fleet file {path}: {error.strerror}; make one with: rollcall init"
+        ) from error
     try:
         document = msgspec.toml.decode(raw, type=FleetFile)
     except msgspec.MsgspecError as error:

@@ -1,0 +1,243 @@
+"""
+RocketMQ's remoting frame: bytes to values and back, both header forms. Sans-IO.
+
+Here: ``Frame``, ``FrameDecoder`` (independent of chunking, bounded), ``encode_frame``. Not here: sockets (``connection``), what codes mean.
+Layout: int32 length of what follows, 8 bits header form + 24 bits header length, header, body (rocketmq-wire section 1).
+
+Rule 1: nonsense raises ``FrameError`` and nothing else; who owns the link closes it.
+Rule 2: decoding and encoding again gives the same bytes for what Java writes; key order inside extFields is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+import msgspec
+
+from node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE, LANGUAGES
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""Largest frame, its length word included (the reference's limit)."""
+
+_WORDS = struct.Struct(">iI")
+_BINARY_FIXED = struct.Struct(">hBhii")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+class FrameError(ValueError):
+    """These bytes are not a frame; the message names the field and its value."""
+
+
+class HeaderForm(IntEnum):
+    """How the header is written; answers mirror the request's form."""
+
+    JSON = 0
+    BINARY = 1
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, response or one-way message."""
+
+    code: int
+    opaque: int
+    flag: int = 0
+    remark: str | None = None
+    ext_fields: dict[str, str] | None = None
+    body: bytes = b""
+    language: str = "PYTHON"
+    version: int = 0
+    form: HeaderForm = HeaderForm.JSON
+    rpc_name: str | None = None
+    """``serializeTypeCurrentRPC`` of a JSON header: informative, kept so that a frame encodes to the bytes that it came from."""
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request of ours."""
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether the sender wants no answer; an answer would be dropped."""
+        return bool(self.flag & FLAG_ONE_WAY)
+
+
+class _JsonHeaderIn(msgspec.Struct):
+    code: int
+    opaque: int
+    flag: int = 0
+    language: str = "OTHER"
+    version: int = 0
+    remark: str | None = None
+    extFields: dict[str, str] | None = None  # noqa: N815 (name on the wire)
+    serializeTypeCurrentRPC: str | None = None  # noqa: N815 (name on the wire)
+
+
+class _JsonHeaderOut(msgspec.Struct, omit_defaults=True):
+    """Fields in the order in which Java writes them: sorted, nulls left out."""
+
+    code: int
+    flag: int
+    language: str
+    opaque: int
+    version: int
+    extFields: dict[str, str] | None = None  # noqa: N815 (name on the wire)
+    remark: str | None = None
+    serializeTypeCurrentRPC: str | None = None  # noqa: N815 (name on the wire)
+
+
+_decode_json_header = msgspec.json.Decoder(_JsonHeaderIn, strict=True).decode
+_encode_json_header = msgspec.json.Encoder(order="sorted").encode
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """The frame as bytes. Raises ``FrameError`` if it does not fit into its header form or the largest frame."""
+    header = _encode_binary(frame) if frame.form is HeaderForm.BINARY else _encode_json(frame)
+    length = 4 + len(header) + len(frame.body)
+    if length + 4 > FRAME_BYTES_MAX:
+        raise FrameError(f"a frame of {length + 4} bytes is larger than the limit of {FRAME_BYTES_MAX}")
+    return _WORDS.pack(length, frame.form << 24 | len(header)) + header + frame.body
+
+
+def _encode_json(frame: Frame) -> bytes:
+    return _encode_json_header(
+        _JsonHeaderOut(
+            code=frame.code,
+            flag=frame.flag,
+            language=frame.language,
+            opaque=frame.opaque,
+            version=frame.version,
+            extFields=frame.ext_fields,
+            remark=frame.remark,
+            serializeTypeCurrentRPC=frame.rpc_name,
+        )
+    )
+
+
+def _encode_binary(frame: Frame) -> bytes:
+    remark = (frame.remark or "").encode()
+    fields = b"".join(
+        _INT16.pack(len(raw_key)) + raw_key + _INT32.pack(len(raw_value)) + raw_value
+        for raw_key, raw_value in ((key.encode(), value.encode()) for key, value in (frame.ext_fields or {}).items())
+    )
+    try:
+        fixed = _BINARY_FIXED.pack(
+            frame.code, LANGUAGES.index(frame.language), frame.version, frame.opaque, frame.flag
+        )  # fmt: skip
+    except (struct.error, ValueError) as error:
+        raise FrameError(f"code {frame.code}, language {frame.language!r} do not fit the binary header") from error
+    return fixed + _INT32.pack(len(remark)) + remark + _INT32.pack(len(fields)) + fields
+
+
+def decode_frame(data: bytes | bytearray | memoryview) -> Frame:
+    """One frame without its length word. Raises ``FrameError``."""
+    view = memoryview(data)
+    if len(view) < 4:
+        raise FrameError(f"a frame of {len(view)} bytes has no header word")
+    word = int.from_bytes(view[:4], "big")
+    form, header_length = word >> 24, word & 0xFFFFFF
+    if header_length > len(view) - 4:
+        raise FrameError(f"header of {header_length} bytes in a frame of {len(view)}")
+    header, body = view[4 : 4 + header_length], bytes(view[4 + header_length :])
+    if form == HeaderForm.JSON:
+        return _decode_json(header, body)
+    if form == HeaderForm.BINARY:
+        return _decode_binary(header, body)
+    raise FrameError(f"unknown header form {form}; 0 (JSON) and 1 (binary) are known")
+
+
+def _decode_json(header: memoryview, body: bytes) -> Frame:
+    try:
+        found = _decode_json_header(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"JSON header: {error}") from error
+    return Frame(
+        code=found.code,
+        opaque=found.opaque,
+        flag=found.flag,
+        remark=found.remark,
+        ext_fields=found.extFields,
+        body=body,
+        language=found.language,
+        version=found.version,
+        rpc_name=found.serializeTypeCurrentRPC,
+    )
+
+
+def _decode_binary(header: memoryview, body: bytes) -> Frame:
+    try:
+        code, language, version, opaque, flag = _BINARY_FIXED.unpack_from(header)
+        remark, offset = _take(header, _BINARY_FIXED.size, _INT32)
+        raw_fields, offset = _take(header, offset, _INT32)
+        if offset != len(header):
+            raise FrameError(f"{len(header) - offset} bytes follow the binary header's fields")
+        fields = dict(_fields(raw_fields))
+        return Frame(
+            code=code,
+            opaque=opaque,
+            flag=flag,
+            remark=str(remark, "utf-8") or None,
+            ext_fields=fields or None,
+            body=body,
+            language=LANGUAGES[language] if language < len(LANGUAGES) else "OTHER",
+            version=version,
+            form=HeaderForm.BINARY,
+        )
+    except (struct.error, UnicodeDecodeError) as error:
+        raise FrameError(f"binary header: {error}") from error
+
+
+def _take(view: memoryview, offset: int, size: struct.Struct) -> tuple[memoryview, int]:
+    (length,) = size.unpack_from(view, offset)
+    start = offset + size.size
+    if not 0 <= length <= len(view) - start:
+        raise FrameError(f"a field of {length} bytes where {len(view) - start} are left")
+    return view[start : start + length], start + length
+
+
+def _fields(view: memoryview) -> Iterator[tuple[str, str]]:
+    offset = 0
+    while offset < len(view):
+        key, offset = _take(view, offset, _INT16)
+        value, offset = _take(view, offset, _INT32)
+        yield str(key, "utf-8"), str(value, "utf-8")
+
+
+class FrameDecoder:
+    """
+    Collects bytes until frames are whole; holds at most one incomplete frame.
+
+    ``buffered_bytes`` > 0 means that a frame has begun: its owner limits for how long.
+    """
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        """``frame_bytes_max`` counts the length word, as the reference's limit does."""
+        self._buffer = bytearray()
+        self._length_max = frame_bytes_max - 4
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
+        """Frames that became whole, in order. Raises ``FrameError``; the decoder is not usable afterwards."""
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        offset = 0
+        while len(buffer) - offset >= 4:
+            (length,) = _INT32.unpack_from(buffer, offset)
+            if not 4 <= length <= self._length_max:
+                raise FrameError(f"frame length {length} is not within 4 and {self._length_max}")
+            end = offset + 4 + length
+            if end > len(buffer):
+                break
+            with memoryview(buffer) as whole, whole[offset + 4 : end] as part:
+                frames.append(decode_frame(part))
+            offset = end
+        if offset:
+            del buffer[:offset]
+        return frames

@@ -1,0 +1,45 @@
+"""
+Mutual TLS between processes of one fleet: contexts from files, and the name that a peer proved.
+
+Rule: TLS 1.3, a certificate on both sides, signed by the fleet's own authority; the identity is the DNS name in it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files of one process."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+def mutual_context(files: TlsFiles, *, is_server: bool) -> ssl.SSLContext:
+    """
+    A context that trusts the fleet's authority only. The caller checks the name (``peer_name``).
+
+    Raises ``OSError`` or ``ssl.SSLError`` if a file is missing or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(files.authority)
+    context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+def peer_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """First DNS name of ``SSLSocket.getpeercert()``'s answer; None if there is none."""
+    for kind, name in (certificate or {}).get("subjectAltName", ()):
+        if kind == "DNS":
+            return str(name)
+    return None
