@@ -1,8 +1,10 @@
 """
 What HA needs from the replica that it serves.
 
-Implemented by ``broker.log`` (``ReplicaLog``) and by fakes in ``tests.support``, which are tested against the real one.
-Rule 1: all methods are called on the broker's loop thread and return at once; what may block is asked for by an action
+Implemented by ``broker.log`` (``ReplicaLog``) and by fakes in ``tests.support``, which are tested against the real
+one.
+Rule 1: all methods are called on the broker's loop thread and return at once; what may block is asked for by an
+action
 of the role machine and answered by an input.
 Rule 2: a view handed out by ``receive_view`` is released before any other call.
 """
@@ -48,7 +50,10 @@ class ReplicaLog(Protocol):
         ...
 
     def receive_view(self, length_max: int) -> memoryview:
-        """Writable bytes at ``max_offset``, cut at the end of the segment; never empty. Raises ``OSError`` if the disk is full."""
+        """
+        Writable bytes at ``max_offset``, cut at the end of the segment; never empty. Raises ``OSError`` if the disk
+        is full.
+        """
         ...
 
     def commit_received(self, length: int) -> None:

@@ -1,7 +1,8 @@
 """
 The fleet file: one TOML document that every process of a fleet starts from, with only its name differing.
 
-Here: its shape, reading it, and resolving paths. Not here: what a server thinks of its own part (each server checks that itself).
+Here: its shape, reading it, and resolving paths. Not here: what a server thinks of its own part (each server checks
+that itself).
 Written by ``rollcall init``; paths in it are relative to the folder that it lies in.
 Raises ``ConfigError`` with the key, the value and the remedy.
 """

@@ -1,7 +1,8 @@
 """
 Logs, metrics and the loop's lag, the same in every process.
 
-Rule 1: a log line is an event with keys; JSON unless stderr is a terminal; UTC; one line per decision, none per heartbeat or message.
+Rule 1: a log line is an event with keys; JSON unless stderr is a terminal; UTC; one line per decision, none per
+heartbeat or message.
 Rule 2: metric names and labels use the glossary; the registry is the process's own.
 """
 

@@ -1,7 +1,8 @@
 """
 Orders to the control plane, as they travel through REST, a broker's session and the Raft log.
 
-Here: the shape of every command and of the evidence that it may carry. Not here: whether it is accepted (``controller.core``).
+Here: the shape of every command and of the evidence that it may carry. Not here: whether it is accepted
+(``controller.core``).
 Rule 1: a command names everything that it was decided against; apply refuses it if that moved (R1, R14).
 Rule 2: unknown fields are ignored, a new mandatory field or a new kind raises ``FEATURE_LEVEL`` (R15).
 Rule 3: no floats. Ages are integers with a unit in the name.
@@ -270,7 +271,9 @@ class ElectMaster(Command, tag="ElectMaster"):
 
 
 class ElectUnclean(Command, tag="ElectUnclean"):
-    """Elect outside the SyncStateSet. Refused unless ``accepted_loss_bytes`` covers the estimate (S72). Needs evidence."""
+    """
+    Elect outside the SyncStateSet. Refused unless ``accepted_loss_bytes`` covers the estimate (S72). Needs evidence.
+    """
 
     set_key: SetKey
     accepted_loss_bytes: int
@@ -292,7 +295,8 @@ class AlterSyncStateSet(Command, tag="AlterSyncStateSet"):
     """
     A master's compare-and-set on the SyncStateSet (R1).
 
-    ``seq`` counts the proposals of one (master, masterEpoch) from 1 and is bound to one content: a retry repeats it byte for byte.
+    ``seq`` counts the proposals of one (master, masterEpoch) from 1 and is bound to one content: a retry repeats it
+    byte for byte.
     """
 
     set_key: SetKey
@@ -316,7 +320,9 @@ class ReportEntered(Command, tag="ReportEntered"):
     acked_end_max: LogOffset
     """Highest end that it ever acked to the old master."""
     is_mode_confirmed: bool = True
-    """The master works by the set's ack mode and had confirm >= released when that was last strengthened (proof 1)."""
+    """
+    The master works by the set's ack mode and had confirm >= released when that was last strengthened (proof 1).
+    """
 
 
 class Phase(StrEnum):
@@ -341,7 +347,8 @@ class Milestone(Value):
     Something that happened in a broker or in the leader on behalf of one masterEpoch.
 
     ``elapsed_us`` runs on the reporter's own monotonic clock: for a broker from the push that it answers,
-    for the leader from the proposal. ``observed_us`` is the leader's: from its oldest detection stamp to the arrival of the report.
+    for the leader from the proposal. ``observed_us`` is the leader's: from its oldest detection stamp to the arrival
+    of the report.
     """
 
     master_epoch: MasterEpoch

@@ -47,7 +47,9 @@ RegisterCode = NewType("RegisterCode", str)
 """Nonce that a broker draws and stores before it asks for an id: proves that a retry is the same broker (S62)."""
 
 Incarnation = NewType("Incarnation", str)
-"""32 hex digits drawn at each start of a broker process, after its recovery. Mastership belongs to (id, incarnation)."""
+"""
+32 hex digits drawn at each start of a broker process, after its recovery. Mastership belongs to (id, incarnation).
+"""
 
 SessionOrdinal = NewType("SessionOrdinal", int)
 """Counts the sessions of a replica; replicated, so that evidence can name the one it was taken on (R14, S33)."""
@@ -56,7 +58,10 @@ SyncStateSetEpoch = NewType("SyncStateSetEpoch", int)
 """Compare-and-set version of a SyncStateSet."""
 
 FleetIncarnation = NewType("FleetIncarnation", str)
-"""32 hex digits, drawn by ``init`` and again by a restore: tells a wiped control plane from the one that brokers knew (R7)."""
+"""
+32 hex digits, drawn by ``init`` and again by a restore: tells a wiped control plane from the one that brokers knew
+(R7).
+"""
 
 RequestId = NewType("RequestId", str)
 """Drawn by the caller of a mutating request; at most 64 ASCII characters."""

@@ -3,8 +3,10 @@ What a broker and the leading controller say to each other on a session.
 
 A session is one long-lived remoting connection to a controller's broker port. Bodies are the JSON of these values;
 request codes are in ``codes``. Commands that a broker may submit (``SESSION_COMMANDS``) travel as they are, under
-``RequestCode.SESSION_REGISTER`` (which opens the session), ``SESSION_APPLY_ID``, ``SESSION_ALTER``, ``SESSION_ENTERED``,
-``SESSION_MILESTONES`` and ``SESSION_GOODBYE``; the answer's body is an ``AnyReply``, its remoting code 0 or the refusal's.
+``RequestCode.SESSION_REGISTER`` (which opens the session), ``SESSION_APPLY_ID``, ``SESSION_ALTER``,
+``SESSION_ENTERED``,
+``SESSION_MILESTONES`` and ``SESSION_GOODBYE``; the answer's body is an ``AnyReply``, its remoting code 0 or the
+refusal's.
 An answer with code ``NOT_LEADER`` has a ``LeaderHint`` as body.
 """
 
@@ -106,7 +108,10 @@ class LinkReport(Value):
 
 
 class LeaderHint(Value):
-    """FIND_LEADER, and the body of every NOT_LEADER answer. A follower never names a leader that it has not heard lately."""
+    """
+    FIND_LEADER, and the body of every NOT_LEADER answer. A follower never names a leader that it has not heard
+    lately.
+    """
 
     controller: ControllerName
     leader: ControllerName | None

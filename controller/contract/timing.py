@@ -21,6 +21,21 @@ class Preset(StrEnum):
     SAFE = "safe"
 
 
+RELATIONS: tuple[tuple[str, int, str], ...] = (
+    ("heartbeat_timeout_ms", 2, "heartbeat_interval_ms"),
+    ("heartbeat_timeout_ms", 2, "scan_interval_ms"),
+    ("heartbeat_timeout_ms", 1, "raft_election_timeout_ms_max"),
+    ("raft_election_timeout_ms_min", 3, "raft_append_period_ms"),
+    ("raft_election_timeout_ms_max", 1, "raft_election_timeout_ms_min"),
+    ("raft_fallback_ms", 1, "raft_election_timeout_ms_max"),
+    ("raft_connection_timeout_ms", 1, "raft_fallback_ms"),
+    ("entered_deadline_ms", 1, "survivors_wait_ms"),
+    ("catch_up_timeout_ms", 1, "survivors_wait_ms"),
+    ("propose_timeout_ms", 1, "raft_election_timeout_ms_max"),
+)
+"""The left duration must be at least so many times the right one."""
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """One consistent set of durations, in milliseconds."""
 
@@ -53,22 +68,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     def violations(self) -> tuple[str, ...]:
         """Name every broken inequality with both values; empty means that the set is consistent."""
-        checks = (
-            ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 2, "heartbeat_interval_ms", self.heartbeat_interval_ms),
-            ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 2, "scan_interval_ms", self.scan_interval_ms),
-            ("heartbeat_timeout_ms", self.heartbeat_timeout_ms, 1, "raft_election_timeout_ms_max", self.raft_election_timeout_ms_max),
-            ("raft_election_timeout_ms_min", self.raft_election_timeout_ms_min, 3, "raft_append_period_ms", self.raft_append_period_ms),
-            ("raft_election_timeout_ms_max", self.raft_election_timeout_ms_max, 1, "raft_election_timeout_ms_min", self.raft_election_timeout_ms_min),
-            ("raft_fallback_ms", self.raft_fallback_ms, 1, "raft_election_timeout_ms_max", self.raft_election_timeout_ms_max),
-            ("raft_connection_timeout_ms", self.raft_connection_timeout_ms, 1, "raft_fallback_ms", self.raft_fallback_ms),
-            ("entered_deadline_ms", self.entered_deadline_ms, 1, "survivors_wait_ms", self.survivors_wait_ms),
-            ("catch_up_timeout_ms", self.catch_up_timeout_ms, 1, "survivors_wait_ms", self.survivors_wait_ms),
-            ("propose_timeout_ms", self.propose_timeout_ms, 1, "raft_election_timeout_ms_max", self.raft_election_timeout_ms_max),
-        )  # fmt: skip
         return tuple(
-            f"{left} is {left_ms} ms, must be at least {factor} x {right} = {factor * right_ms} ms"
-            for left, left_ms, factor, right, right_ms in checks
-            if left_ms < factor * right_ms
+            f"{left} is {getattr(self, left)} ms, must be at least {factor} x {right} = {factor * getattr(self, right)} ms"
+            for left, factor, right in RELATIONS
+            if getattr(self, left) < factor * getattr(self, right)
         )
 
     def worst_case_rto_ms(self) -> dict[str, int]:

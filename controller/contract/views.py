@@ -1,7 +1,8 @@
 """
 What REST answers and the CLI prints: replicated state joined with the leader's soft state.
 
-Rule: words for unknown are ``None`` here and words in tables, never -1. JSON keys never change within a major version.
+Rule: words for unknown are ``None`` here and words in tables, never -1. JSON keys never change within a major
+version.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class Freshness(Value):
 
 
 class Problem(Value):
-    """RFC 9457 problem document; ``code`` is a ``RefusalCode`` name, or NO_LEADER, OUTCOME_UNKNOWN, NOT_READY, BAD_REQUEST."""
+    """
+    RFC 9457 problem document; ``code`` is a ``RefusalCode`` name, or NO_LEADER, OUTCOME_UNKNOWN, NOT_READY,
+    BAD_REQUEST.
+    """
 
     type: str
     title: str

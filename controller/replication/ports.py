@@ -42,11 +42,17 @@ class StateMachine(Protocol[S]):
         ...
 
     def encode(self, state: S) -> Iterator[bytes]:
-        """Snapshot of ``state`` as items of at most some 64 KiB, so that a thread may write it without holding the GIL long."""
+        """
+        Snapshot of ``state`` as items of at most some 64 KiB, so that a thread may write it without holding the GIL
+        long.
+        """
         ...
 
     def decode(self, items: Iterable[bytes]) -> S:
-        """Inverse of ``encode``. Raises ``ValueError`` with the reason if the snapshot is damaged or above the feature level."""
+        """
+        Inverse of ``encode``. Raises ``ValueError`` with the reason if the snapshot is damaged or above the feature
+        level.
+        """
         ...
 
 
@@ -87,7 +93,10 @@ class Leadership:
     leader: ControllerName | None
     commit_index: int
     majority_asked_at_ns: int | None
-    """Monotonic time at which the leader sent the newest append that a majority, itself included, answered in its own term (R5)."""
+    """
+    Monotonic time at which the leader sent the newest append that a majority, itself included, answered in its own
+    term (R5).
+    """
 
 
 class ProposalStatus(StrEnum):
@@ -131,7 +140,9 @@ class ReplicatedLog(Protocol[S]):
         ...
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
-        """Before ``start``: hear every applied entry, on the log's thread. A listener must be short and must not raise."""
+        """
+        Before ``start``: hear every applied entry, on the log's thread. A listener must be short and must not raise.
+        """
         ...
 
     def start(self) -> None:

@@ -1,7 +1,8 @@
 """
 Remoting links on asyncio: a server, a client, and the connection that both hand out.
 
-Here: sockets, limits, matching of answers to requests. Not here: what a request means (a ``FrameHandler`` of the caller).
+Here: sockets, limits, matching of answers to requests. Not here: what a request means (a ``FrameHandler`` of the
+caller).
 Rule 1: everything that one readable event brings reaches the handler as one batch.
 Rule 2: a peer's nonsense, silence or greed closes that link and nothing else, with a reason that is counted.
 Rule 3: whoever waits for an answer gets one, ``RemotingTimeout`` or ``LinkClosed``; never nothing.
@@ -186,7 +187,8 @@ class RemotingConnection(asyncio.Protocol):
         Ask and wait.
 
         Raises:
-            LinkClosed: before the answer came. RemotingTimeout: no answer within ``timeout_ms``. Either way it may have been executed.
+            LinkClosed: before the answer came. RemotingTimeout: no answer within ``timeout_ms``. Either way it may
+            have been executed.
         """
         if not self.is_open:
             raise LinkClosed(f"{self.peer}: {self._close_reason or 'not open'}")
@@ -291,7 +293,7 @@ class RemotingServer:
                 connection.close(reason)
         self._sweep = loop.call_later(self.SWEEP_MS / 1000, self._close_overdue)
 
-    # --- FrameHandler: counts, then hands on ---------------------------------------------------------------------------
+    # --- FrameHandler: counts, then hands on -------------------------------------------------------------------------
 
     def connected(self, connection: RemotingConnection) -> None:
         """Count the link or turn it away."""

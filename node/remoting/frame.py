@@ -1,8 +1,10 @@
 """
 RocketMQ's remoting frame: bytes to values and back, both header forms. Sans-IO.
 
-Here: ``Frame``, ``FrameDecoder`` (independent of chunking, bounded), ``encode_frame``. Not here: sockets (``connection``), what codes mean.
-Layout: int32 length of what follows, 8 bits header form + 24 bits header length, header, body (rocketmq-wire section 1).
+Here: ``Frame``, ``FrameDecoder`` (independent of chunking, bounded), ``encode_frame``. Not here: sockets
+(``connection``), what codes mean.
+Layout: int32 length of what follows, 8 bits header form + 24 bits header length, header, body (rocketmq-wire section
+1).
 
 Rule 1: nonsense raises ``FrameError`` and nothing else; who owns the link closes it.
 Rule 2: decoding and encoding again gives the same bytes for what Java writes; key order inside extFields is kept.
@@ -51,7 +53,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     form: HeaderForm = HeaderForm.JSON
     rpc_name: str | None = None
-    """``serializeTypeCurrentRPC`` of a JSON header: informative, kept so that a frame encodes to the bytes that it came from."""
+    """
+    ``serializeTypeCurrentRPC`` of a JSON header: informative, kept so that a frame encodes to the bytes that it came
+    from.
+    """
 
     @property
     def is_response(self) -> bool:
