@@ -11,6 +11,7 @@ Rule 3: no floats. Ages are integers with a unit in the name.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import dataclass_transform
 
 import msgspec
 
@@ -36,6 +37,7 @@ FEATURE_LEVEL = 1
 """Highest level of operations and snapshots that this code understands (R15)."""
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of everything that is part of a command, a reply or an event."""
 
