@@ -1,0 +1,458 @@
+"""
+A typed client of the controllers' REST interface that finds the leader by itself.
+
+Here: which controller to ask, what to do with its answer, how often to try again, and the errors that are left over.
+Not here: what the answers mean (``controller.contract.views``), how they look (``api.cli``), the routes (``api.rest``).
+Used by: ``api.cli``, ``deploy.local``, ``analytics``, and whoever embeds it. Synchronous; threads may share one.
+
+Rule 1: every mutating call carries a request id, drawn here unless given. Asking again with the same id never executes
+twice while the controllers remember it, so a call whose outcome is unknown is repeated with the same id.
+Rule 2: only a definite answer is a result. A call that may have been executed ends in ``OutcomeUnknown``.
+Rule 3: every wait has a limit: one attempt ``ATTEMPT_MS_MAX``, one call ``limit_ms``.
+
+ClientError
+  + Unreachable        no controller answered
+  + NoLeader           controllers answered, and none of them leads
+  + RefusedError       a definite no, with its problem document
+  + OutcomeUnknown     it may have been executed; names the request id
+  + BadAnswer          something answered that is not a controller of this version
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from controller.contract.commands import EventRef
+from controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
+from controller.contract.replies import Done, Elected
+from controller.contract.views import (
+    ElectionPreview,
+    EventPage,
+    Explanation,
+    FleetStatus,
+    HistoryPage,
+    Problem,
+    SetAnswer,
+    SetPage,
+)
+
+T = TypeVar("T")
+Page = TypeVar("Page", FleetStatus, SetPage)
+
+LIMIT_MS = 5_000
+"""How long a call looks for a leader before it gives up."""
+ATTEMPT_MS_MAX = 3_000
+CONNECT_MS_MAX = 500
+ROUND_PAUSE_MS = 100
+PAGE_SETS_MAX = 500
+REQUESTED_BY_HEADER = "X-Requested-By"
+
+_TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
+_OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+
+
+class ClientError(Exception):
+    """Base of everything that a call may raise."""
+
+
+class Unreachable(ClientError):
+    """No controller answered. Nothing was executed."""
+
+
+class NoLeader(ClientError):
+    """Controllers answered, and none of them leads. Nothing was executed."""
+
+
+class RefusedError(ClientError):
+    """A definite no; ``problem`` has the code, both values and the remedy."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Keep the problem document unchanged."""
+        super().__init__(f"{problem.code}: {problem.detail}")
+        self.problem = problem
+
+
+class OutcomeUnknown(ClientError):
+    """The request was sent and no definite answer came: it may be executed now, later, or never."""
+
+    def __init__(self, request_id: RequestId, reason: str) -> None:
+        """Name the id, so that somebody can find out."""
+        super().__init__(f"outcome unknown of request {request_id}: {reason}")
+        self.request_id = request_id
+
+
+class BadAnswer(ClientError):
+    """Something answered that is not a controller of this version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What one controller said about itself in a survey; ``status`` None: it did not answer, for ``trouble``."""
+
+    address: str
+    status: FleetStatus | None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One request, the same for every controller that it is tried on."""
+
+    method: str
+    path: str
+    params: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    request_id: RequestId | None = None
+    wait_ms: int = 0
+    """How long the server was asked to hold the answer."""
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the attempts of one call have come to."""
+
+    answered: bool = False
+    may_have_run: bool = False
+    last_problem: Problem | None = None
+    troubles: dict[str, str] = field(default_factory=dict)
+
+    def error(self, call: _Call) -> ClientError:
+        """The one error that says most about them."""
+        what = "; ".join(f"{base}: {trouble}" for base, trouble in self.troubles.items())
+        if self.may_have_run and call.request_id is not None:
+            return OutcomeUnknown(call.request_id, what)
+        if self.answered:
+            return NoLeader(what)
+        return Unreachable(what or "no controller address is known")
+
+
+class Client:
+    """Asks the controllers of one fleet. Close it, or use it in a ``with`` statement."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        requested_by: str = "",
+        limit_ms: int = LIMIT_MS,
+        transport: httpx.BaseTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        """
+        Know where the controllers are; nothing is sent yet.
+
+        Args:
+            addresses: ``host:port`` or ``http://host:port`` of each controller's REST port.
+            requested_by: Who asks; it becomes part of the record of every mutating call.
+            limit_ms: How long one call may look for a leader.
+            transport: Takes the place of the network in tests.
+            clock: Monotonic seconds.
+            pause: Waits the given seconds between two rounds.
+        """
+        self._bases = tuple(base_url(address) for address in addresses)
+        self._leader: str | None = None
+        self._limit_ms = limit_ms
+        self._clock = clock
+        self._pause = pause or threading.Event().wait
+        headers = {REQUESTED_BY_HEADER: requested_by} if requested_by else {}
+        self._http = httpx.Client(transport=transport, headers=headers, follow_redirects=False, trust_env=False)
+
+    def __enter__(self) -> Client:
+        """Nothing to open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close every connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._http.close()
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    def survey(self) -> tuple[Reached, ...]:
+        """
+        Ask every known controller about itself, all at once, without looking for a leader. Never raises.
+
+        The answers hold no sets: ``status_from`` fetches them from the one that the caller believes.
+        """
+        if not self._bases:
+            return ()
+        with ThreadPoolExecutor(max_workers=len(self._bases)) as pool:
+            return tuple(pool.map(self._look_at, self._bases))
+
+    def status_from(self, address: str) -> FleetStatus:
+        """Everything that one controller knows, by its own state, stale or not. Raises ``ClientError``."""
+        base = base_url(address)
+
+        def page(after: str | None) -> FleetStatus:
+            call = _Call(method="GET", path="/v1/status", params=_page_params("local", after))
+            return self._decode(self._once(base, call), FleetStatus)
+
+        return _all_pages(page)
+
+    def status(self) -> FleetStatus:
+        """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
+        return _all_pages(lambda after: self._read("/v1/status", FleetStatus, _page_params("linearizable", after)))
+
+    def sets(self, *, consistency: str = "linearizable") -> SetPage:
+        """All sets, page after page. Raises ``ClientError``."""
+        return _all_pages(lambda after: self._read("/v1/sets", SetPage, _page_params(consistency, after)))
+
+    def set(self, key: SetKey) -> SetAnswer:
+        """One set. Raises ``ClientError``."""
+        return self._read(_set_path(key), SetAnswer)
+
+    def history(self, key: SetKey, *, limit: int = 50, before: MasterEpoch | None = None) -> HistoryPage:
+        """The last ``limit`` reigns, newest first. Raises ``ClientError``."""
+        params = {"limit": str(limit)} | ({"before": str(before)} if before is not None else {})
+        return self._read(f"{_set_path(key)}/history", HistoryPage, params)
+
+    def explain(self, key: SetKey, epoch: MasterEpoch) -> Explanation:
+        """The decision record of one epoch. Raises ``ClientError``."""
+        return self._read(f"{_set_path(key)}/epochs/{epoch}", Explanation)
+
+    def events(
+        self, *, start: EventRef | None = None, key: SetKey | None = None, limit: int = 200, wait_ms: int = 0
+    ) -> EventPage:
+        """
+        Events from ``start`` on; with nothing there yet, the answer is held up to ``wait_ms``.
+
+        Raises ``ClientError``.
+        """
+        params = {"limit": str(limit), "waitMs": str(wait_ms)}
+        if start is not None:
+            params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
+        if key is not None:
+            params["set"] = str(key)
+        return self._decode(
+            self._ask(_Call(method="GET", path="/v1/events", params=params, wait_ms=wait_ms)), EventPage
+        )
+
+    # --- orders ------------------------------------------------------------------------------------------------------
+
+    def preview_election(
+        self,
+        key: SetKey,
+        *,
+        designated: BrokerId | None = None,
+        expect_master: BrokerId | None = None,
+        expect_epoch: MasterEpoch | None = None,
+        accepted_loss_bytes: int | None = None,
+    ) -> ElectionPreview:
+        """
+        What ``elect`` would do now, or ``elect_unclean`` if a loss is named; changes nothing.
+
+        Raises ``ClientError``.
+        """
+        body = _without_none(
+            designated=designated,
+            expectMaster=expect_master,
+            expectEpoch=expect_epoch,
+            acceptedLossBytes=accepted_loss_bytes,
+            dryRun=True,
+        )
+        verb = "elect" if accepted_loss_bytes is None else "elect-unclean"
+        return self._decode(self._post(key, verb, body, request_id=None), ElectionPreview)
+
+    def elect(
+        self,
+        key: SetKey,
+        *,
+        designated: BrokerId | None = None,
+        expect_master: BrokerId | None = None,
+        expect_epoch: MasterEpoch | None = None,
+        reason: str = "",
+        request_id: RequestId | None = None,
+    ) -> Elected:
+        """Elect by policy, clean only. Raises ``ClientError``; a refusal carries the verdict on every replica."""
+        body = _without_none(designated=designated, expectMaster=expect_master, expectEpoch=expect_epoch, reason=reason)
+        return self._decode(self._post(key, "elect", body, request_id=request_id), Elected)
+
+    def elect_unclean(
+        self,
+        key: SetKey,
+        *,
+        accepted_loss_bytes: int,
+        designated: BrokerId | None = None,
+        expect_master: BrokerId | None = None,
+        expect_epoch: MasterEpoch | None = None,
+        reason: str = "",
+        request_id: RequestId | None = None,
+    ) -> Elected:
+        """Elect outside the SyncStateSet: the only order that can lose. Raises ``ClientError``."""
+        body = _without_none(
+            acceptedLossBytes=accepted_loss_bytes,
+            designated=designated,
+            expectMaster=expect_master,
+            expectEpoch=expect_epoch,
+            reason=reason,
+        )
+        return self._decode(self._post(key, "elect-unclean", body, request_id=request_id), Elected)
+
+    def bootstrap(
+        self, key: SetKey, *, master: BrokerId, reason: str = "", request_id: RequestId | None = None
+    ) -> Elected:
+        """First election by an operator's word (R8). Raises ``ClientError``."""
+        body = {"master": master, "reason": reason}
+        return self._decode(self._post(key, "bootstrap", body, request_id=request_id), Elected)
+
+    def clean(
+        self,
+        key: SetKey,
+        *,
+        broker_ids: Sequence[BrokerId] = (),
+        is_unclean: bool = False,
+        reason: str = "",
+        request_id: RequestId | None = None,
+    ) -> Done:
+        """Remove replicas, or with none named the whole set; epochs stay in a tombstone. Raises ``ClientError``."""
+        body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
+        return self._decode(self._post(key, "clean", body, request_id=request_id), Done)
+
+    # --- how ----------------------------------------------------------------------------------------------------
+
+    def _read(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
+        return self._decode(self._ask(_Call(method="GET", path=path, params=params or {})), kind)
+
+    def _post(self, key: SetKey, verb: str, body: dict[str, Any], *, request_id: RequestId | None) -> bytes:
+        identity = request_id or new_request_id()
+        content = msgspec.json.encode({**body, "requestId": identity})
+        call = _Call(method="POST", path=f"{_set_path(key)}/{verb}", body=content, request_id=identity)
+        return self._ask(call)
+
+    def _look_at(self, base: str) -> Reached:
+        call = _Call(method="GET", path="/v1/status", params={"consistency": "local", "limit": "1"})
+        try:
+            return Reached(address=base, status=self._decode(self._once(base, call), FleetStatus))
+        except ClientError as error:
+            return Reached(address=base, status=None, trouble=str(error))
+
+    def _once(self, base: str, call: _Call) -> bytes:
+        """Ask one controller, once."""
+        findings = _Findings()
+        content, _ = self._attempt(base, call, findings)
+        if content is None:
+            raise findings.error(call)
+        return content
+
+    def _ask(self, call: _Call) -> bytes:
+        """Go round the controllers, the leader or whom they name as such first, until one answers or time is up."""
+        findings = _Findings()
+        deadline = self._clock() + self._limit_ms / 1000
+        while True:
+            for base in self._round():
+                content, hint = self._attempt(base, call, findings)
+                if content is None and hint is not None and hint != base:
+                    base, (content, _) = hint, self._attempt(hint, call, findings)  # noqa: PLW2901 - followed once a round
+                if content is not None:
+                    self._leader = base
+                    return content
+            self._leader = None
+            if self._clock() >= deadline:
+                raise findings.error(call)
+            self._pause(ROUND_PAUSE_MS / 1000)
+
+    def _round(self) -> Iterator[str]:
+        if self._leader is not None:
+            yield self._leader
+        yield from (base for base in self._bases if base != self._leader)
+
+    def _attempt(self, base: str, call: _Call, findings: _Findings) -> tuple[bytes | None, str | None]:
+        """
+        One try on one controller: the body of a success, or whom it names as the leader, or neither.
+
+        Raises ``RefusedError`` and ``BadAnswer``, which no other controller would answer differently.
+        """
+        timeout = httpx.Timeout((ATTEMPT_MS_MAX + call.wait_ms) / 1000, connect=CONNECT_MS_MAX / 1000)
+        headers = {"Content-Type": "application/json"} if call.body is not None else {}
+        try:
+            response = self._http.request(
+                call.method, base + call.path, params=call.params, content=call.body, headers=headers, timeout=timeout
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            findings.troubles[base] = str(error) or type(error).__name__
+            return None, None
+        except httpx.HTTPError as error:
+            # Bytes may have left: whoever got them may still execute them.
+            findings.may_have_run = True
+            findings.troubles[base] = f"no answer ({type(error).__name__})"
+            return None, None
+        findings.answered = True
+        if response.is_success:
+            return response.content, None
+        if response.is_redirect:
+            findings.troubles[base] = "not the leader"
+            return None, _base_of(response.headers.get("location", ""))
+        return self._judge(base, response, findings)
+
+    def _judge(self, base: str, response: httpx.Response, findings: _Findings) -> tuple[None, str | None]:
+        try:
+            problem = msgspec.json.decode(response.content, type=Problem)
+        except msgspec.MsgspecError:
+            raise BadAnswer(f"{base} answered {response.status_code} without a problem document") from None
+        findings.last_problem = problem
+        findings.troubles[base] = problem.detail
+        if problem.code == _OUTCOME_UNKNOWN:
+            findings.may_have_run = True
+            return None, None
+        if problem.code in _TRY_ELSEWHERE:
+            return None, base_url(problem.leader) if problem.leader else None
+        raise RefusedError(problem)
+
+    def _decode(self, content: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.MsgspecError as error:
+            raise BadAnswer(f"the answer is not a {kind.__name__}: {error}") from error
+
+
+def new_request_id() -> RequestId:
+    """A fresh id of 32 hex digits."""
+    return RequestId(secrets.token_hex(16))
+
+
+def base_url(address: str) -> str:
+    """``host:port`` as a URL; a URL stays one. Never ends in a slash."""
+    return (address if "://" in address else f"http://{address}").rstrip("/")
+
+
+def _page_params(consistency: str, after: str | None) -> dict[str, str]:
+    return {"consistency": consistency, "limit": str(PAGE_SETS_MAX)} | ({"after": after} if after else {})
+
+
+def _all_pages(page: Callable[[str | None], Page]) -> Page:
+    """The first page with the sets of all pages: its freshness is that of the oldest part."""
+    first: Page = page(None)
+    sets = [*first.sets]
+    after = first.next_after
+    while after is not None:
+        following = page(after)
+        sets.extend(following.sets)
+        after = following.next_after
+    return msgspec.structs.replace(first, sets=tuple(sets), next_after=None)
+
+
+def _base_of(location: str) -> str | None:
+    parts = urlsplit(location)
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
+
+
+def _set_path(key: SetKey) -> str:
+    return f"/v1/sets/{quote(key.cluster, safe='')}/{quote(key.name, safe='')}"
+
+
+def _without_none(**values: object) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
