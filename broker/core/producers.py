@@ -1,0 +1,144 @@
+"""
+Idempotent sends (R18): what the log knows about producers that number their messages.
+
+Here: the table, a pure fold of the records of the last ``WINDOW_BYTES`` of the log, and its verdicts. Not here: where the
+stamp lies in a record (``broker.protocol.stamp``), who folds (``broker.log``).
+
+Rule 1: the table after folding a log equals the table after folding only the records at or above ``window_start`` of its
+end, so that it can be rebuilt in bounded time after a cut or a start. It therefore forgets by log distance, never by time.
+Rule 2: sequences of one (producer, producer epoch) are accepted without a gap, from 0; a duplicate is one of those in
+the window. A higher producer epoch starts again at 0 and ends the lower one.
+Rule 3: what the window has forgotten is neither accepted nor called a duplicate, but for sequence 0 of an unknown producer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+import msgspec
+
+from epoch.model import LogOffset
+
+WINDOW_BYTES = 64 * 1024 * 1024
+"""How far back in the log a duplicate is recognised."""
+
+BUCKET_BYTES = 1024 * 1024
+"""The window moves in steps of this size: bounds what is kept per producer to 65 numbers."""
+
+
+class ProducerStamp(msgspec.Struct, frozen=True):
+    """Which message of which producer this is: drawn and counted by the client, carried in the record's properties."""
+
+    producer_id: bytes
+    """128 bits."""
+    producer_epoch: int
+    sequence: int
+
+
+class SequenceVerdict(Enum):
+    """What to do with a stamped send."""
+
+    ACCEPT = "accept"
+    DUPLICATE = "duplicate"
+    """It is in the log: answer once its original is released, append nothing."""
+    GAP = "gap"
+    OLD = "old"
+    UNKNOWN = "unknown"
+
+
+class _Producer:
+    """One producer: ``firsts`` holds (bucket, lowest sequence of that bucket) in rising order."""
+
+    __slots__ = ("epoch", "firsts", "last_sequence")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.last_sequence = -1
+        self.firsts: deque[tuple[int, int]] = deque()
+
+
+def window_start(end: LogOffset) -> LogOffset:
+    """Records that begin at or above this offset are in the window of a log that ends at ``end``."""
+    return LogOffset(max(0, (end // BUCKET_BYTES - WINDOW_BYTES // BUCKET_BYTES) * BUCKET_BYTES))
+
+
+class ProducerTable:
+    """The fold. Driven by one thread: the loop of the broker."""
+
+    def __init__(self) -> None:
+        """An empty table is the fold of an empty log."""
+        self._producers: dict[bytes, _Producer] = {}
+        self._buckets: dict[int, set[bytes]] = {}
+        """Producers with a record in that bucket of the log, rising."""
+        self._bucket = -1
+        """Bucket of the last folded record or end."""
+
+    def __len__(self) -> int:
+        """Number of producers in the window."""
+        return len(self._producers)
+
+    def judge(self, stamp: ProducerStamp) -> SequenceVerdict:
+        """Rules 2 and 3. Changes nothing: an accepted message is folded when it has its place in the log."""
+        producer = self._producers.get(stamp.producer_id)
+        if producer is None or stamp.producer_epoch > producer.epoch:
+            if stamp.sequence == 0:
+                return SequenceVerdict.ACCEPT
+            return SequenceVerdict.UNKNOWN if producer is None else SequenceVerdict.GAP
+        if stamp.producer_epoch < producer.epoch:
+            return SequenceVerdict.OLD
+        if stamp.sequence == producer.last_sequence + 1:
+            return SequenceVerdict.ACCEPT
+        if stamp.sequence > producer.last_sequence:
+            return SequenceVerdict.GAP
+        return SequenceVerdict.DUPLICATE if stamp.sequence >= producer.firsts[0][1] else SequenceVerdict.OLD
+
+    def fold(self, stamp: ProducerStamp, offset: LogOffset) -> None:
+        """A record with ``stamp`` begins at ``offset``. Offsets rise from call to call; total: it judges nothing."""
+        bucket = offset // BUCKET_BYTES
+        if bucket != self._bucket:
+            self._advance(bucket)
+        producer = self._producers.get(stamp.producer_id)
+        if producer is None or stamp.producer_epoch > producer.epoch:
+            producer = self._producers[stamp.producer_id] = _Producer(stamp.producer_epoch)
+        elif stamp.producer_epoch < producer.epoch or stamp.sequence <= producer.last_sequence:
+            return
+        elif stamp.sequence != producer.last_sequence + 1:
+            producer.firsts.clear()
+        producer.last_sequence = stamp.sequence
+        if not producer.firsts or producer.firsts[-1][0] != bucket:
+            producer.firsts.append((bucket, stamp.sequence))
+            self._buckets.setdefault(bucket, set()).add(stamp.producer_id)
+
+    def advance(self, end: LogOffset) -> None:
+        """The log now ends at ``end``: forget what has left the window (rule 1)."""
+        bucket = end // BUCKET_BYTES
+        if bucket != self._bucket:
+            self._advance(bucket)
+
+    def clear(self) -> None:
+        """Start again, before a rebuild."""
+        self._producers.clear()
+        self._buckets.clear()
+        self._bucket = -1
+
+    def snapshot(self) -> dict[bytes, tuple[int, int, int]]:
+        """(producer epoch, first known sequence, last sequence) by producer id; for tests and for display."""
+        return {
+            identity: (producer.epoch, producer.firsts[0][1], producer.last_sequence)
+            for identity, producer in sorted(self._producers.items())
+        }
+
+    def _advance(self, bucket: int) -> None:
+        """Move the window; the cost is that of what is forgotten."""
+        self._bucket = bucket
+        lowest = bucket - WINDOW_BYTES // BUCKET_BYTES
+        for old in [each for each in self._buckets if each < lowest]:
+            for identity in sorted(self._buckets.pop(old)):
+                producer = self._producers.get(identity)
+                if producer is None:
+                    continue
+                while producer.firsts and producer.firsts[0][0] < lowest:
+                    producer.firsts.popleft()
+                if not producer.firsts:
+                    del self._producers[identity]

@@ -1,0 +1,84 @@
+"""
+What the listen port asks of the rest of the broker.
+
+Here: the gate that says whether this replica may append, where routes come from, who answers probes, and the
+connection that answers are written to. Implemented by the broker's role shell and by fakes in tests.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
+from controller.contract.session import ProbeAnswer
+from epoch.model import LogOffset
+
+
+class GateState(msgspec.Struct, frozen=True, kw_only=True):
+    """May this replica append and release, as of now. Replaced as a whole whenever anything of it moves."""
+
+    is_serving: bool
+    """Master, entered ``master_epoch``, not draining, not isolated, queue offsets rebuilt."""
+    master_epoch: MasterEpoch
+    is_min_in_sync: bool
+    """Enough members are in the local *and* the proposed set (R22): asked before the append and again at release."""
+    sync_state_set: SyncStateSet = ()
+    epoch_start: LogOffset = LogOffset(0)
+    """Start of this master's own epoch: below it confirm is not yet its own (R19)."""
+    master_address: str = ""
+    """Where the master listens, as far as known; a hint for producers. Empty = unknown."""
+    reason: str = ""
+    """Why it is not serving, for the refusal's text."""
+
+
+class MasterGate(Protocol):
+    """Read once per batch, in the turn that appends: both run on the loop thread, so nothing can move in between."""
+
+    @property
+    def state(self) -> GateState: ...
+
+
+class RouteBroker(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica of this broker's set as far as this replica knows."""
+
+    broker_id: BrokerId
+    address: str
+
+
+class RouteState(msgspec.Struct, frozen=True, kw_only=True):
+    """What this replica knows of its set. ``master`` None: there is none, or it is not known."""
+
+    cluster: str
+    broker_name: str
+    master_epoch: MasterEpoch
+    master: BrokerId | None
+    replicas: tuple[RouteBroker, ...]
+    queue_count: int = 8
+    """Every topic has this many queues (topics are created by their first message)."""
+
+
+class RouteSource(Protocol):
+    """Routes of this replica's set. The owner calls ``ListenService.route_moved`` whenever ``route`` changes."""
+
+    @property
+    def route(self) -> RouteState: ...
+
+
+class ProbeSource(Protocol):
+    """Answers PROBE with the incarnation of this process (R13)."""
+
+    @property
+    def probe(self) -> ProbeAnswer: ...
+
+
+class AnswerSink(Protocol):
+    """A client's connection, as far as answers go."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def write_answers(self, data: bytes) -> None:
+        """Hand whole frames to the transport; dropped silently if the connection is closed."""
+        ...

@@ -1,0 +1,185 @@
+"""
+What the broker process asks of its commit log, beyond what HA asks (``ha.ports.ReplicaLog``).
+
+Here: the values of cuts, recovery and checkpoints, and the protocol that ``commit_log.CommitLog`` implements.
+Rule 1: methods run on the loop thread and return at once, except those whose docstring begins with *Blocking*: they
+write and sync files, are called from a one-thread executor, and while one runs nobody else touches the log.
+Rule 2: one run at a time: ``begin_run``, any number of ``append``, ``end_run``; nothing else in between.
+Rule 3: bytes below ``ackable_offset`` may be acknowledged: all of the log in flush mode async, what is synced in sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from epoch.model import EpochEntry, LogOffset, MasterEpoch
+from ha.ports import ReplicaLog
+
+
+class Draft(msgspec.Struct):
+    """
+    A message that has no place in the log yet. Not frozen: built once per message on the hot path, used in the same turn.
+
+    ``body`` may be a view into a receive buffer: it is copied into the map by ``append``, once.
+    """
+
+    topic: bytes
+    queue_id: int
+    body: bytes | memoryview
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_at_ms: int = 0
+    born_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+    """4 or 16 bytes of IP and an int32 port; bit 4 of ``sys_flag`` says which."""
+    reconsume_times: int = 0
+
+
+class CutReason(StrEnum):
+    """Why bytes leave the log."""
+
+    TRUNCATION = "truncation"
+    """The master's history diverges from ours (handshake)."""
+    TORN_TAIL = "torn-tail"
+    """Recovery found an incomplete or damaged record."""
+    FULL_RESYNC = "full-resync"
+    """No common point: the whole log is set aside (S29)."""
+
+
+class CutPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A cut that was checked but not begun. ``end_offset`` is the end of the log at the time of planning."""
+
+    cut_offset: LogOffset
+    end_offset: LogOffset
+    reason: CutReason
+    is_below_confirm: bool
+    """R26: isolate instead, unless an unclean epoch explains it."""
+    is_below_released: bool
+    """What it removes was acknowledged: the proof of the failover is refuted."""
+    explanation: str = ""
+
+    @property
+    def cut_bytes(self) -> int:
+        """How much goes to quarantine."""
+        return self.end_offset - self.cut_offset
+
+
+class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What ``open`` found and did."""
+
+    was_clean: bool
+    """The last stop synced everything and said so."""
+    end_offset: LogOffset
+    checked_from: LogOffset
+    checked_records: int
+    torn_bytes: int
+    torn_reason: str
+    finished_cut: bool
+    """An interrupted cut was completed (R20)."""
+    dropped_epochs: tuple[MasterEpoch, ...]
+    """Epoch entries that began beyond the end (R9)."""
+    stored_confirm_offset: LogOffset
+    """Durable confirm before clamping: above ``end_offset`` means that confirmed bytes are gone here."""
+    stored_released_offset: LogOffset
+    duration_us: int
+
+
+class BrokerLog(ReplicaLog, Protocol):
+    """The log as the role machine's shell and the put path see it."""
+
+    @property
+    def flushed_offset(self) -> LogOffset:
+        """Everything below is on disk."""
+        ...
+
+    @property
+    def ackable_offset(self) -> LogOffset:
+        """What this replica may ack: ``max_offset``, or ``flushed_offset`` in flush mode sync (rule 3)."""
+        ...
+
+    @property
+    def confirm_offset(self) -> LogOffset:
+        """Highest confirm that ``note_confirm`` was told, never above the end of the log."""
+        ...
+
+    @property
+    def durable_confirm_offset(self) -> LogOffset:
+        """The confirm that survives a power cut (R26)."""
+        ...
+
+    @property
+    def released_offset(self) -> LogOffset:
+        """Highest end that was acknowledged to a producer by this replica as master."""
+        ...
+
+    @property
+    def fold_lag_bytes(self) -> int:
+        """Received bytes that the folds (queue offsets, producers) have not seen yet; 0 is needed for ``begin_run``."""
+        ...
+
+    def record_epoch(self, entry: EpochEntry) -> None:
+        """Blocking, milliseconds. The entry is durable on return; its start is the end of the log (R9, R12)."""
+        ...
+
+    def begin_run(self, *, stored_at_ms: int) -> None:
+        """Start one append run. Raises ``FoldsBehindError`` before queue offsets are rebuilt (R19)."""
+        ...
+
+    def ensure_room(self, length: int) -> None:
+        """The next ``length`` bytes will lie in one segment (batch messages). Raises ``OSError`` if the disk is full."""
+        ...
+
+    def append(self, draft: Draft) -> tuple[int, int]:
+        """
+        Copy one record behind the end; returns its physical and its queue offset.
+
+        Raises:
+            RecordError: the record is too large for a segment or one of its fields for the format; nothing was written.
+            OSError: the next segment could not be made; nothing was written.
+        """
+        ...
+
+    def end_run(self) -> LogOffset:
+        """Publish the run: returns the new ``max_offset``. Nothing is synced."""
+        ...
+
+    def fold(self, budget_bytes: int) -> int:
+        """Let the folds follow the received bytes, at most about ``budget_bytes``; returns what is left."""
+        ...
+
+    def note_confirm(self, confirm: LogOffset, released: LogOffset) -> None:
+        """Remember both; the flush thread makes them durable within its interval. Neither ever falls, but for a cut."""
+        ...
+
+    def request_flush(self, offset: LogOffset) -> None:
+        """Ask the flush thread for everything below ``offset``; ``on_flushed`` hears of it once per group."""
+        ...
+
+    def subscribe_flushed(self, on_flushed: Callable[[LogOffset], None]) -> None:
+        """``on_flushed`` runs on the loop thread with each new ``flushed_offset``."""
+        ...
+
+    def plan_cut(self, offset: LogOffset, reason: CutReason, explanation: str = "") -> CutPlan:
+        """Check a cut. Raises ``CutRefusedError`` if ``offset`` is no record boundary or outside of the log."""
+        ...
+
+    def execute_cut(self, plan: CutPlan) -> None:
+        """
+        Blocking. Mark, quarantine, cut, zero, drop, sync, clear the mark (R20); folds and history are cut as well.
+
+        Raises ``CutRefusedError`` if the log moved since the plan, ``OSError`` if the disk refuses: the mark stays and
+        ``open`` finishes the cut.
+        """
+        ...
+
+    def set_aside(self, start_offset: LogOffset, explanation: str) -> None:
+        """Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset``, a segment's start (S29)."""
+        ...
+
+    def close(self, *, clean: bool) -> None:
+        """Blocking. Stop the flush thread; ``clean`` syncs everything and leaves the mark that recovery trusts."""
+        ...

@@ -1,0 +1,86 @@
+"""
+Codes of a broker's listen port.
+
+RocketMQ's numbers where it has them; ours are 3191-3199. System codes (busy, unknown code) are in ``node.remoting.codes``;
+PROBE (3190) is in ``controller.contract.codes``.
+
+Rule 1: only ``PUT_OK`` is an acknowledgement (R18).
+Rule 2: a refusal says whether the message is definitely not in the log: field ``outcome`` of the answer's header.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class ClientCode(IntEnum):
+    """Requests of producers and consumers."""
+
+    SEND_MESSAGE = 10
+    GET_MAX_OFFSET = 30
+    GET_MIN_OFFSET = 31
+    GET_ROUTE_BY_TOPIC = 105
+    SEND_MESSAGE_V2 = 310
+    SEND_BATCH_MESSAGE = 320
+    WATCH_ROUTE = 3191
+    """Answered with the route as soon as its masterEpoch is newer than the asker's, at the latest after the asked wait."""
+
+
+class ClientResult(IntEnum):
+    """Answers, with the numbers that Java clients act on."""
+
+    PUT_OK = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    OUTCOME_UNKNOWN = 12
+    """RocketMQ's FLUSH_SLAVE_TIMEOUT: in the log here, but not acknowledged, and it may be cut."""
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    TOPIC_NOT_EXIST = 17
+    PULL_RETRY_IMMEDIATELY = 20
+
+
+class Outcome(StrEnum):
+    """What is known about a message that was not acknowledged."""
+
+    NOT_APPENDED = "not-appended"
+    UNKNOWN = "unknown"
+
+
+class SendRefusal(StrEnum):
+    """Why a send was not acknowledged; field ``reason`` of the answer's header."""
+
+    NOT_MASTER = "not-master"
+    MIN_IN_SYNC = "min-in-sync"
+    OVERLOADED = "overloaded"
+    DISK = "disk"
+    ILLEGAL = "illegal"
+    SEQUENCE_GAP = "sequence-gap"
+    """Above last + 1: something before it is not here. Not appended."""
+    SEQUENCE_OLD = "sequence-old"
+    """Below what the table remembers, or of an older producer epoch. Not appended again; whether it was before is unknown."""
+    PRODUCER_UNKNOWN = "producer-unknown"
+    """The table has no such producer and the sequence is not 0. As for SEQUENCE_OLD."""
+    EPOCH_ENDED = "epoch-ended"
+    """Appended in a masterEpoch that ended before it was acknowledged (R17)."""
+
+
+REFUSAL_RESULT: dict[SendRefusal, ClientResult] = {
+    SendRefusal.NOT_MASTER: ClientResult.SERVICE_NOT_AVAILABLE,
+    SendRefusal.MIN_IN_SYNC: ClientResult.SYSTEM_ERROR,
+    SendRefusal.OVERLOADED: ClientResult.SYSTEM_BUSY,
+    SendRefusal.DISK: ClientResult.SERVICE_NOT_AVAILABLE,
+    SendRefusal.ILLEGAL: ClientResult.MESSAGE_ILLEGAL,
+    SendRefusal.SEQUENCE_GAP: ClientResult.MESSAGE_ILLEGAL,
+    SendRefusal.SEQUENCE_OLD: ClientResult.MESSAGE_ILLEGAL,
+    SendRefusal.PRODUCER_UNKNOWN: ClientResult.MESSAGE_ILLEGAL,
+    SendRefusal.EPOCH_ENDED: ClientResult.OUTCOME_UNKNOWN,
+}
+
+REFUSAL_OUTCOME: dict[SendRefusal, Outcome] = {
+    refusal: Outcome.NOT_APPENDED for refusal in SendRefusal
+} | {
+    SendRefusal.SEQUENCE_OLD: Outcome.UNKNOWN,
+    SendRefusal.PRODUCER_UNKNOWN: Outcome.UNKNOWN,
+    SendRefusal.EPOCH_ENDED: Outcome.UNKNOWN,
+}
