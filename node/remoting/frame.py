@@ -80,21 +80,21 @@ class _JsonHeaderIn(msgspec.Struct):
     serializeTypeCurrentRPC: str | None = None  # noqa: N815 (name on the wire)
 
 
-class _JsonHeaderOut(msgspec.Struct, omit_defaults=True):
+class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Fields in the order in which Java writes them: sorted, nulls left out."""
 
     code: int
+    extFields: dict[str, str] | None = None  # noqa: N815 (name on the wire)
     flag: int
     language: str
     opaque: int
-    version: int
-    extFields: dict[str, str] | None = None  # noqa: N815 (name on the wire)
     remark: str | None = None
     serializeTypeCurrentRPC: str | None = None  # noqa: N815 (name on the wire)
+    version: int
 
 
 _decode_json_header = msgspec.json.Decoder(_JsonHeaderIn, strict=True).decode
-_encode_json_header = msgspec.json.Encoder(order="sorted").encode
+_encode_json_header = msgspec.json.Encoder().encode
 
 
 def encode_frame(frame: Frame) -> bytes:

@@ -1,0 +1,79 @@
+"""The fleet file: what is refused, and with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.config import ConfigError, load_fleet_file, split_address
+
+GOOD = """
+version = 1
+[fleet]
+name = "demo"
+incarnation = "00112233445566778899aabbccddeeff"
+[controllers.c1]
+raft = "127.0.0.1:1"
+broker = "127.0.0.1:2"
+rest = "127.0.0.1:3"
+data = "data/c1"
+"""
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    """The file may lie anywhere."""
+    path = tmp_path / "rollcall.toml"
+    path.write_text(GOOD)
+
+    fleet = load_fleet_file(path)
+
+    assert fleet.path(fleet.controller("c1").data) == tmp_path / "data" / "c1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("version = 1", "version = 9"), "version 9"),
+        (GOOD + "typo = 1\n", "typo"),
+        (GOOD.replace('"demo"', "7"), "Expected `str`"),
+        ("not toml", "rollcall.toml"),
+    ],
+)
+def test_a_bad_file_names_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    """Unknown keys, wrong types, other versions, no TOML."""
+    path = tmp_path / "rollcall.toml"
+    path.write_text(text)
+
+    with pytest.raises(ConfigError, match=message):
+        load_fleet_file(path)
+
+
+def test_a_missing_file_names_the_remedy(tmp_path: Path) -> None:
+    """Says how to make one."""
+    with pytest.raises(ConfigError, match="rollcall init"):
+        load_fleet_file(tmp_path / "none.toml")
+
+
+def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
+    """A typo in --name is easy to see."""
+    path = tmp_path / "rollcall.toml"
+    path.write_text(GOOD)
+
+    with pytest.raises(ConfigError, match="it has: c1"):
+        load_fleet_file(path).controller("c9")
+    with pytest.raises(ConfigError, match="it has: none"):
+        load_fleet_file(path).broker("b1")
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:65536", "host:x"])
+def test_a_bad_address_is_refused_with_its_value(address: str) -> None:
+    """host:port only."""
+    with pytest.raises(ConfigError, match="host:port"):
+        split_address(address)
+
+
+def test_addresses_split() -> None:
+    """Also IPv6 in brackets."""
+    assert split_address("127.0.0.1:80") == ("127.0.0.1", 80)
+    assert split_address("[::1]:80") == ("::1", 80)

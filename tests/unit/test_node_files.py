@@ -1,0 +1,73 @@
+"""Files that survive: what is there after each function, and after a crash in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.files import DataDirectory, DirectoryError, atomic_replace, durable_unlink
+
+
+def test_atomic_replace_replaces_and_leaves_no_temporary(tmp_path: Path) -> None:
+    """New content, one file, private mode."""
+    path = tmp_path / "state"
+    atomic_replace(path, b"one")
+    atomic_replace(path, b"two")
+
+    assert path.read_bytes() == b"two"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_torn_temporary_of_a_crash_does_not_disturb(tmp_path: Path) -> None:
+    """What a crash left beside the file is overwritten by the next replace."""
+    path = tmp_path / "state"
+    atomic_replace(path, b"good")
+    (tmp_path / "state.tmp").write_bytes(b"to")
+
+    assert path.read_bytes() == b"good"
+    atomic_replace(path, b"better")
+    assert path.read_bytes() == b"better"
+
+
+def test_durable_unlink_twice(tmp_path: Path) -> None:
+    """Removing what is gone is fine."""
+    path = tmp_path / "mark"
+    path.write_bytes(b"x")
+
+    durable_unlink(path)
+    durable_unlink(path)
+
+    assert not path.exists()
+
+
+def test_a_directory_belongs_to_one_process(tmp_path: Path) -> None:
+    """A second claim is refused by name until the first is released."""
+    first = DataDirectory.claim(tmp_path / "data", kind="broker", version=1)
+    with pytest.raises(DirectoryError, match="in use"):
+        DataDirectory.claim(tmp_path / "data", kind="broker", version=1)
+    first.release()
+
+    second = DataDirectory.claim(tmp_path / "data", kind="broker", version=1)
+    assert second.was_empty
+    second.release()
+
+
+@pytest.mark.parametrize(("kind", "version"), [("controller", 1), ("broker", 2)])
+def test_a_directory_of_another_kind_or_version_is_refused_with_both_values(
+    tmp_path: Path, kind: str, version: int
+) -> None:
+    """Versioned data directories."""
+    DataDirectory.claim(tmp_path, kind="broker", version=1).release()
+
+    with pytest.raises(DirectoryError, match=rf"'broker 1'.*'{kind} {version}'"):
+        DataDirectory.claim(tmp_path, kind=kind, version=version)
+
+
+def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
+    """Files that we did not write are not touched."""
+    (tmp_path / "precious").write_text("mine")
+
+    with pytest.raises(DirectoryError, match="not ours"):
+        DataDirectory.claim(tmp_path, kind="broker", version=1)
