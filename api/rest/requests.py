@@ -1,0 +1,51 @@
+"""
+Bodies of mutating requests, as JSON in camelCase.
+
+Here: what a caller may send. Not here: what it gets (``controller.contract.views``, ``replies``), documentation of both (``schemas``).
+The broker operations take the commands of the contract as they are. Unknown members are refused: a misspelt
+``expectEpoch`` must not silently expect nothing.
+
+Rule 1: ``request_id`` is drawn by the server if it is missing, and is in every answer (header ``X-Request-Id``, problem ``requestId``).
+Rule 2: ``requested_by`` comes from the header ``X-Requested-By``, ``admin`` without one; it is a name for the record, not a credential.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controller.contract.ids import BrokerId, MasterEpoch
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Base of all bodies."""
+
+    reason: str = ""
+    request_id: str | None = None
+
+
+class ElectBody(Body):
+    """POST /v1/sets/{cluster}/{set}/elect. A dry run answers with an ``ElectionPreview``, else with ``Elected``."""
+
+    designated: BrokerId | None = None
+    dry_run: bool = False
+    expect_master: BrokerId | None = None
+    expect_epoch: MasterEpoch | None = None
+
+
+class ElectUncleanBody(ElectBody):
+    """POST .../elect-unclean: the only verb that can lose (S72)."""
+
+    accepted_loss_bytes: int = 0
+
+
+class BootstrapBody(Body):
+    """POST .../bootstrap: first election by an operator's word (R8)."""
+
+    master: BrokerId
+
+
+class CleanBody(Body):
+    """POST .../clean: forget replicas, or the whole set if none is named; epochs stay (S78)."""
+
+    broker_ids: tuple[BrokerId, ...] = ()
+    is_unclean: bool = False

@@ -1,0 +1,42 @@
+"""
+What the leader's machines want done, as values.
+
+Here: the actions of ``sessions``, ``electing`` and ``milestones``. Not here: doing them (``service``; the simulation does them too).
+Imported by: the machines of ``controller.runtime``, ``service``, ``tests``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.commands import AnyCommand, Evidence
+from controller.contract.ids import BrokerId, Incarnation, SetKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propose:
+    """
+    Submit ``command`` with ``evidence`` in the leader's own name.
+
+    Its outcome comes back by ``LeaderDuties.handle_proposed(action, reply_or_None, now_ns)``, exactly once.
+    """
+
+    command: AnyCommand
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendProbe:
+    """
+    Ask the listen port ``address`` which incarnation lives there (R13).
+
+    Its outcome comes back by ``LeaderDuties.handle_probe``, exactly once, within ``probe_timeout_ms``.
+    """
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    address: str
+
+
+Action = Propose | SendProbe

@@ -1,0 +1,65 @@
+"""
+Whether this controller may answer for the fleet right now.
+
+Here: the judgement, pure. Not here: asking a majority (``replication.raft``), redirecting (``api.rest``, ``api.gateway``).
+Imported by: ``runtime.service``, ``tests``.
+
+Rule 1 (R5): it leads, has applied its own ``TakeLeadership`` of this term, and a majority answered something that it sent
+less than the minimum election timeout ago. The age counts from the sending.
+Rule 2: authority is a hint that keeps answers fresh; safety is in apply. Linearizable reads add a barrier of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.ids import ControllerName
+from controller.replication.ports import Leadership, RaftRole
+
+NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """Outcome of the judgement; ``reason`` is for people and empty when ``is_held``."""
+
+    is_held: bool
+    term: int
+    leader: ControllerName | None
+    """Where to go instead; None = nobody is known to lead."""
+    majority_age_ms: int | None
+    """Since the newest sending that a majority answered; None = never in this term, or this one does not lead."""
+    reason: str
+
+
+def judge_authority(
+    leadership: Leadership, *, taken_term: int | None, now_ns: int, election_timeout_ms_min: int
+) -> Authority:
+    """
+    Judge by Rule 1.
+
+    Args:
+        leadership: Newest known, from the replicated log.
+        taken_term: Term of the last own ``TakeLeadership`` that was applied here; None = none yet.
+        now_ns: The monotonic clock that ``majority_asked_at_ns`` was read from.
+        election_timeout_ms_min: After this somebody else may lead.
+    """
+    asked_at_ns = leadership.majority_asked_at_ns
+    leads = leadership.role is RaftRole.LEADER
+    age_ms = (now_ns - asked_at_ns) // NS_PER_MS if leads and asked_at_ns is not None else None
+    reason = _missing(leadership, taken_term, age_ms, election_timeout_ms_min)
+    return Authority(
+        is_held=not reason, term=leadership.term, leader=leadership.leader, majority_age_ms=age_ms, reason=reason
+    )
+
+
+def _missing(leadership: Leadership, taken_term: int | None, age_ms: int | None, election_timeout_ms_min: int) -> str:
+    if leadership.role is not RaftRole.LEADER:
+        return f"this controller is a {leadership.role} in term {leadership.term}"
+    if taken_term != leadership.term:
+        return f"leads in term {leadership.term} but has not applied its own entry of that term yet"
+    if age_ms is None:
+        return f"no majority has answered in term {leadership.term} yet"
+    if age_ms >= election_timeout_ms_min:
+        return f"last heard from a majority {age_ms} ms ago, authority ends at {election_timeout_ms_min} ms"
+    return ""
