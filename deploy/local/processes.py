@@ -1,0 +1,247 @@
+"""
+Processes that the launcher starts: each in its own process group, with a log file and a pid file.
+
+Here: start, look, signal, wait; ports in use. Not here: what a fleet is (``fleet``), faults in files (``faults``).
+
+Rule 1: a process is named by pid AND creation time; a pid that somebody else has by now is never signalled.
+Rule 2: only what this launcher started, by its own record in ``run/``, is ever signalled.
+Rule 3: every wait has a deadline and names what it waited for.
+
+``run/NAME.pid`` holds the bare pid, so that ``kill -9 $(cat run/NAME.pid)`` works; ``run/NAME.json`` the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+POLL_INTERVAL_S = 0.01
+HTTP_TIMEOUT_S = 1.0
+PORT_FIRST, PORT_LAST = 20_000, 30_000
+"""Free ports are looked for here: below the ephemeral range, clear of RocketMQ's 9876 and 10909-10912."""
+_CREATED_TOLERANCE_S = 0.05
+
+
+class LauncherError(RuntimeError):
+    """The launcher cannot do what was asked; the message says why and what to do."""
+
+
+class PortInUseError(LauncherError):
+    """Somebody else listens where one of ours is to listen."""
+
+
+class DeadlineError(LauncherError):
+    """Something did not happen in time; the message says what was waited for and what was seen last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """What ``run/NAME.json`` remembers."""
+
+    pid: int
+    created_s: float
+    """Creation time as psutil reports it."""
+
+
+class Processes:
+    """The processes of one directory. Not for several threads."""
+
+    def __init__(self, directory: Path) -> None:
+        """Use ``directory/run`` and ``directory/log``; both are created."""
+        self.run = directory / "run"
+        self.log = directory / "log"
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self.run.mkdir(parents=True, exist_ok=True)
+        self.log.mkdir(parents=True, exist_ok=True)
+
+    def start(self, name: str, argv: Sequence[str], *, ports: Sequence[tuple[str, int]] = ()) -> int:
+        """
+        Start a process in a group of its own; what it prints is appended to ``log/NAME.log``.
+
+        Returns:
+            Its pid.
+
+        Raises:
+            LauncherError: one of this name runs already.
+            PortInUseError: one of its ports is taken.
+        """
+        if (running := self.pid(name)) is not None:
+            raise LauncherError(f"{name} runs already as pid {running}; stop it first")
+        for host, port in ports:
+            require_free(host, port)
+        with (self.log / f"{name}.log").open("ab") as output:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=our_environment(),
+                cwd=self.run.parent,
+            )
+        self._children[child.pid] = child
+        record = {"pid": child.pid, "created_s": psutil.Process(child.pid).create_time(), "argv": list(argv)}
+        (self.run / f"{name}.json").write_text(json.dumps(record) + "\n")
+        (self.run / f"{name}.pid").write_text(f"{child.pid}\n")
+        return child.pid
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that was ever started here and not forgotten, sorted."""
+        return tuple(sorted(path.stem for path in self.run.glob("*.json")))
+
+    def record(self, name: str) -> ProcessRecord | None:
+        """What is remembered of ``name``, alive or not."""
+        try:
+            found = json.loads((self.run / f"{name}.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return ProcessRecord(pid=int(found["pid"]), created_s=float(found["created_s"]))
+
+    def pid(self, name: str) -> int | None:
+        """Pid of ``name`` if it is alive and still the process that was started; a zombie is dead."""
+        record = self.record(name)
+        if record is None:
+            return None
+        if (child := self._children.get(record.pid)) is not None and child.poll() is not None:
+            return None
+        try:
+            process = psutil.Process(record.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            same = abs(process.create_time() - record.created_s) <= _CREATED_TOLERANCE_S
+        except psutil.NoSuchProcess:
+            return None
+        return record.pid if same else None
+
+    def signal(self, name: str, number: signal.Signals) -> int:
+        """Send a signal to the process of ``name``; returns its pid. Raises ``LauncherError`` if it does not run."""
+        pid = self.pid(name)
+        if pid is None:
+            known = ", ".join(self.names()) or "nothing"
+            raise LauncherError(f"{name} does not run; started here: {known}")
+        os.kill(pid, number)
+        return pid
+
+    def kill(self, name: str, *, deadline_s: float = 5.0) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.signal(name, signal.SIGKILL)
+        wait_until(lambda: self.pid(name) is None, deadline_s=deadline_s, what=f"{name} to be gone after SIGKILL")
+
+    def terminate(self, name: str, *, deadline_s: float = 10.0) -> None:
+        """SIGTERM (and SIGCONT, should it be stopped), and wait; after the deadline SIGKILL."""
+        if self.pid(name) is None:
+            return
+        with contextlib.suppress(LauncherError, ProcessLookupError):
+            self.signal(name, signal.SIGTERM)
+            self.signal(name, signal.SIGCONT)
+        try:
+            wait_until(lambda: self.pid(name) is None, deadline_s=deadline_s, what=f"{name} to stop")
+        except DeadlineError:
+            with contextlib.suppress(LauncherError, ProcessLookupError):
+                self.kill(name)
+
+    def forget(self, name: str) -> None:
+        """Remove the pid file of one that does not run."""
+        for suffix in ("pid", "json"):
+            (self.run / f"{name}.{suffix}").unlink(missing_ok=True)
+
+    def tail(self, name: str, lines: int = 15) -> str:
+        """The end of its log, for error messages."""
+        try:
+            content = (self.log / f"{name}.log").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "(no log)"
+        return "\n".join(content[-lines:]) or "(empty log)"
+
+
+def our_environment() -> dict[str, str]:
+    """Environment in which a child runs the same code as we do, also from a checkout that is not installed."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """Command line that runs a module of ours under this interpreter."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def wait_until(condition: Callable[[], object], *, deadline_s: float, what: str) -> float:
+    """
+    Wait until ``condition`` is true.
+
+    Returns:
+        Seconds that it took.
+
+    Raises:
+        DeadlineError: it was not within ``deadline_s``.
+    """
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > deadline_s:
+            raise DeadlineError(f"waited {deadline_s:.1f} s for {what}")
+        time.sleep(POLL_INTERVAL_S)
+    return time.monotonic() - began
+
+
+def http_ok(address: str, path: str, *, timeout_s: float = HTTP_TIMEOUT_S) -> bool:
+    """Whether ``GET http://address/path`` is answered with 200."""
+    connection = http.client.HTTPConnection(address, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether we could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def require_free(host: str, port: int) -> None:
+    """Raise ``PortInUseError`` with the pid that has it, if the system tells."""
+    if is_free(host, port):
+        return
+    holder = ""
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections("inet"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+                holder = f" by pid {connection.pid}" if connection.pid else ""
+                break
+    raise PortInUseError(f"port {port} is in use{holder}; stop that process, or choose other ports in the fleet file")
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """``count`` different ports that nobody listens on now, from ``PORT_FIRST`` to ``PORT_LAST``."""
+    candidates = list(range(PORT_FIRST, PORT_LAST))
+    random.SystemRandom().shuffle(candidates)
+    found: list[int] = []
+    for port in candidates:
+        if len(found) == count:
+            break
+        if is_free(host, port):
+            found.append(port)
+    if len(found) < count:
+        raise LauncherError(f"only {len(found)} of {count} ports from {PORT_FIRST} to {PORT_LAST} are free on {host}")
+    return found
