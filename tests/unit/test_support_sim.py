@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import SECOND, Host, Kernel, Process
 from tests.support.sim_net import End, SimNet
@@ -31,7 +33,7 @@ def test_a_stream_keeps_its_order_whatever_the_weather() -> None:
         heard: list[int] = []
         there.on_message = heard.append
         for number in range(40):
-            kernel.after(number * 1_000, "send", lambda number=number: here.send(number))  # type: ignore[misc]
+            kernel.after(number * 1_000, "send", partial(here.send, number))
         kernel.run_until(100 * SECOND)
 
         assert heard == list(range(len(heard)))
