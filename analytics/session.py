@@ -1,0 +1,80 @@
+"""
+One quiet Spark session on this machine.
+
+Here: finding Java, the settings that every job shares. Not here: what a job computes.
+Raises ``NoSpark`` with the remedy where Spark or Java are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MAJOR_MIN = 17
+JAVA_ANSWER_MS_MAX = 20_000
+
+
+class NoSpark(RuntimeError):
+    """Spark cannot start here; the message says what to install."""
+
+
+def spark_session(*, app: str, master: str = "local[*]") -> SparkSession:
+    """
+    Start or find the session of this process.
+
+    Raises:
+        NoSpark: pyspark is not installed, or Java is missing or older than ``JAVA_MAJOR_MIN``.
+    """
+    check_java()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NoSpark("pyspark is not installed; install the extra: pip install 'rollcall-ha[analytics]'") from error
+    # Workers take PATH's python3 unless told; it need not be the one that runs this.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = (
+        SparkSession.builder.appName(app)
+        .master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def check_java() -> None:
+    """Raises ``NoSpark`` unless a Java of at least ``JAVA_MAJOR_MIN`` answers."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")  # noqa: PTH118 (may not exist)
+    remedy = f"Spark needs Java {JAVA_MAJOR_MIN} or newer: apt-get install openjdk-17-jre-headless"
+    if java is None:
+        raise NoSpark(f"no java on the PATH. {remedy}")
+    try:
+        answer = subprocess.run(  # the output of -version goes to stderr
+            [java, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=JAVA_ANSWER_MS_MAX / 1000,
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoSpark(f"{java} does not answer: {error}. {remedy}") from error
+    found = next(
+        (line.split("=")[1].strip() for line in answer.splitlines() if "java.specification.version" in line), "?"
+    )
+    major = found.removeprefix("1.").split(".")[0]
+    if not major.isdigit() or int(major) < JAVA_MAJOR_MIN:
+        raise NoSpark(f"{java} is Java {found}. {remedy}")
