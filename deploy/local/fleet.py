@@ -1,8 +1,8 @@
 """
 A whole fleet as processes on this machine: the one launcher of the demo, the cluster tests, chaos and the benches.
 
-Here: make the fleet file, start controllers and brokers, know when they are ready, kill, stop, continue and restart them
-by name, and stop what was started. Not here: what a failover looks like (``demo``), what is on disk (``audit``).
+Here: make the fleet file, start controllers and brokers, know when they are ready, kill, stop, continue and restart
+them by name, and stop what was started. Not here: what a failover looks like (``demo``), what is on disk (``audit``).
 
 Rule 1: servers are started by exec of their modules; nothing of theirs is imported.
 Rule 2: the launcher never tells the system what it did to a process.

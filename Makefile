@@ -1,0 +1,88 @@
+# One verb each, no arguments needed. `make` alone lists them.
+# Settings: SEEDS= and SEED= (sim), ROUNDS= (kill-controllers), DEMO= (directory of the demo), MIN= (floor of counts).
+
+SHELL   := /bin/bash
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+DEMO    ?= .demo
+SEEDS   ?= 100
+ROUNDS  ?= 10
+RUN     := PYTHONDONTWRITEBYTECODE=1
+PACKAGES := analytics api broker controller deploy epoch ha node
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test unit property interop scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
+        bench analytics-demo kill-controllers clean
+
+help:            ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## make .venv and install everything; does nothing the second time
+	@deploy/setup.sh java
+
+$(STAMP): pyproject.toml deploy/setup.sh
+	@PYTHON="$(PYTHON)" deploy/setup.sh venv $(VENV)
+	@touch $@
+
+check: $(STAMP)  ## format, lint, types, import arrows, fast tests: less than a minute
+	@deploy/check.sh $(BIN) fast
+
+test: $(STAMP)   ## everything that must be green: check, interop, scenario, sim, docs, cluster, spark; less than 20 minutes
+	@$(MAKE) --no-print-directory setup
+	@SEEDS=$(SEEDS) deploy/check.sh $(BIN) all
+
+unit: $(STAMP)   ## tests of single modules
+	@$(BIN)/python -m pytest tests/unit
+
+property: $(STAMP)  ## laws, by Hypothesis
+	@$(BIN)/python -m pytest tests/property
+
+interop: $(STAMP)  ## byte fixtures of RocketMQ
+	@$(BIN)/python -m pytest tests/interop
+
+scenario: $(STAMP)  ## transcripts of situations that must be survived
+	@$(BIN)/python -m pytest tests/scenario
+
+sim: $(STAMP)    ## the whole cluster under a seeded clock, network and disk [SEEDS=100] [SEED=]
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+
+sim-mutants: $(STAMP)  ## switch off one rule after the other; the simulation must notice each
+	@$(BIN)/python -m tests.sim --mutants
+
+cluster: $(STAMP)  ## real processes on loopback
+	@$(BIN)/python -m pytest tests/cluster tests/blackbox
+
+chaos: $(STAMP)  ## real processes and faults
+	@$(BIN)/python -m pytest tests/chaos
+
+docs: $(STAMP)   ## run the commands that the documents show
+	@$(BIN)/python -m pytest tests/docs
+
+spark: $(STAMP)  ## the tests that start a Spark session
+	@$(BIN)/python -m pytest -m spark tests
+
+coverage: $(STAMP)  ## branch coverage of the cores and link machines
+	@deploy/check.sh $(BIN) coverage
+
+demo: $(STAMP)   ## the first ten minutes: a fleet, a killed master, an audit of every message
+	@$(BIN)/python -m deploy.local.demo run --directory $(DEMO)
+
+demo-up: $(STAMP)  ## start the demo's fleet with a small producer and leave it running
+	@$(BIN)/python -m deploy.local.demo up --directory $(DEMO)
+
+demo-down: $(STAMP)  ## stop it
+	@$(BIN)/python -m deploy.local.demo down --directory $(DEMO)
+
+bench: $(STAMP)  ## numbers of docs/numbers.md, three runs, with JSON beside the table
+	@$(BIN)/python -m tests.perf
+
+analytics-demo: $(STAMP)  ## the demo's failovers as a Spark table
+	@./rollcall analytics timeline $(DEMO)
+
+kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
+	@$(BIN)/python -m deploy.local.kill_controllers --rounds $(ROUNDS)
+
+clean:           ## remove caches and build results; keeps .venv and .demo
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

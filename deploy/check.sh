@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# The steps of `make check` (fast), `make test` (all) and `make coverage`: each is announced, timed and counted.
+#   deploy/check.sh BIN fast|all|coverage
+set -uo pipefail
+
+bin="$1"
+what="$2"
+failed=()
+began=$SECONDS
+summary=()
+
+step() { # step NAME COMMAND...
+    local name="$1" from=$SECONDS output status
+    shift
+    printf '== %s: %s\n' "$name" "$*"
+    output=$(mktemp)
+    "$@" 2>&1 | tee "$output"
+    status=${PIPESTATUS[0]}
+    local counted
+    counted=$(grep -E '[0-9]+ (passed|failed|errors?|skipped)|Success: no issues|All checks passed|files already formatted|Contracts: |^RESULT|^sim:' "$output" | tail -n 1)
+    rm -f "$output"
+    summary+=("$(printf '%-14s %5d s  %-4s  %s' "$name" "$((SECONDS - from))" "$([ "$status" = 0 ] && echo ok || echo FAIL)" "$counted")")
+    [ "$status" = 0 ] || failed+=("$name")
+}
+
+tests() { # tests NAME ARGUMENTS...: pytest, and a zero fails (pytest's own status 5)
+    local name="$1"
+    shift
+    step "$name" "$bin/python" -m pytest -q -p no:cacheprovider "$@"
+}
+
+fast() {
+    step lint "$bin/ruff" check .
+    step format "$bin/ruff" format --check .
+    step types "$bin/mypy"
+    step arrows "$bin/lint-imports"
+    tests unit -m 'not slow and not cluster and not spark' tests/unit tests/property
+}
+
+all() {
+    fast
+    tests slow -m 'slow and not cluster and not spark' tests/unit tests/property
+    tests interop tests/interop
+    tests scenario tests/scenario
+    step sim "$bin/python" -m tests.sim --seeds "${SEEDS:-100}"
+    tests docs tests/docs
+    tests cluster tests/cluster tests/blackbox
+    tests spark -m spark tests
+}
+
+coverage() {
+    local data
+    data=$(mktemp -d)
+    COVERAGE_FILE="$data/coverage" step run "$bin/coverage" run --branch \
+        --include 'controller/core/*,broker/core/*,epoch/*,ha/*' -m pytest -q -p no:cacheprovider -m 'not cluster and not spark' tests/unit tests/property
+    COVERAGE_FILE="$data/coverage" step report "$bin/coverage" report --show-missing --skip-empty
+    rm -rf "$data"
+}
+
+case "$what" in
+    fast | all | coverage) "$what" ;;
+    *) echo "usage: deploy/check.sh BIN fast|all|coverage" >&2; exit 2 ;;
+esac
+
+printf '\n== summary\n'
+printf '%s\n' "${summary[@]}"
+printf '%-14s %5d s\n' total "$((SECONDS - began))"
+if [ "${#failed[@]}" != 0 ]; then
+    printf 'FAILED: %s\n' "${failed[*]}"
+    exit 1
+fi

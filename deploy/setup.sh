@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Make the virtual environment, and see to Java. Idempotent; says what it could not do.
+#   deploy/setup.sh venv DIRECTORY
+#   deploy/setup.sh java
+set -euo pipefail
+
+python="${PYTHON:-python3}"
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# Install Debian packages where we may; status 1 where we may not or it fails.
+install_packages() {
+    local root=()
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
+        root=(sudo -n)
+    fi
+    local install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@")
+    "${install[@]}" >/dev/null 2>&1 && return 0
+    "${root[@]}" apt-get update >/dev/null 2>&1 && "${install[@]}" >/dev/null 2>&1
+}
+
+make_venv() {
+    local directory="$1"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
+        say "needs Python 3.11 or newer as '$python'; set PYTHON=/path/to/python3.11" >&2
+        exit 1
+    }
+    if [ ! -x "$directory/bin/python" ] || ! "$directory/bin/python" -m pip --version >/dev/null 2>&1; then
+        if ! "$python" -m venv "$directory" >/dev/null 2>&1; then
+            say "python3-venv is missing; trying to install it"
+            install_packages python3-venv || {
+                say "could not; run: apt-get install python3-venv" >&2
+                exit 1
+            }
+            "$python" -m venv "$directory"
+        fi
+    fi
+    say "installing into $directory"
+    "$directory/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[analytics,dev]'
+}
+
+see_to_java() {
+    if command -v java >/dev/null && java -version 2>&1 | grep -Eq 'version "(17|18|19|2[0-9])'; then
+        return 0
+    fi
+    say "no Java 17 or newer; trying to install openjdk-17-jre-headless"
+    install_packages openjdk-17-jre-headless ||
+        say "could not; Spark jobs and their tests need it (run: apt-get install openjdk-17-jre-headless); everything else works"
+}
+
+case "${1:-}" in
+    venv) make_venv "$2" ;;
+    java) see_to_java ;;
+    *)
+        say "usage: deploy/setup.sh venv DIRECTORY | java" >&2
+        exit 2
+        ;;
+esac
