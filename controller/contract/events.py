@@ -24,6 +24,7 @@ from controller.contract.commands import (
     ReplicaDescription,
     SetConfiguration,
     SilenceCause,
+    StoredView,
     Value,
 )
 from controller.contract.ids import (
@@ -93,6 +94,10 @@ class ReplicaRegistered(Event, tag="replica-registered"):
     sync_state_set_epoch: SyncStateSetEpoch
     awaited_reports: tuple[BrokerId, ...] = ()
     """Replicas that must report before this set may elect cleanly (R7)."""
+    stored: StoredView | None = None
+    """What the replica kept of an earlier control plane."""
+    is_recovering: bool = False
+    """The controllers know less than somebody else: the set is taken over from stored views (R7)."""
 
 
 class SessionOpened(Event, tag="session-opened"):

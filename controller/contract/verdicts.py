@@ -9,7 +9,14 @@ from __future__ import annotations
 from enum import StrEnum
 
 from controller.contract.commands import Value
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SyncStateSet, SyncStateSetEpoch
+from controller.contract.ids import (
+    BrokerId,
+    LogOffset,
+    MasterEpoch,
+    ReplicaKind,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
 
 
 class ElectionKind(StrEnum):
@@ -64,6 +71,13 @@ class CandidateVerdict(Value):
     max_offset: LogOffset | None = None
     priority: int = 100
     heartbeat_age_ms: int | None = None
+    zone: str = ""
+    kind: ReplicaKind = ReplicaKind.NATIVE
+    is_ready: bool = True
+    is_learner: bool = False
+    is_suspect: bool = False
+    is_set_aside: bool = False
+    """Kept out of this election for the reason given: the current master, or one that did not enter in time."""
 
 
 class Verdict(Value):
@@ -85,6 +99,8 @@ class Verdict(Value):
     sync_state_set_epoch: SyncStateSetEpoch
     estimated_loss_bytes: int = 0
     """Unclean only: highest known confirm or released end above the winner's end. 0 for a clean one."""
+    designated: BrokerId | None = None
+    """The replica that the caller asked for; with the candidates and ``policy`` it makes the election repeatable."""
 
 
 class Grade(StrEnum):
