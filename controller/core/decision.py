@@ -1,0 +1,66 @@
+"""
+What a decision is, and how a refusal is made.
+
+Here: ``Decision`` and the constructors that every deciding module uses. Not here: any rule.
+Imported by: ``decide`` and the modules that it is split into. Imports: ``controller.contract``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import Operation
+from controller.contract.events import AnyEvent, CommandRefused
+from controller.contract.replies import AlterVerdict, AnyReply, Done, Refused
+from controller.contract.verdicts import Verdict
+
+DONE = Done()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """
+    An answer and the facts that make it true. No events: nothing changes.
+
+    A ``view`` inside the reply is that of the state before the events; ``apply`` replaces it by the one after them.
+    """
+
+    reply: AnyReply
+    events: tuple[AnyEvent, ...] = ()
+
+
+def refuse(
+    operation: Operation,
+    code: RefusalCode,
+    reason: str,
+    hint: str,
+    *,
+    requested: object = None,
+    current: object = None,
+    verdict: Verdict | None = None,
+    alter: AlterVerdict | None = None,
+) -> Decision:
+    """Refuse ``operation``: nothing changes, and the refusal is on record (R24). ``reason`` names both values, ``hint`` the remedy."""
+    requested_text = None if requested is None else str(requested)
+    current_text = None if current is None else str(current)
+    return Decision(
+        reply=Refused(
+            code=code,
+            reason=reason,
+            hint=hint,
+            requested=requested_text,
+            current=current_text,
+            verdict=verdict,
+            alter=alter,
+        ),
+        events=(
+            CommandRefused(
+                command=type(operation.command).__name__,
+                code=code,
+                reason=reason,
+                requested=requested_text,
+                current=current_text,
+            ),
+        ),
+    )

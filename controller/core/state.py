@@ -1,0 +1,246 @@
+"""
+Replicated state of the control plane, as one frozen value.
+
+Here: its shape. Not here: how it changes (``evolve``, ``apply``), how it travels (``snapshot``), what brokers see of it (``views``).
+Imported by: everything in ``controller.core``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract`` only.
+
+Rule 1: a state that was handed out never changes. The two dictionaries of ``FleetState`` are copied once per entry by
+``apply`` and never written to afterwards.
+Rule 2: only ``evolve`` makes a new ``SetState``, and only out of an event: whoever has the events can rebuild the state.
+Rule 3: epochs, the next id and session ordinals never fall. A cleaned set stays as a tombstone that keeps them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controller.contract.commands import (
+    FEATURE_LEVEL,
+    CleanMark,
+    Positions,
+    ReplicaDescription,
+    SetConfiguration,
+    SilenceCause,
+    StoredView,
+    Value,
+)
+from controller.contract.ids import (
+    AckMode,
+    BrokerId,
+    FleetIncarnation,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    RegisterCode,
+    ReplicaKind,
+    RequestId,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
+from controller.contract.replies import AlterVerdict, AnyReply
+from controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
+
+REQUEST_WINDOW_ENTRIES = 1024
+"""How many answered request ids are remembered; the oldest leaves first. A convenience: safety never rests on it (R1)."""
+
+REPLICAS_PER_SET_MAX = 64
+"""Ids that one set may hold at a time."""
+
+REIGNS_KEPT = 16
+"""Past reigns whose grade can still be corrected when an old master returns."""
+
+ENDED_INCARNATIONS_KEPT = 16
+"""Incarnations per replica that are remembered as ended, so that a late registration of one of them is refused."""
+
+
+class ReplicaState(Value):
+    """One replica of a set. ``incarnation`` None: the id is granted, nobody has registered with it yet."""
+
+    broker_id: BrokerId
+    register_code: RegisterCode
+    address: str
+    """host:port that asked for the id; from the registration on, that of ``description``."""
+    description: ReplicaDescription | None = None
+    incarnation: Incarnation | None = None
+    session_ordinal: SessionOrdinal = SessionOrdinal(0)
+    boot_id: str = ""
+    store_id: str = ""
+    positions: Positions | None = None
+    """What it held when it registered."""
+    intactness: Intactness = Intactness.NEW
+    is_alive: bool = False
+    silence: SilenceCause | None = None
+    """Why it counts as gone; None while it is alive or has never registered."""
+    is_suspect: bool = False
+    """Last member and not intact (R3), or a member that was taken over from a stored view without proof (R7)."""
+    goodbye: CleanMark | None = None
+    """Mark of the clean stop of this incarnation (R3a)."""
+    ended_incarnations: tuple[Incarnation, ...] = ()
+    """Newest last; at most ``ENDED_INCARNATIONS_KEPT``."""
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a process has ever registered under this id."""
+        return self.incarnation is not None
+
+    @property
+    def is_voter(self) -> bool:
+        """Registered, and not a learner."""
+        return self.description is not None and not self.description.is_learner
+
+    @property
+    def kind(self) -> ReplicaKind:
+        """Which program it is; ``native`` as long as nobody has registered."""
+        return self.description.kind if self.description is not None else ReplicaKind.NATIVE
+
+
+class StoredAlter(Value):
+    """The last alter that this set decided for its master; a retry hears the same (R1)."""
+
+    verdict: AlterVerdict
+    digest: str
+    """SHA-256 of the alter's content: one seq, one content."""
+    reason: str
+
+
+class Recovery(Value):
+    """
+    The controllers lost their memory of this set, or a replica knows more than they do (R7).
+
+    It lasts until the next election. Nothing is elected cleanly, granted or cleaned before ``awaited`` is empty.
+    """
+
+    named: SyncStateSet
+    """Every replica that a stored or reported set names."""
+    reported: SyncStateSet
+    newest: StoredView | None
+    """The reported view with the highest (masterEpoch, SyncStateSetEpoch): its set is adopted when all have reported."""
+    highest_epoch: MasterEpoch
+    """Highest masterEpoch that anybody has shown, of whichever fleet incarnation."""
+    highest_set_epoch: SyncStateSetEpoch
+
+    @property
+    def awaited(self) -> SyncStateSet:
+        """Who has yet to report."""
+        return tuple(sorted(set(self.named) - set(self.reported)))
+
+
+class Reign(Value):
+    """How one master came to its epoch, and what is known about loss: the facts of safety.md, "What a proof needs"."""
+
+    kind: ElectionKind
+    master: BrokerId
+    master_kind: ReplicaKind
+    master_epoch: MasterEpoch
+    previous_master: BrokerId | None
+    previous_epoch: MasterEpoch
+    previous_kind: ReplicaKind
+    is_previous_mode_confirmed: bool
+    """Fact 1: the last master that entered worked by the set's mode."""
+    previous_released: LogOffset | None
+    """Fact 4: highest end that the old master is known to have acknowledged."""
+    ack_mode: AckMode
+    intactness: Intactness
+    """Of the winner, when it registered (fact 2)."""
+    was_in_set: bool
+    was_suspect: bool
+    was_restored: bool
+    """Elected out of stored views (R7)."""
+    inherited: tuple[str, ...] = ()
+    """What the reigns before this one, that were never entered, leave unproven."""
+    loss: LossVerdict | None = None
+
+
+class SetState(Value):
+    """One broker set. ``sync_state_set`` is the committed set; ``bound_incarnations`` names each member's incarnation."""
+
+    set_key: SetKey
+    configuration: SetConfiguration | None = None
+    """Comes with the first registration."""
+    next_id: BrokerId = BrokerId(1)
+    replicas: tuple[ReplicaState, ...] = ()
+    """Sorted by id."""
+    master: BrokerId | None = None
+    """None: never elected, cleaned, or the master's process has been replaced by a new incarnation."""
+    master_incarnation: Incarnation | None = None
+    master_epoch: MasterEpoch = MasterEpoch(0)
+    last_master: BrokerId | None = None
+    """Who was elected last; stays when ``master`` is cleared."""
+    has_entered: bool = False
+    start_offset: LogOffset | None = None
+    """Start of ``master_epoch``: fixed once (R12)."""
+    is_mode_confirmed: bool = False
+    """By the last master that entered (fact 1)."""
+    sync_state_set: SyncStateSet = ()
+    bound_incarnations: tuple[tuple[BrokerId, Incarnation], ...] = ()
+    sync_state_set_epoch: SyncStateSetEpoch = SyncStateSetEpoch(0)
+    is_established: bool = False
+    """Whether a first election or a bootstrap has been held since the set began, or began again after cleaning."""
+    accepts_any_epoch: bool = False
+    """Bootstrapped from a log with a past of its own: its epochs below ours are known records (R8)."""
+    fallen: SyncStateSet = ()
+    """Members that left because a restart proved nothing, since the last election or alter (R3)."""
+    known_confirm: LogOffset = LogOffset(0)
+    """Highest confirm offset that a member has reported: who ends below it has lost records (R3's veto)."""
+    last_alter: StoredAlter | None = None
+    recovery: Recovery | None = None
+    reigns: tuple[Reign, ...] = ()
+    """Newest last; at most ``REIGNS_KEPT``."""
+    is_tombstone: bool = False
+
+    def replica(self, broker_id: BrokerId | None) -> ReplicaState | None:
+        """The replica of this id, if there is one."""
+        for replica in self.replicas:
+            if replica.broker_id == broker_id:
+                return replica
+        return None
+
+    def bound_incarnation(self, broker_id: BrokerId) -> Incarnation | None:
+        """The incarnation that the membership of ``broker_id`` belongs to; None if it is not a member."""
+        for member, incarnation in self.bound_incarnations:
+            if member == broker_id:
+                return incarnation
+        return None
+
+    def is_intact_member(self, replica: ReplicaState) -> bool:
+        """Whether ``replica`` is in the committed set with its present incarnation and nothing is known against it (R3)."""
+        if replica.incarnation is None or replica.is_suspect:
+            return False
+        return self.bound_incarnation(replica.broker_id) == replica.incarnation
+
+    @property
+    def is_master_alive(self) -> bool:
+        """Whether the recorded master is alive as the incarnation that was elected."""
+        replica = self.replica(self.master)
+        return replica is not None and replica.is_alive and replica.incarnation == self.master_incarnation
+
+
+class AnsweredRequest(Value):
+    """An entry of the request-id window. The digest tells a retry from another command under the same id."""
+
+    digest: str
+    reply: AnyReply
+
+
+class FleetState(msgspec.Struct, frozen=True, kw_only=True):
+    """All sets of one control plane, and what is common to them."""
+
+    fleet_incarnation: FleetIncarnation = FleetIncarnation("")
+    """Empty: not initialised yet; every command on a set is refused until then."""
+    feature_level: int = FEATURE_LEVEL
+    sets: dict[SetKey, SetState]
+    requests: dict[RequestId, AnsweredRequest]
+    """Oldest first; at most ``REQUEST_WINDOW_ENTRIES``."""
+    chain_head: str = ""
+    """Hash of the newest event (R24)."""
+    last_stamp_ms: int = 0
+    """Stamp of the newest entry; entry time never falls (R14)."""
+    term: int = 0
+    index: int = 0
+    """Of the newest applied entry."""
+
+
+EMPTY_FLEET = FleetState(sets={}, requests={})
+"""State before the first entry."""
