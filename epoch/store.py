@@ -34,7 +34,7 @@ class LoadedHistory:
 
     history: EpochHistory
     fallback_reason: str | None = None
-    """Why the backup was used; None = the main file was good. Worth a warning; the next ``save`` mends the main file."""
+    """Why the backup was used; None = the main file was good. Worth a warning; the next ``save`` mends it."""
 
 
 class EpochStore:

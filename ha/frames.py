@@ -1,0 +1,170 @@
+"""
+What two replicas say to each other, as values.
+
+Here: the frames of the native protocol, and those of RocketMQ's AutoSwitch and classic protocols.
+Not here: their bytes (``codec_native``, ``codec_rocketmq``), when they are said (``master_link``, ``slave_link``).
+Rule: bodies are never part of a frame; a header announces ``body_length`` raw log bytes that follow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch, SetKey
+from epoch.history import EpochHistory
+from epoch.model import NO_EPOCH, EpochEntry
+from ha.errors import ErrorCode
+
+# --- native, slave to master -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handshake:
+    """First frame of a slave: who it is, whom it means, and which reign it promised to follow."""
+
+    set_key: SetKey
+    fleet_incarnation: FleetIncarnation
+    master_epoch: MasterEpoch
+    broker_id: BrokerId
+    incarnation: Incarnation
+    expected_master: BrokerId
+    expected_master_incarnation: Incarnation
+    """Empty = not known."""
+    is_learner: bool
+    last_epoch: MasterEpoch
+    max_offset: LogOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """
+    Everything before ``offset`` is in the slave's log (synced there, if the set runs ``flush = sync``).
+
+    The first one on a link says that the cut is synced. It also serves as the slave's heartbeat.
+    """
+
+    master_epoch: MasterEpoch
+    link_generation: int
+    incarnation: Incarnation
+    offset: LogOffset
+    is_promise_durable: bool
+    """The sender's promise of ``master_epoch`` is on its disk (R2, R9)."""
+
+
+# --- native, master to slave -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandshakeReply:
+    """The master's answer: everything that the slave needs to find its cut point."""
+
+    set_key: SetKey
+    fleet_incarnation: FleetIncarnation
+    master_epoch: MasterEpoch
+    broker_id: BrokerId
+    incarnation: Incarnation
+    link_generation: int
+    """Counts the links of this master's process; acks and data of other ones are dropped (R12)."""
+    min_offset: LogOffset
+    max_offset: LogOffset
+    confirm_offset: LogOffset
+    history: EpochHistory
+    unclean_epoch: MasterEpoch = NO_EPOCH
+    """The newest epoch that began with an unclean election, as far as the master knows (R26)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Header of ``body_length`` log bytes, all of one epoch and one segment. 0 bytes = heartbeat and confirm only."""
+
+    master_epoch: MasterEpoch
+    """The reign; ``entry`` is the epoch of the bytes, which may be an older one."""
+    link_generation: int
+    entry: EpochEntry | None
+    """None only in a heartbeat of a master whose history is empty."""
+    offset: LogOffset
+    body_length: int
+    confirm_offset: LogOffset
+
+
+# --- native, both ways -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkError:
+    """Last frame of a link: why it ends, with both values and the sender's masterEpoch (R21)."""
+
+    code: ErrorCode
+    master_epoch: MasterEpoch
+    expected: str
+    actual: str
+    broker_id: BrokerId
+    """The sender."""
+    incarnation: Incarnation
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: expected {self.expected}, got {self.actual}"
+
+
+SlaveFrame = Handshake | Ack | LinkError
+MasterFrame = HandshakeReply | Transfer | LinkError
+NativeFrame = Handshake | HandshakeReply | Transfer | Ack | LinkError
+
+# --- RocketMQ, AutoSwitch (controller mode) --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoSwitchHandshake:
+    """Slave to master, 16 bytes."""
+
+    broker_id: BrokerId
+    is_sync_from_last_file: bool = False
+    is_async_learner: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoSwitchReport:
+    """Slave to master, 12 bytes: its max offset."""
+
+    offset: LogOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoSwitchHandshakeReply:
+    """Master to slave, 20 + 12n bytes, to be sent in one piece."""
+
+    max_offset: LogOffset
+    last_epoch: MasterEpoch
+    entries: tuple[EpochEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoSwitchTransfer:
+    """Master to slave, 36 bytes before the body. Heartbeat: no body, ``offset`` may be -1 (empty master)."""
+
+    body_length: int
+    offset: int
+    epoch: MasterEpoch
+    epoch_start: LogOffset
+    confirm_offset: LogOffset
+
+
+AutoSwitchSlaveFrame = AutoSwitchHandshake | AutoSwitchReport
+AutoSwitchMasterFrame = AutoSwitchHandshakeReply | AutoSwitchTransfer
+
+# --- RocketMQ, classic (no controller) -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicReport:
+    """Slave to master, 8 bytes: its max offset."""
+
+    offset: LogOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicTransfer:
+    """Master to slave, 12 bytes before the body; no body = heartbeat."""
+
+    offset: LogOffset
+    body_length: int

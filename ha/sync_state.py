@@ -1,0 +1,413 @@
+"""
+The master's side of the SyncStateSet: who must have a byte before it is released, who may join, who must leave.
+
+Here: one step machine per reign, sans IO; inputs are methods that return outputs. Not here: sessions (``broker``),
+whether an alter is accepted (``controller.core``), waiters and leases (``broker.core``).
+
+| input | what may come out |
+| --- | --- |
+| ``log_extended``, ``log_synced`` | ConfirmMoved |
+| ``link_opened``, ``link_closed`` | (nothing; the member becomes unknown) |
+| ``ack`` | MemberInSync, ProposeAlter (a join), ConfirmMoved |
+| ``verdict`` | MemberInSync, ProposeAlter (the next join), ConfirmMoved |
+| ``authoritative_state`` | MastershipEnded, or as ``verdict`` |
+| ``mastership_refused`` | MastershipEnded |
+| ``tick`` | ProposeAlter (the same again, a removal, a join) |
+
+Rule 1: the required set is local + proposed until that seq's verdict, or a state of this very reign with a higher
+SyncStateSetEpoch (R2). Errors, timeouts and lost sessions end nothing.
+Rule 2: one proposal is outstanding; a retry is the same value, so the same bytes (R1, W7).
+Rule 3: a member joins in one step: the ack passes the test and the member is required from then on (R2, W6b).
+Rule 4: caught up is Kafka's rule: an ack reaches the end that the log had at the ack before (W13).
+Rule 5: only a tick removes members, and after a stall of the own process everybody gets the full time again.
+Rule 6: a reign that ended answers nothing more, and its required set stays what it was.
+All times are milliseconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.ids import (
+    BrokerId,
+    FlushMode,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
+from ha.confirm_offset import AckFate, AckTable, MemberAck, confirm_candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reign:
+    """What a master knows when it has entered its epoch."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    start_offset: LogOffset
+    """First byte of this epoch."""
+    confirm_offset: LogOffset
+    """Confirm as known when the epoch was entered; at most ``start_offset``."""
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+    min_in_sync: int
+    flush: FlushMode
+    catch_up_timeout_ms: int
+    survivors_wait_ms: int
+    alter_retry_ms: int
+    """An unanswered alter is sent again after this; also the pause after a refusal."""
+    stall_ms: int
+    """Ticks further apart than this mean that the own process stood still."""
+
+
+# --- outputs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeAlter:
+    """Send this alter. Repeated unchanged until a verdict; send it again on every new session, too."""
+
+    master_epoch: MasterEpoch
+    seq: int
+    sync_state_set_epoch: SyncStateSetEpoch
+    new_set: SyncStateSet
+    joining: tuple[tuple[BrokerId, Incarnation], ...]
+    """Incarnations taken from the links whose acks passed the join test (R1)."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmMoved:
+    """Everything before ``offset`` is on every member of the required set."""
+
+    offset: LogOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MastershipEnded:
+    """Stop acknowledging and fail all waiters as "outcome unknown" (R17)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberInSync:
+    """First time on its link that a committed member has everything that is confirmed, and the whole older past."""
+
+    broker_id: BrokerId
+
+
+SyncOutput = ProposeAlter | ConfirmMoved | MastershipEnded | MemberInSync
+
+
+@dataclass(slots=True)
+class _CaughtUp:
+    """Kafka's three numbers for one member."""
+
+    caught_up_at_ms: int
+    """Last moment at which it is known to have had everything."""
+    previous_ack_at_ms: int
+    log_end_at_previous_ack: LogOffset | None = None
+    is_reported: bool = False
+
+
+class SyncState:
+    """One reign; thrown away when it ends (R12)."""
+
+    def __init__(self, reign: Reign, *, log_end: LogOffset, now_ms: int) -> None:
+        """Begin right after ``entered``: members are unknown, and have ``survivors_wait_ms`` to shake hands (R6)."""
+        if reign.broker_id not in reign.sync_state_set:
+            raise ValueError(f"master {reign.broker_id} is not in its SyncStateSet {reign.sync_state_set}")
+        self.reign = reign
+        self._local = reign.sync_state_set
+        self._local_epoch = reign.sync_state_set_epoch
+        self._outstanding: ProposeAlter | None = None
+        self._sent_at_ms = 0
+        self._pause_until_ms = 0
+        self._seq = 0
+        self._log_end = log_end
+        self._synced_end = log_end
+        self._confirm = reign.confirm_offset
+        self._table = AckTable(reign.master_epoch)
+        self._caught_up = {member: self._fresh(now_ms) for member in self._others(self._local)}
+        self._linkless_since_ms = dict.fromkeys(self._others(self._local), now_ms)
+        self._last_tick_ms = now_ms
+        self._ended: MastershipEnded | None = None
+
+    # --- what others may ask -----------------------------------------------------------------------------------------
+
+    @property
+    def confirm_offset(self) -> LogOffset:
+        """Never falls while this object lives."""
+        return self._confirm
+
+    @property
+    def local_set(self) -> SyncStateSet:
+        """The committed set as far as this master knows."""
+        return self._local
+
+    @property
+    def local_set_epoch(self) -> SyncStateSetEpoch:
+        """Version of ``local_set``."""
+        return self._local_epoch
+
+    @property
+    def proposed_set(self) -> SyncStateSet | None:
+        """Set of the outstanding alter."""
+        return self._outstanding.new_set if self._outstanding else None
+
+    @property
+    def outstanding(self) -> ProposeAlter | None:
+        """The alter without a verdict: to be repeated on a new session as it is."""
+        return self._outstanding
+
+    @property
+    def required_set(self) -> SyncStateSet:
+        """Local + proposed (R2), sorted."""
+        return tuple(sorted({*self._local, *(self.proposed_set or ())}))
+
+    @property
+    def in_sync_count(self) -> int:
+        """Members of both the local and the proposed set (R22)."""
+        proposed = self.proposed_set
+        return len(self._local) if proposed is None else len(set(self._local) & set(proposed))
+
+    @property
+    def may_release(self) -> bool:
+        """The reign goes on and ``min_in_sync`` holds: asked before an append and again at release (W12, R22)."""
+        return self._ended is None and self.in_sync_count >= self.reign.min_in_sync
+
+    @property
+    def ended(self) -> MastershipEnded | None:
+        """Why this reign is over; None = it goes on."""
+        return self._ended
+
+    def acked(self, broker_id: BrokerId) -> LogOffset | None:
+        """What this replica acked on its current link; None = unknown."""
+        return self._table.acked(broker_id)
+
+    # --- inputs ------------------------------------------------------------------------------------------------------
+
+    def log_extended(self, end: LogOffset) -> list[SyncOutput]:
+        """The own log ends at ``end`` now."""
+        self._log_end = max(self._log_end, end)
+        return self._advance_confirm()
+
+    def log_synced(self, end: LogOffset) -> list[SyncOutput]:
+        """The own log is on disk up to ``end``: the master's own ack, if the set runs ``flush = sync`` (R3c)."""
+        self._synced_end = max(self._synced_end, end)
+        return self._advance_confirm()
+
+    def link_opened(
+        self, broker_id: BrokerId, incarnation: Incarnation, link_generation: int, *, is_learner: bool
+    ) -> list[SyncOutput]:
+        """A handshake was answered: what was known of this replica is unknown again (R2)."""
+        if self._ended or broker_id == self.reign.broker_id:
+            return []
+        if self._table.open_link(broker_id, incarnation, link_generation, is_learner=is_learner):
+            self._linkless_since_ms.pop(broker_id, None)
+            state = self._caught_up.get(broker_id)
+            if state is not None:
+                state.log_end_at_previous_ack = None
+                state.is_reported = False
+        return []
+
+    def link_closed(self, broker_id: BrokerId, link_generation: int, now_ms: int) -> list[SyncOutput]:
+        """The current link of a replica is gone; a late close of an older one means nothing (W10)."""
+        if not self._ended and self._table.close_link(broker_id, link_generation):
+            self._linkless_since_ms[broker_id] = now_ms
+        return []
+
+    def ack(self, ack: MemberAck, now_ms: int) -> list[SyncOutput]:
+        """An ack came. Whatever does not count changes nothing."""
+        if self._ended or self._table.record(ack) is not AckFate.COUNTED:
+            return []
+        self._note_caught_up(ack, now_ms)
+        outputs = self._report_in_sync(ack.broker_id)
+        outputs += self._propose_joining(now_ms)
+        return outputs + self._advance_confirm()
+
+    def verdict(
+        self,
+        *,
+        master_epoch: MasterEpoch,
+        seq: int,
+        is_accepted: bool,
+        sync_state_set: SyncStateSet,
+        sync_state_set_epoch: SyncStateSetEpoch,
+        now_ms: int,
+    ) -> list[SyncOutput]:
+        """
+        The stored verdict of apply on one seq (R1). Ends the union only if it is that of the outstanding alter.
+
+        A refusal because this mastership is over comes as ``mastership_refused`` instead.
+        """
+        outstanding = self._outstanding
+        if self._ended or outstanding is None or (master_epoch, seq) != (self.reign.master_epoch, outstanding.seq):
+            return []
+        self._outstanding = None
+        if not is_accepted:
+            self._pause_until_ms = now_ms + self.reign.alter_retry_ms
+        return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
+
+    def mastership_refused(self, reason: str) -> list[SyncOutput]:
+        """A refusal because of an older masterEpoch or an ended incarnation: ends the reign, never the union (R2)."""
+        return self._end(reason)
+
+    def authoritative_state(
+        self,
+        *,
+        master_epoch: MasterEpoch,
+        master: BrokerId | None,
+        master_incarnation: Incarnation | None,
+        sync_state_set: SyncStateSet,
+        sync_state_set_epoch: SyncStateSetEpoch,
+        now_ms: int,
+    ) -> list[SyncOutput]:
+        """The state of the set by the controllers, from a push, a heartbeat's answer or a registration (R2)."""
+        reign = self.reign
+        if self._ended or master_epoch < reign.master_epoch:
+            return []
+        if master_epoch > reign.master_epoch:
+            return self._end(f"masterEpoch is {master_epoch} now, this reign is {reign.master_epoch}")
+        if (master, master_incarnation) != (reign.broker_id, reign.incarnation):
+            return self._end(
+                f"masterEpoch {master_epoch} names master {master} incarnation {master_incarnation},"
+                f" this is {reign.broker_id} incarnation {reign.incarnation}"
+            )
+        if sync_state_set_epoch <= self._local_epoch:
+            return []
+        self._outstanding = None
+        return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
+
+    def tick(self, now_ms: int) -> list[SyncOutput]:
+        """Time passed: retry what is outstanding, or propose who must leave or may join."""
+        if self._ended:
+            return []
+        if now_ms - self._last_tick_ms > self.reign.stall_ms:
+            self._grant_grace(now_ms)
+        self._last_tick_ms = now_ms
+        outstanding = self._outstanding
+        if outstanding is None:
+            return self._propose_leaving(now_ms) or self._propose_joining(now_ms)
+        if now_ms - self._sent_at_ms < self.reign.alter_retry_ms:
+            return []
+        self._sent_at_ms = now_ms
+        return [outstanding]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _fresh(self, now_ms: int) -> _CaughtUp:
+        return _CaughtUp(caught_up_at_ms=now_ms, previous_ack_at_ms=now_ms)
+
+    def _others(self, members: SyncStateSet) -> list[BrokerId]:
+        return [member for member in members if member != self.reign.broker_id]
+
+    def _end(self, reason: str) -> list[SyncOutput]:
+        if self._ended:
+            return []
+        self._ended = MastershipEnded(reason=reason)
+        return [self._ended]
+
+    def _own_end(self) -> LogOffset:
+        return self._synced_end if self.reign.flush is FlushMode.SYNC else self._log_end
+
+    def _advance_confirm(self) -> list[SyncOutput]:
+        if not self.may_release:
+            return []
+        candidate = confirm_candidate(self._own_end(), self._others(self.required_set), self._table)
+        if candidate is None or candidate <= self._confirm or candidate < self.reign.start_offset:
+            return []
+        self._confirm = candidate
+        return [ConfirmMoved(offset=candidate)]
+
+    def _has_everything(self, broker_id: BrokerId) -> bool:
+        acked = self._table.acked(broker_id)
+        return acked is not None and acked >= max(self._confirm, self.reign.start_offset)
+
+    def _note_caught_up(self, ack: MemberAck, now_ms: int) -> None:
+        state = self._caught_up.get(ack.broker_id)
+        if state is None:
+            state = self._caught_up[ack.broker_id] = self._fresh(now_ms)
+        if ack.offset >= self._log_end:
+            state.caught_up_at_ms = now_ms
+        elif state.log_end_at_previous_ack is not None and ack.offset >= state.log_end_at_previous_ack:
+            state.caught_up_at_ms = max(state.caught_up_at_ms, state.previous_ack_at_ms)
+        state.previous_ack_at_ms = now_ms
+        state.log_end_at_previous_ack = self._log_end
+
+    def _report_in_sync(self, broker_id: BrokerId) -> list[SyncOutput]:
+        state = self._caught_up.get(broker_id)
+        if state is None or state.is_reported or broker_id not in self._local or not self._has_everything(broker_id):
+            return []
+        state.is_reported = True
+        return [MemberInSync(broker_id=broker_id)]
+
+    def _adopt(self, members: SyncStateSet, version: SyncStateSetEpoch, now_ms: int) -> list[SyncOutput]:
+        outputs: list[SyncOutput] = []
+        if version > self._local_epoch:
+            newcomers = [member for member in self._others(members) if member not in self._local]
+            self._local, self._local_epoch = members, version
+            for member in newcomers:
+                self._caught_up.setdefault(member, self._fresh(now_ms)).caught_up_at_ms = now_ms
+                if member not in self._table.links:
+                    self._linkless_since_ms[member] = now_ms
+                outputs += self._report_in_sync(member)
+        outputs += self._propose_joining(now_ms)
+        return outputs + self._advance_confirm()
+
+    def _grant_grace(self, now_ms: int) -> None:
+        for state in self._caught_up.values():
+            state.caught_up_at_ms = now_ms
+        for member in self._linkless_since_ms:
+            self._linkless_since_ms[member] = now_ms
+
+    def _propose_leaving(self, now_ms: int) -> list[SyncOutput]:
+        if now_ms < self._pause_until_ms:
+            return []
+        leaving = [member for member in self._others(self._local) if self._must_leave(member, now_ms)]
+        if not leaving:
+            return []
+        remaining = tuple(member for member in self._local if member not in leaving)
+        return self._propose(remaining, (), f"{leaving} not caught up or not connected", now_ms)
+
+    def _propose_joining(self, now_ms: int) -> list[SyncOutput]:
+        if self._outstanding is not None or now_ms < self._pause_until_ms:
+            return []
+        joining = tuple(
+            (link.broker_id, link.incarnation)
+            for link in sorted(self._table.links.values(), key=lambda link: link.broker_id)
+            if not link.is_learner and link.broker_id not in self._local and self._has_everything(link.broker_id)
+        )
+        if not joining:
+            return []
+        ids = [broker_id for broker_id, _ in joining]
+        return self._propose(tuple(sorted({*self._local, *ids})), joining, f"{ids} caught up", now_ms)
+
+    def _must_leave(self, member: BrokerId, now_ms: int) -> bool:
+        linkless_since_ms = self._linkless_since_ms.get(member)
+        if linkless_since_ms is not None and now_ms - linkless_since_ms >= self.reign.survivors_wait_ms:
+            return True
+        return now_ms - self._caught_up[member].caught_up_at_ms >= self.reign.catch_up_timeout_ms
+
+    def _propose(
+        self,
+        new_set: SyncStateSet,
+        joining: tuple[tuple[BrokerId, Incarnation], ...],
+        reason: str,
+        now_ms: int,
+    ) -> list[SyncOutput]:
+        self._seq += 1
+        self._outstanding = ProposeAlter(
+            master_epoch=self.reign.master_epoch,
+            seq=self._seq,
+            sync_state_set_epoch=self._local_epoch,
+            new_set=new_set,
+            joining=joining,
+            reason=reason,
+        )
+        self._sent_at_ms = now_ms
+        return [self._outstanding]
