@@ -1,12 +1,15 @@
 """
 Bodies of mutating requests, as JSON in camelCase.
 
-Here: what a caller may send. Not here: what it gets (``controller.contract.views``, ``replies``), documentation of both (``schemas``).
+Here: what a caller may send. Not here: what it gets (``controller.contract.views``, ``replies``), documentation of
+both (``schemas``).
 The broker operations take the commands of the contract as they are. Unknown members are refused: a misspelt
 ``expectEpoch`` must not silently expect nothing.
 
-Rule 1: ``request_id`` is drawn by the server if it is missing, and is in every answer (header ``X-Request-Id``, problem ``requestId``).
-Rule 2: ``requested_by`` comes from the header ``X-Requested-By``, ``admin`` without one; it is a name for the record, not a credential.
+Rule 1: ``request_id`` is drawn by the server if it is missing, and is in every answer (header ``X-Request-Id``,
+problem ``requestId``).
+Rule 2: ``requested_by`` comes from the header ``X-Requested-By``, ``admin`` without one; it is a name for the record,
+not a credential.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 What the leader's machines want done, as values.
 
-Here: the actions of ``sessions``, ``electing`` and ``milestones``. Not here: doing them (``service``; the simulation does them too).
+Here: the actions of ``sessions``, ``electing`` and ``milestones``. Not here: doing them (``service``; the simulation
+does them too).
 Imported by: the machines of ``controller.runtime``, ``service``, ``tests``.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.contract.commands import AnyCommand, Evidence
-from controller.contract.ids import BrokerId, Incarnation, SetKey
+from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class SendProbe:
     set_key: SetKey
     broker_id: BrokerId
     incarnation: Incarnation
+    session_ordinal: SessionOrdinal
     address: str
 
 

@@ -1,11 +1,12 @@
 """
 Whether this controller may answer for the fleet right now.
 
-Here: the judgement, pure. Not here: asking a majority (``replication.raft``), redirecting (``api.rest``, ``api.gateway``).
+Here: the judgement, pure. Not here: asking a majority (``replication.raft``), redirecting (``api.rest``,
+``api.gateway``).
 Imported by: ``runtime.service``, ``tests``.
 
-Rule 1 (R5): it leads, has applied its own ``TakeLeadership`` of this term, and a majority answered something that it sent
-less than the minimum election timeout ago. The age counts from the sending.
+Rule 1 (R5): it leads, has applied its own ``TakeLeadership`` of this term, and a majority answered something that it
+sent less than the minimum election timeout ago. The age counts from the sending.
 Rule 2: authority is a hint that keeps answers fresh; safety is in apply. Linearizable reads add a barrier of their own.
 """
 

@@ -1,0 +1,182 @@
+"""
+The leader's duties as one machine: sessions, elections and milestones behind one set of inputs.
+
+Here: which part hears what. Not here: rules (``sessions``, ``electing``, ``milestones``), clocks and sockets
+(``service``; the simulation drives this same class).
+
+Rule 1: every input has the time as an argument; every answer is a list of ``Action``, done by the shell.
+Rule 2: before ``take`` and after ``stand_down`` inputs are heard and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import (
+    ElectMaster,
+    EventRef,
+    MarkAlive,
+    MarkSilent,
+    RecordMilestones,
+    RegisterReplica,
+)
+from controller.contract.events import (
+    CommandRefused,
+    EventRecord,
+    LossGraded,
+    MasterElected,
+    MilestoneReached,
+    ReplicaSilent,
+)
+from controller.contract.ids import MasterEpoch, SetKey
+from controller.contract.replies import AnyReply, Refused, Registered
+from controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
+from controller.contract.timing import Timing
+from controller.runtime.actions import Action, Propose, SendProbe
+from controller.runtime.electing import Electing, PreviewOf
+from controller.runtime.milestones import Milestones, Origin
+from controller.runtime.sessions import ConnectionId, ProbeOutcome, Sessions, ViewOf
+
+_CHANGES_NO_SET = (MilestoneReached, LossGraded, CommandRefused)
+
+
+def touched_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
+    """The sets that these events changed, in order, each with the event that it should act on."""
+    found: dict[SetKey, EventRef] = {}
+    for record in records:
+        if record.set_key is None or isinstance(record.event, _CHANGES_NO_SET):
+            continue
+        if record.set_key not in found or isinstance(record.event, ReplicaSilent):
+            found[record.set_key] = record.ref
+    return found
+
+
+class LeaderDuties:
+    """What a controller does while it leads."""
+
+    def __init__(
+        self, *, timing: Timing, view_of: ViewOf, preview: PreviewOf, draw_epoch_jump: Callable[[], int]
+    ) -> None:
+        """Ports: the newest applied state of a set, a dry run on it, and a draw of 0..15."""
+        self.sessions = Sessions(timing=timing, view_of=view_of)
+        self.electing = Electing(
+            timing=timing, view_of=view_of, sessions=self.sessions, preview=preview, draw_epoch_jump=draw_epoch_jump
+        )
+        self.milestones = Milestones()
+        self.is_active = False
+        self._requested_ns: dict[SetKey, int] = {}
+
+    # --- leadership --------------------------------------------------------------------------------------------------
+
+    def take(self, keys: Sequence[SetKey], now_ns: int) -> list[Action]:
+        """Begin: the own ``TakeLeadership`` was applied. Sets without a master are tried without being asked (S37)."""
+        self.stand_down()
+        self.is_active = True
+        self.sessions.arm(keys, now_ns)
+        return [action for key in keys for action in self.electing.touched(key, None, now_ns)]
+
+    def stand_down(self) -> None:
+        """End: this controller no longer leads. Outcomes of earlier proposals mean nothing afterwards."""
+        self.is_active = False
+        self.sessions.disarm()
+        self.electing.disarm()
+        self.milestones.disarm()
+        self._requested_ns.clear()
+
+    # --- inputs ------------------------------------------------------------------------------------------------------
+
+    def handle_applied(self, records: Sequence[EventRecord], now_ns: int) -> list[Action]:
+        """An entry was applied; ``view_of`` already shows its state. ``now_ns`` is when it was applied."""
+        if not self.is_active:
+            return []
+        for record in records:
+            if isinstance(record.event, MasterElected) and record.set_key is not None:
+                self._stamp_election(record.set_key, record.event, now_ns)
+        actions: list[Action] = []
+        for key, ref in touched_sets(records).items():
+            self.sessions.track(key, now_ns)
+            actions += self.electing.touched(key, ref, now_ns)
+        return actions
+
+    def _stamp_election(self, key: SetKey, event: MasterElected, now_ns: int) -> None:
+        want = self.electing.want_of(key)
+        proposed_ns = (want.proposed_ns if want is not None else None) or self._requested_ns.pop(key, now_ns)
+        stamps = want.stamps if want is not None else None
+        origin = Origin(proposed_ns=proposed_ns, oldest_ns=stamps.oldest_ns if stamps is not None else proposed_ns)
+        self.milestones.committed(key, event.master_epoch, origin, now_ns)
+
+    def handle_requested(self, key: SetKey, now_ns: int) -> None:
+        """An operator's election was submitted: its milestones count from here."""
+        if self.is_active and len(self._requested_ns) < 1_000:
+            self._requested_ns[key] = now_ns
+
+    def handle_registered(
+        self, command: RegisterReplica, reply: Registered, connection: ConnectionId | None, now_ns: int
+    ) -> None:
+        """A registration was answered on this connection."""
+        if self.is_active:
+            key = (command.set_key, reply.broker_id)
+            self.sessions.open(key, reply.session_ordinal, command.positions, connection, now_ns)
+
+    def handle_heartbeat(
+        self, beat: Heartbeat, connection: ConnectionId | None, now_ns: int
+    ) -> tuple[Refused | None, list[Action]]:
+        """A heartbeat; the refusal says that its session is not the current one."""
+        if not self.is_active:
+            return _not_leading(), []
+        session = self.sessions.get(beat.set_key, beat.broker_id)
+        was_ready = session is not None and session.is_ready and session.heard_ns is not None
+        outcome = self.sessions.heartbeat(beat, connection, now_ns)
+        if isinstance(outcome, Refused):
+            return outcome, []
+        if beat.is_ready and not was_ready:
+            outcome += self.electing.became_ready(beat.set_key, now_ns)
+        return None, outcome
+
+    def handle_link(self, report: LinkReport, now_ns: int) -> list[Action]:
+        """A member's word about its link to the master; nonsense is ignored."""
+        outcome = self.sessions.link(report, now_ns) if self.is_active else []
+        return [] if isinstance(outcome, Refused) else outcome
+
+    def handle_closed(self, connection: ConnectionId, now_ns: int) -> list[Action]:
+        """A connection ended."""
+        return self.sessions.close(connection, now_ns) if self.is_active else []
+
+    def handle_probe(
+        self, probe: SendProbe, outcome: ProbeOutcome, answer: ProbeAnswer | None, now_ns: int
+    ) -> list[Action]:
+        """What a ``SendProbe`` found."""
+        return self.sessions.probed(probe, outcome, answer, now_ns) if self.is_active else []
+
+    def handle_proposed(
+        self, action: Propose, reply: AnyReply | None, now_ns: int, *, is_certainly_not_executed: bool = False
+    ) -> list[Action]:
+        """The outcome of a ``Propose``; None = not committed as far as is known."""
+        if not self.is_active:
+            return []
+        command = action.command
+        if isinstance(command, MarkSilent | MarkAlive):
+            self.sessions.proposed(command, now_ns)
+        elif isinstance(command, ElectMaster):
+            return self.electing.proposed(command, reply, now_ns)
+        elif isinstance(command, RecordMilestones) and is_certainly_not_executed:
+            self.milestones.give_back(command)
+        return []
+
+    def handle_notified(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> None:
+        """The winner's connection was handed the notice of this epoch."""
+        if self.is_active:
+            self.milestones.notified(key, epoch, now_ns)
+
+    def tick(self, now_ns: int) -> list[Action]:
+        """To be called every ``scan_interval_ms``."""
+        if not self.is_active:
+            return []
+        return [*self.sessions.tick(now_ns), *self.electing.tick(now_ns), *self.milestones.flush()]
+
+
+def _not_leading() -> Refused:
+    return Refused(
+        code=RefusalCode.NOT_LEADER, reason="this controller does not lead", hint="ask any controller who leads"
+    )

@@ -1,0 +1,114 @@
+"""
+Stamps of a failover that the leader takes itself, and the clock that joins those of brokers to its own.
+
+Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not here: what phases mean
+(``controller.core.history``), proposing (``service``).
+Imported by: ``duties``, ``tests``. Times are nanoseconds of one monotonic clock.
+
+Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the oldest stamp of the detection;
+without a detection (a requested or first election) both count from the proposal.
+Rule 2: a leader that did not see the beginning says nothing about it: ``observed_us`` stays None.
+Rule 3: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the oldest are dropped and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.contract.commands import Milestone, Phase, RecordMilestones
+from controller.contract.ids import MasterEpoch, SetKey
+from controller.runtime.actions import Action, Propose
+from controller.runtime.sessions import NS_PER_US
+
+PENDING_MAX = 20_000
+ORIGINS_MAX = 20_000
+"""Failovers whose beginning is remembered; the oldest is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the clocks of one failover start."""
+
+    proposed_ns: int
+    oldest_ns: int
+
+
+class Milestones:
+    """The collector of one leader."""
+
+    def __init__(self) -> None:
+        """Knows nothing."""
+        self._origins: dict[tuple[SetKey, MasterEpoch], Origin] = {}
+        self._pending: dict[SetKey, list[Milestone]] = {}
+        self._pending_count = 0
+        self.dropped = 0
+
+    def disarm(self) -> None:
+        """Cease to lead: another clock goes on."""
+        self._origins.clear()
+        self._pending.clear()
+        self._pending_count = 0
+
+    def committed(self, key: SetKey, epoch: MasterEpoch, origin: Origin, applied_ns: int) -> None:
+        """An election was applied here, while this controller leads."""
+        self._origins[key, epoch] = origin
+        if len(self._origins) > ORIGINS_MAX:
+            del self._origins[next(iter(self._origins))]
+        self._add(key, epoch, Phase.COMMITTED, applied_ns)
+
+    def notified(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> None:
+        """The notice of this epoch was handed to the winner's connection."""
+        if (key, epoch) in self._origins:
+            self._add(key, epoch, Phase.NOTIFIED, now_ns)
+
+    def observe(self, command: RecordMilestones, now_ns: int) -> RecordMilestones:
+        """The same milestones with the leader's own measure of when they arrived."""
+        return msgspec.structs.replace(
+            command,
+            milestones=tuple(
+                msgspec.structs.replace(
+                    milestone, observed_us=self._observed_us(command.set_key, milestone.master_epoch, now_ns)
+                )
+                for milestone in command.milestones
+            ),
+        )
+
+    def flush(self) -> list[Action]:
+        """One proposal per set with all that has gathered."""
+        pending, self._pending, self._pending_count = self._pending, {}, 0
+        return [
+            Propose(command=RecordMilestones(set_key=key, milestones=tuple(milestones)))
+            for key, milestones in pending.items()
+        ]
+
+    def give_back(self, command: RecordMilestones) -> None:
+        """Certainly not proposed: try again with the next batch."""
+        for milestone in command.milestones:
+            self._put(command.set_key, milestone)
+
+    def _observed_us(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> int | None:
+        origin = self._origins.get((key, epoch))
+        return None if origin is None else max(0, now_ns - origin.oldest_ns) // NS_PER_US
+
+    def _add(self, key: SetKey, epoch: MasterEpoch, phase: Phase, now_ns: int) -> None:
+        origin = self._origins[key, epoch]
+        self._put(
+            key,
+            Milestone(
+                master_epoch=epoch,
+                phase=phase,
+                elapsed_us=max(0, now_ns - origin.proposed_ns) // NS_PER_US,
+                observed_us=max(0, now_ns - origin.oldest_ns) // NS_PER_US,
+            ),
+        )
+
+    def _put(self, key: SetKey, milestone: Milestone) -> None:
+        if self._pending_count >= PENDING_MAX:
+            oldest = next(iter(self._pending))
+            dropped = len(self._pending.pop(oldest))
+            self._pending_count -= dropped
+            self.dropped += dropped
+        self._pending.setdefault(key, []).append(milestone)
+        self._pending_count += 1

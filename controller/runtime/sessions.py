@@ -1,0 +1,552 @@
+"""
+Who was heard when: the leader's soft state, as a machine without clock or sockets.
+
+Here: sessions by (replica, incarnation, ordinal), silence, probes, links, the grace, stamps of detection, evidence.
+Not here: whom to elect (``electing``), sockets (``api.gateway``), what liveness changes (``controller.core``).
+Imported by: ``duties``, ``views``, ``tests``, the simulation. All times are nanoseconds of one monotonic clock.
+
+Rule 1 (S33): a fact belongs to one (replica, incarnation, ordinal) and one connection; the late close of a connection
+that the session has left means nothing.
+Rule 2 (S39, S41, S42): after taking the lead, and after a gap between two ticks above ``stall_ms``, nobody is found
+silent for one full timeout. Wall clocks are never read.
+Rule 3 (R13): session closed, probe refused and the link closed as seen by an electable member make a master dead at
+once; a probe answered by another incarnation makes any replica replaced at once. The grace does not delay these.
+Rule 4: who came alive or fell silent is replicated state: this machine proposes, and believes what was applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import (
+    DetectionStamps,
+    EventRef,
+    Evidence,
+    MarkAlive,
+    MarkSilent,
+    Positions,
+    ReplicaEvidence,
+    SilenceCause,
+)
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, SessionOrdinal, SetKey
+from controller.contract.replies import MemberView, Refused, SetView
+from controller.contract.session import BrokerState, Heartbeat, LinkReport, ProbeAnswer
+from controller.contract.timing import Timing
+from controller.runtime.actions import Action, Propose, SendProbe
+from epoch.model import NO_EPOCH
+
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
+
+PROBES_MAX = 5
+"""Probes after one close; a replica that answers or is unreachable is then left to the timeout."""
+
+SILENCE_IN_FLIGHT_MAX = 2_000
+"""Proposals of silence without an outcome: more wait for the next tick, so that elections get through."""
+
+RETRY_PAUSE_MS = 50
+"""Between two proposals about one replica whose first one failed or was lost."""
+
+ConnectionId = int
+ReplicaKey = tuple[SetKey, BrokerId]
+ViewOf = Callable[[SetKey], SetView | None]
+
+
+class ProbeOutcome(StrEnum):
+    """What a probe of a listen port found."""
+
+    REFUSED = "refused"
+    """The operating system said that nobody listens."""
+    ANSWERED = "answered"
+    NO_ANSWER = "no-answer"
+    """Unreachable or too late: proves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamps:
+    """When the leader noticed what about one replica; ``None`` = it did not."""
+
+    cause: SilenceCause
+    detected_ns: int
+    last_heartbeat_ns: int | None = None
+    session_closed_ns: int | None = None
+    link_closed_ns: int | None = None
+    probe_refused_ns: int | None = None
+
+    @property
+    def oldest_ns(self) -> int:
+        """Where the phases of a failover begin."""
+        seen = (
+            self.last_heartbeat_ns,
+            self.session_closed_ns,
+            self.link_closed_ns,
+            self.probe_refused_ns,
+            self.detected_ns,
+        )
+        return min(stamp for stamp in seen if stamp is not None)
+
+    def ages(self, now_ns: int) -> DetectionStamps:
+        """As ages at the moment of a proposal."""
+        return DetectionStamps(
+            cause=self.cause,
+            last_heartbeat_age_us=_age_us(self.last_heartbeat_ns, now_ns),
+            session_closed_age_us=_age_us(self.session_closed_ns, now_ns),
+            link_closed_age_us=_age_us(self.link_closed_ns, now_ns),
+            probe_refused_age_us=_age_us(self.probe_refused_ns, now_ns),
+            detected_age_us=(now_ns - self.detected_ns) // NS_PER_US,
+        )
+
+
+def _age_us(stamp_ns: int | None, now_ns: int) -> int | None:
+    return None if stamp_ns is None else max(0, now_ns - stamp_ns) // NS_PER_US
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """What the leader knows about one replica. Owned by ``Sessions``; others read."""
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    ordinal: SessionOrdinal
+    address: str
+    is_alive: bool
+    """By replicated state."""
+    due_from_ns: int
+    """Silence counts from here: the last heartbeat, or when this leader began to listen."""
+    heard_ns: int | None = None
+    """Last heartbeat on this leader."""
+    connection: ConnectionId | None = None
+    state: BrokerState | None = None
+    is_ready: bool = False
+    positions: Positions | None = None
+    lag_bytes: int | None = None
+    closed_ns: int | None = None
+    refused_ns: int | None = None
+    is_probing: bool = False
+    probes: int = 0
+    cause: SilenceCause | None = None
+    """Set while silence is proposed or about to be."""
+    detected_ns: int = 0
+    link_closed_ns: int | None = None
+    """As reported by an electable member, when this one is master."""
+    in_flight: bool = False
+    retry_at_ns: int = 0
+    open_links: dict[BrokerId, tuple[int, bool, int]] = field(default_factory=dict)
+    """As master: member -> (masterEpoch, is open, since when), by the members' own reports."""
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Of the replica."""
+        return self.set_key, self.broker_id
+
+    def stamps(self) -> Stamps | None:
+        """Of the detection that is under way or was the last; None if nothing was detected."""
+        if self.cause is None:
+            return None
+        return Stamps(
+            cause=self.cause,
+            detected_ns=self.detected_ns,
+            last_heartbeat_ns=self.heard_ns,
+            session_closed_ns=self.closed_ns,
+            link_closed_ns=self.link_closed_ns,
+            probe_refused_ns=self.refused_ns,
+        )
+
+
+class Sessions:
+    """The machine. Every handler returns what to do; none raises."""
+
+    def __init__(self, *, timing: Timing, view_of: ViewOf) -> None:
+        """``view_of`` reads replicated state as of the newest applied entry; cheap, called often."""
+        self._timing = timing
+        self._view_of = view_of
+        self._sessions: dict[ReplicaKey, Session] = {}
+        # Alive ones in the order of their last heartbeat: who is due is at the front, a scan costs what it finds.
+        self._by_due: dict[ReplicaKey, Session] = {}
+        self._suspects: dict[ReplicaKey, Session] = {}
+        self._by_connection: dict[ConnectionId, dict[ReplicaKey, Session]] = {}
+        self._grace_until_ns = 0
+        self._last_tick_ns: int | None = None
+        self._in_flight = 0
+        self.graces = 0
+        """How often everybody got one full timeout; a metric."""
+
+    # --- leadership --------------------------------------------------------------------------------------------------
+
+    def arm(self, keys: Iterable[SetKey], now_ns: int) -> None:
+        """Begin to lead: know every registered replica and give everybody one full timeout (Rule 2)."""
+        self.disarm()
+        for key in keys:
+            self.track(key, now_ns)
+        self._start_grace(now_ns)
+        self._last_tick_ns = now_ns
+
+    def disarm(self) -> None:
+        """Cease to lead: soft state means nothing any more."""
+        self._sessions.clear()
+        self._by_due.clear()
+        self._suspects.clear()
+        self._by_connection.clear()
+        self._in_flight = 0
+        self._last_tick_ns = None
+
+    def _start_grace(self, now_ns: int) -> None:
+        self._grace_until_ns = now_ns + self._timing.heartbeat_timeout_ms * NS_PER_MS
+        self.graces += 1
+
+    def track(self, key: SetKey, now_ns: int) -> None:
+        """Take over what replicated state says about the replicas of ``key``, now that an entry touched it."""
+        view = self._view_of(key)
+        members = view.members if view is not None else ()
+        for member in members:
+            self._track_member(key, member, now_ns)
+        known = {member.broker_id for member in members}
+        if view is None or view.condition == "cleaned":
+            for replica in [replica for replica in self._sessions if replica[0] == key and replica[1] not in known]:
+                self._forget(replica)
+
+    def _track_member(self, key: SetKey, member: MemberView, now_ns: int) -> None:
+        replica = (key, member.broker_id)
+        session = self._sessions.get(replica)
+        if session is None or session.ordinal != member.session_ordinal or session.incarnation != member.incarnation:
+            session = self._replace(replica, session, member, now_ns)
+        session.address = member.description.address
+        if member.is_alive and not session.is_alive:
+            session.cause = None
+            session.due_from_ns = now_ns
+        session.is_alive = member.is_alive
+        if not session.is_alive:
+            self._by_due.pop(replica, None)
+            self._suspects.pop(replica, None)
+        elif replica not in self._by_due and replica not in self._suspects:
+            self._by_due[replica] = session
+
+    def _replace(self, replica: ReplicaKey, old: Session | None, member: MemberView, now_ns: int) -> Session:
+        """A further session of a replica begins empty: nothing that was seen of the old one counts (Rule 1)."""
+        if old is not None:
+            self._forget(replica)
+        session = Session(
+            set_key=replica[0],
+            broker_id=member.broker_id,
+            incarnation=member.incarnation,
+            ordinal=member.session_ordinal,
+            address=member.description.address,
+            is_alive=member.is_alive,
+            due_from_ns=now_ns,
+        )
+        if old is not None and old.incarnation == member.incarnation:
+            session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
+            session.heard_ns, session.open_links = old.heard_ns, old.open_links
+        self._sessions[replica] = session
+        return session
+
+    def _forget(self, replica: ReplicaKey) -> None:
+        session = self._sessions.pop(replica, None)
+        self._by_due.pop(replica, None)
+        self._suspects.pop(replica, None)
+        if session is not None:
+            self._bind(session, None)
+            if session.in_flight:
+                self._in_flight -= 1
+
+    # --- what brokers say --------------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        replica: ReplicaKey,
+        ordinal: SessionOrdinal,
+        positions: Positions,
+        connection: ConnectionId | None,
+        now_ns: int,
+    ) -> None:
+        """A registration was answered on ``connection``: the session lives there from now on."""
+        session = self._sessions.get(replica)
+        if session is None or session.ordinal != ordinal:
+            return
+        if session.positions is None:
+            session.positions = positions
+        self._heard(session, connection, now_ns)
+
+    def heartbeat(self, beat: Heartbeat, connection: ConnectionId | None, now_ns: int) -> Refused | list[Action]:
+        """Count the replica as heard; a refusal if the session it names is not the current one."""
+        session = self._sessions.get((beat.set_key, beat.broker_id))
+        refusal = _fenced(session, beat.incarnation, beat.session_ordinal)
+        if session is None or refusal is not None:
+            return refusal or _not_registered(beat.set_key, beat.broker_id)
+        session.state = beat.state
+        session.is_ready = beat.is_ready
+        session.positions = beat.positions
+        session.lag_bytes = beat.lag_bytes
+        session.heard_ns = now_ns
+        self._heard(session, connection, now_ns)
+        if session.is_alive or session.in_flight or session.retry_at_ns > now_ns:
+            return []
+        session.in_flight = True
+        self._in_flight += 1
+        return [
+            Propose(
+                command=MarkAlive(
+                    set_key=beat.set_key,
+                    broker_id=beat.broker_id,
+                    incarnation=beat.incarnation,
+                    session_ordinal=beat.session_ordinal,
+                )
+            )
+        ]
+
+    def _heard(self, session: Session, connection: ConnectionId | None, now_ns: int) -> None:
+        if connection is not None and session.connection != connection:
+            self._bind(session, connection)
+        session.due_from_ns = now_ns
+        session.closed_ns = session.refused_ns = session.link_closed_ns = None
+        session.probes = 0
+        if not session.is_alive:
+            return
+        session.cause = None
+        replica = session.key
+        self._suspects.pop(replica, None)
+        self._by_due.pop(replica, None)
+        self._by_due[replica] = session
+
+    def _bind(self, session: Session, connection: ConnectionId | None) -> None:
+        if session.connection is not None:
+            shared = self._by_connection.get(session.connection)
+            if shared is not None:
+                shared.pop(session.key, None)
+                if not shared:
+                    del self._by_connection[session.connection]
+        session.connection = connection
+        if connection is not None:
+            self._by_connection.setdefault(connection, {})[session.key] = session
+
+    def link(self, report: LinkReport, now_ns: int) -> Refused | list[Action]:
+        """A member says whether its link to the master is open (R13)."""
+        reporter = self._sessions.get((report.set_key, report.broker_id))
+        refusal = _fenced(reporter, report.incarnation, report.session_ordinal)
+        if refusal is not None:
+            return refusal
+        master = self._sessions.get((report.set_key, report.master))
+        if master is None:
+            return []
+        master.open_links[report.broker_id] = (report.master_epoch, report.is_open, now_ns)
+        if report.is_open or master.connection is not None:
+            return []
+        return self._judge(master, now_ns) + self._maybe_probe(master)
+
+    def close(self, connection: ConnectionId, now_ns: int) -> list[Action]:
+        """A connection ended; only sessions that still live on it notice (Rule 1)."""
+        actions: list[Action] = []
+        for session in tuple(self._by_connection.get(connection, {}).values()):
+            self._bind(session, None)
+            session.closed_ns = now_ns
+            session.refused_ns = None
+            session.probes = 0
+            actions += self._maybe_probe(session)
+        return actions
+
+    # --- probes ------------------------------------------------------------------------------------------------------
+
+    def _maybe_probe(self, session: Session) -> list[Action]:
+        if session.is_probing or not session.is_alive or session.in_flight or session.probes >= PROBES_MAX:
+            return []
+        session.is_probing = True
+        session.probes += 1
+        return [
+            SendProbe(
+                set_key=session.set_key,
+                broker_id=session.broker_id,
+                incarnation=session.incarnation,
+                session_ordinal=session.ordinal,
+                address=session.address,
+            )
+        ]
+
+    def probed(self, probe: SendProbe, outcome: ProbeOutcome, answer: ProbeAnswer | None, now_ns: int) -> list[Action]:
+        """What a probe found. It counts only for the session that it was sent for (Rule 1)."""
+        session = self._sessions.get((probe.set_key, probe.broker_id))
+        if session is None or (session.incarnation, session.ordinal) != (probe.incarnation, probe.session_ordinal):
+            return []
+        session.is_probing = False
+        if session.connection is not None or not session.is_alive:
+            return []
+        if outcome is ProbeOutcome.REFUSED:
+            session.refused_ns = session.refused_ns or now_ns
+            return self._judge(session, now_ns)
+        if outcome is ProbeOutcome.NO_ANSWER:
+            return self._maybe_probe(session)
+        is_ours = answer is not None and (answer.set_key, answer.broker_id) == session.key
+        if answer is not None and is_ours and answer.incarnation != session.incarnation:
+            return self._detect(session, SilenceCause.REPLACED, now_ns)
+        return []
+
+    def _judge(self, session: Session, now_ns: int) -> list[Action]:
+        """Dead at once, if all three facts are there (R13)."""
+        if session.refused_ns is None or session.connection is not None or not session.is_alive:
+            return []
+        view = self._view_of(session.set_key)
+        if view is None or view.master != session.broker_id:
+            return []
+        seen = [
+            since_ns
+            for member in view.members
+            if self._is_electable(view, member)
+            for epoch, is_open, since_ns in [session.open_links.get(member.broker_id, (NO_EPOCH, True, 0))]
+            if epoch == view.master_epoch and not is_open
+        ]
+        if not seen:
+            return []
+        session.link_closed_ns = min(seen)
+        return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
+
+    def _is_electable(self, view: SetView, member: MemberView) -> bool:
+        session = self._sessions.get((view.set_key, member.broker_id))
+        return (
+            member.broker_id != view.master
+            and member.broker_id in view.sync_state_set
+            and member.is_alive
+            and not member.is_suspect
+            and not member.description.is_learner
+            and session is not None
+            and session.is_ready
+            and session.connection is not None
+        )
+
+    # --- silence -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> list[Action]:
+        """Find who is due. A late tick is our own stall and starts the grace instead (Rule 2)."""
+        last_ns, self._last_tick_ns = self._last_tick_ns, now_ns
+        if last_ns is not None and now_ns - last_ns > self._timing.stall_ms * NS_PER_MS:
+            self._start_grace(now_ns)
+        actions: list[Action] = []
+        if now_ns >= self._grace_until_ns:
+            due_before_ns = now_ns - self._timing.heartbeat_timeout_ms * NS_PER_MS
+            due = []
+            for session in self._by_due.values():
+                if session.due_from_ns > due_before_ns:
+                    break
+                due.append(session)
+            for session in due:
+                actions += self._detect(session, SilenceCause.TIMEOUT, now_ns)
+        for session in tuple(self._suspects.values()):
+            actions += self._propose_silence(session, now_ns)
+        return actions
+
+    def _detect(self, session: Session, cause: SilenceCause, now_ns: int) -> list[Action]:
+        if session.cause is None:
+            session.cause = cause
+            session.detected_ns = now_ns
+        self._by_due.pop(session.key, None)
+        self._suspects[session.key] = session
+        return self._propose_silence(session, now_ns)
+
+    def _propose_silence(self, session: Session, now_ns: int) -> list[Action]:
+        stamps = session.stamps()
+        is_waiting = session.in_flight or session.retry_at_ns > now_ns or self._in_flight >= SILENCE_IN_FLIGHT_MAX
+        if stamps is None or is_waiting:
+            return []
+        session.in_flight = True
+        self._in_flight += 1
+        return [
+            Propose(
+                command=MarkSilent(
+                    set_key=session.set_key,
+                    broker_id=session.broker_id,
+                    incarnation=session.incarnation,
+                    session_ordinal=session.ordinal,
+                    cause=stamps.cause,
+                    detection=stamps.ages(now_ns),
+                )
+            )
+        ]
+
+    def proposed(self, command: MarkSilent | MarkAlive, now_ns: int) -> None:
+        """A proposal is no longer under way; if nothing came of it, a later tick or heartbeat tries again."""
+        session = self._sessions.get((command.set_key, command.broker_id))
+        if session is None or session.ordinal != command.session_ordinal or not session.in_flight:
+            return
+        session.in_flight = False
+        self._in_flight -= 1
+        session.retry_at_ns = now_ns + RETRY_PAUSE_MS * NS_PER_MS
+
+    # --- what others read --------------------------------------------------------------------------------------------
+
+    def get(self, key: SetKey, broker_id: BrokerId) -> Session | None:
+        """What is known of one replica; None if this controller does not lead or never heard of it."""
+        return self._sessions.get((key, broker_id))
+
+    def connections_of(self, view: SetView) -> list[ConnectionId]:
+        """Where the replicas of a set can be reached by a push."""
+        sessions = (self._sessions.get((view.set_key, member.broker_id)) for member in view.members)
+        found = (session.connection for session in sessions if session is not None)
+        return sorted({connection for connection in found if connection is not None})
+
+    @property
+    def open_count(self) -> int:
+        """Sessions on a connection."""
+        return sum(len(sessions) for sessions in self._by_connection.values())
+
+    def evidence(
+        self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int
+    ) -> Evidence:
+        """Soft facts about every replica of ``view``, with what they were taken against (R14)."""
+        return Evidence(
+            read_at_index=view.index,
+            master_epoch=view.master_epoch,
+            sync_state_set_epoch=view.sync_state_set_epoch,
+            replicas=tuple(self._replica_evidence(view, member, now_ns) for member in view.members),
+            triggered_by=triggered_by,
+            detection=stamps.ages(now_ns) if stamps is not None else None,
+            epoch_jump_draw=draw,
+        )
+
+    def _replica_evidence(self, view: SetView, member: MemberView, now_ns: int) -> ReplicaEvidence:
+        session = self._sessions.get((view.set_key, member.broker_id))
+        positions = session.positions if session is not None else None
+        heard_ns = session.heard_ns if session is not None else None
+        return ReplicaEvidence(
+            broker_id=member.broker_id,
+            incarnation=member.incarnation,
+            session_ordinal=member.session_ordinal,
+            heartbeat_age_ms=None if heard_ns is None else (now_ns - heard_ns) // NS_PER_MS,
+            is_ready=session is not None and session.is_ready,
+            last_epoch=positions.last_epoch if positions is not None else NO_EPOCH,
+            max_offset=positions.max_offset if positions is not None else LogOffset(0),
+            confirm_offset=positions.confirm_offset if positions is not None else LogOffset(0),
+            released=positions.released if positions is not None else LogOffset(0),
+        )
+
+
+def _fenced(session: Session | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
+    if session is None:
+        return None
+    if session.incarnation != incarnation:
+        return Refused(
+            code=RefusalCode.FENCED_INCARNATION,
+            reason=f"incarnation {incarnation} has ended, current is {session.incarnation}",
+            hint="register again with your own incarnation",
+            requested=incarnation,
+            current=session.incarnation,
+        )
+    if session.ordinal != ordinal:
+        return Refused(
+            code=RefusalCode.FENCED_SESSION,
+            reason=f"session {ordinal} was replaced, current is {session.ordinal}",
+            hint="register again to open a session",
+            requested=str(ordinal),
+            current=str(session.ordinal),
+        )
+    return None
+
+
+def _not_registered(key: SetKey, broker_id: BrokerId) -> Refused:
+    return Refused(
+        code=RefusalCode.NEED_TO_BE_REGISTERED,
+        reason=f"replica {broker_id} of {key} is not registered",
+        hint="register first",
+        requested=f"{key}/{broker_id}",
+    )
