@@ -1,0 +1,89 @@
+"""
+Operations as the text of a Raft entry, and back.
+
+Here: one JSON array of operations per entry, ASCII only. Not here: what operations do (``controller.core``), snapshots (``machine``).
+Rule 1: entries are ASCII ``str``; msgspec writes them, and only what is not ASCII takes the slow path with escapes.
+Rule 2: decoding never raises: bytes that cannot be decoded are a value that says so, the same on every node (R15).
+Rule 3: an entry that needs a higher feature level than this code has is told apart from rubbish, even if its command is
+unknown here: the node must stop instead of taking it for a no-op (R15).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.contract.commands import FEATURE_LEVEL, Operation
+
+ENTRY_BYTES_MAX = 48_000
+"""Longest entry. What is longer would travel in pieces, a path that our transport refuses."""
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(tuple[Operation, ...])
+
+
+class _VersionOnly(msgspec.Struct, frozen=True):
+    """What every operation of every version has."""
+
+    version: int
+
+
+_versions = msgspec.json.Decoder(tuple[_VersionOnly, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecodable:
+    """The entry is not a list of operations: a no-op on every node."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboveFeatureLevel:
+    """The entry needs newer code: this node must stop."""
+
+    needed: int
+    supported: int = FEATURE_LEVEL
+
+
+def encode_operation(operation: Operation) -> str:
+    """
+    One operation as ASCII JSON, to be joined by ``join_operations``.
+
+    Raises ``ValueError`` if a text in it is not valid Unicode.
+    """
+    try:
+        raw = _encoder.encode(operation)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"operation {operation.request_id!r} holds text that is not valid Unicode: {error.reason}"
+        ) from error
+    if raw.isascii():
+        return raw.decode("ascii")
+    return json.dumps(msgspec.to_builtins(operation), ensure_ascii=True, separators=(",", ":"))
+
+
+def join_operations(parts: Iterable[str]) -> str:
+    """Encoded operations as one entry, in order."""
+    return "[" + ",".join(parts) + "]"
+
+
+def encode_operations(operations: Iterable[Operation]) -> str:
+    """Operations as one entry. Raises ``ValueError`` as ``encode_operation`` does."""
+    return join_operations(encode_operation(operation) for operation in operations)
+
+
+def decode_operations(payload: str) -> tuple[Operation, ...] | Undecodable | AboveFeatureLevel:
+    """Inverse of ``encode_operations``. Total."""
+    if len(payload) > ENTRY_BYTES_MAX:
+        return Undecodable(reason=f"entry has {len(payload)} characters, at most {ENTRY_BYTES_MAX} are allowed")
+    try:
+        needed = max((item.version for item in _versions.decode(payload)), default=0)
+        if needed > FEATURE_LEVEL:
+            return AboveFeatureLevel(needed=needed)
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        return Undecodable(reason=str(error))

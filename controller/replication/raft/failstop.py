@@ -1,0 +1,63 @@
+"""
+Ending the process because going on would be worse.
+
+Rule 1: a failed write or sync is never retried: a second sync may report success for pages that the kernel has dropped.
+Rule 2: the end is a port. The real one leaves by ``os._exit``, so that no handler, buffer or thread of ours runs on;
+the simulation raises, and tests look at what was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+from typing import NoReturn, Protocol
+
+from node.process import ExitCode
+
+
+class FailStop(IntEnum):
+    """Exit codes of a controller that stops itself; a supervisor starts it again, except after DAMAGED and FEATURE_LEVEL."""
+
+    DAMAGED = ExitCode.DIRECTORY
+    """Journal or snapshot cannot be trusted."""
+    STORAGE = ExitCode.STORAGE
+    """A write or sync failed."""
+    TICKS = ExitCode.RAFT
+    """The raft thread failed ``FAILED_TICKS_MAX`` times in a row."""
+    NOT_DETERMINISTIC = ExitCode.NOT_DETERMINISTIC
+    """Apply ran out of memory or stack: another node may have had more."""
+    FEATURE_LEVEL = ExitCode.FEATURE_LEVEL
+    """An operation or snapshot above this node's feature level (R15)."""
+    DIVERGED = 77
+    """The library was about to cut entries that are already applied here."""
+
+
+class Stopped(BaseException):
+    """Raised in place of the end of the process where that is simulated. Not an ``Exception``: nobody may swallow it."""
+
+    def __init__(self, code: FailStop, reason: str) -> None:
+        """What the process would have ended with."""
+        super().__init__(f"{code.name}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class FailStopPort(Protocol):
+    """Ends the process; does not return."""
+
+    def __call__(self, code: FailStop, reason: str) -> NoReturn:
+        """``reason`` goes to stderr: both values and the remedy."""
+        ...
+
+
+def exit_process(code: FailStop, reason: str) -> NoReturn:
+    """The real end: one line on stderr, then out, from whatever thread."""
+    sys.stderr.write(f"rollcall: raft stops this process ({code.name}, exit {code.value}): {reason}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def raise_stopped(code: FailStop, reason: str) -> NoReturn:
+    """The simulated end."""
+    raise Stopped(code, reason)
