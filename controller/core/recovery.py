@@ -1,0 +1,146 @@
+"""
+When the controllers know less than a replica does: after a wipe, after the restore of an old backup (R7).
+
+Here: noticing it, whom to wait for, which set is adopted, where epochs go on; ``begin_again`` for a restored snapshot.
+Not here: admitting the replicas (``registration``), electing (``elections``).
+Imported by: ``registration``, ``cleaning``, ``elections``, ``evolve``, the restore command. Imports: ``controller.contract``, ``state``.
+
+Rule 1: what the newest stored view says counts only when everybody whom any view names has reported: a set that was shrunk
+just before the wipe is known to its last members alone.
+Rule 2: epochs jump to one of the next 16 multiples of 2**20 above the highest that anybody has shown, drawn by the proposer:
+two controllers that are restored from one backup do not issue the same epoch.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from controller.contract.commands import Positions, RegisterReplica, StoredView
+from controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet, SyncStateSetEpoch
+from controller.core.state import FleetState, Recovery, SetState
+
+EPOCH_JUMP = 2**20
+"""Epochs between two multiples to which a jump may go."""
+
+EPOCH_JUMP_DRAWS = 16
+"""How many multiples a jump chooses from."""
+
+
+def has_content(stored: StoredView | None) -> bool:
+    """Whether the view tells of a reign; a replica that never saw a master keeps an empty one."""
+    return stored is not None and (stored.master_epoch > 0 or bool(stored.sync_state_set))
+
+
+def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterReplica) -> bool:
+    """Whether this replica has seen a reign or a set that the controllers do not know."""
+    if set_state is None:
+        return has_content(command.stored)
+    is_settled = set_state.is_established and set_state.recovery is None
+    if is_settled and command.positions.last_epoch > set_state.master_epoch:
+        return True
+    stored = command.stored
+    if stored is None or not has_content(stored):
+        return False
+    if stored.fleet_incarnation != fleet.fleet_incarnation:
+        return not is_settled or stored.master_epoch > set_state.master_epoch
+    return (
+        stored.master_epoch > set_state.master_epoch or stored.sync_state_set_epoch > set_state.sync_state_set_epoch
+    )
+
+
+def own_view(set_state: SetState, fleet_incarnation: FleetIncarnation) -> StoredView | None:
+    """What the controllers themselves know of the set, in the form in which replicas keep it; None if it never had a master."""
+    if not set_state.is_established:
+        return None
+    return StoredView(
+        fleet_incarnation=fleet_incarnation,
+        master_epoch=set_state.master_epoch,
+        sync_state_set_epoch=set_state.sync_state_set_epoch,
+        sync_state_set=set_state.sync_state_set,
+    )
+
+
+def started(set_state: SetState, fleet_incarnation: FleetIncarnation) -> Recovery:
+    """The recovery of a set of which nobody has reported yet: its own members are awaited."""
+    return Recovery(
+        named=set_state.sync_state_set,
+        reported=(),
+        newest=own_view(set_state, fleet_incarnation),
+        highest_epoch=set_state.master_epoch,
+        highest_set_epoch=set_state.sync_state_set_epoch,
+    )
+
+
+def advanced(recovery: Recovery, broker_id: BrokerId, stored: StoredView | None, positions: Positions) -> Recovery:
+    """``recovery`` after one replica has reported."""
+    highest_epoch = max(recovery.highest_epoch, positions.last_epoch)
+    reported = tuple(sorted({*recovery.reported, broker_id}))
+    if stored is None or not has_content(stored):
+        return replace(recovery, reported=reported, highest_epoch=MasterEpoch(highest_epoch))
+    newest = max((view for view in (recovery.newest, stored) if view is not None), key=_age)
+    return Recovery(
+        named=tuple(sorted({*recovery.named, *stored.sync_state_set})),
+        reported=reported,
+        newest=newest,
+        highest_epoch=MasterEpoch(max(highest_epoch, stored.master_epoch)),
+        highest_set_epoch=SyncStateSetEpoch(max(recovery.highest_set_epoch, stored.sync_state_set_epoch)),
+    )
+
+
+def _age(view: StoredView) -> tuple[int, int, SyncStateSet]:
+    # The set is part of the key so that two views of one version cannot compare equal and differ.
+    return view.master_epoch, view.sync_state_set_epoch, view.sync_state_set
+
+
+def adopted_set(recovery: Recovery, set_state: SetState) -> SyncStateSet:
+    """The set that is taken over once nobody is awaited any more; as long as somebody is, the present one."""
+    if recovery.awaited or recovery.newest is None:
+        return set_state.sync_state_set
+    return tuple(
+        broker_id
+        for broker_id in recovery.newest.sync_state_set
+        if (replica := set_state.replica(broker_id)) is not None and replica.is_voter
+    )
+
+
+def next_master_epoch(set_state: SetState, *, epoch_jump_draw: int, floor: MasterEpoch | None = None) -> MasterEpoch:
+    """
+    The epoch of the next reign: one more, or a jump after a wipe or restore (R7).
+
+    Args:
+        epoch_jump_draw: 0..15, drawn by the proposer.
+        floor: The new epoch is above this one as well; None = no such bound.
+    """
+    if set_state.recovery is not None:
+        highest = max(set_state.recovery.highest_epoch, set_state.master_epoch)
+        return MasterEpoch((highest // EPOCH_JUMP + 1 + epoch_jump_draw) * EPOCH_JUMP)
+    return MasterEpoch(max(set_state.master_epoch, floor if floor is not None else 0) + 1)
+
+
+def next_set_epoch(set_state: SetState) -> SyncStateSetEpoch:
+    """The SyncStateSetEpoch after the next change: above everything that anybody has shown."""
+    highest = set_state.sync_state_set_epoch
+    if set_state.recovery is not None:
+        highest = SyncStateSetEpoch(max(highest, set_state.recovery.highest_set_epoch))
+    return SyncStateSetEpoch(highest + 1)
+
+
+def begin_again(state: FleetState, fleet_incarnation: FleetIncarnation) -> FleetState:
+    """
+    The state to start from after the restore of a backup: a new fleet incarnation, and every set awaits its members (R7).
+
+    Nobody counts as alive, sessions are void, answered requests are forgotten. To be used offline, before a controller starts.
+    """
+    return replace(
+        state,
+        fleet_incarnation=fleet_incarnation,
+        requests={},
+        sets={
+            key: replace(
+                set_state,
+                replicas=tuple(replace(replica, is_alive=False) for replica in set_state.replicas),
+                recovery=started(set_state, state.fleet_incarnation) if set_state.is_established else None,
+            )
+            for key, set_state in state.sets.items()
+        },
+    )

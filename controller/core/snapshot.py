@@ -1,0 +1,124 @@
+"""
+A snapshot of the replicated state as a sequence of small JSON items.
+
+Here: ``encode_state`` and ``decode_state``. Not here: files, checksums, compression (``controller.replication``).
+Imported by: the state machine of ``controller.replication`` and ``controller.runtime``. Imports: ``controller.contract``, ``state``.
+
+Rule 1: one item per set and per answered request, so a thread may write it without holding the interpreter long.
+Rule 2: equal states give equal bytes, on every node (C8). Items keep the order of the state.
+Rule 3: a snapshot above this node's feature level, and a damaged one, raise ``ValueError``: the node must not start from it (R15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from controller.contract.commands import FEATURE_LEVEL, Value
+from controller.contract.ids import FleetIncarnation, RequestId, SetKey
+from controller.core.state import AnsweredRequest, FleetState, SetState
+
+SNAPSHOT_FORMAT = 1
+
+
+class SnapshotHeader(Value, tag="header", tag_field="item"):
+    """First item: what is common to all sets, and how many items follow."""
+
+    format: int
+    feature_level: int
+    fleet_incarnation: FleetIncarnation
+    chain_head: str
+    last_stamp_ms: int
+    term: int
+    index: int
+    sets: int
+    requests: int
+
+
+class SnapshotSet(Value, tag="set", tag_field="item"):
+    """One set."""
+
+    state: SetState
+
+
+class SnapshotRequest(Value, tag="request", tag_field="item"):
+    """One answered request."""
+
+    request_id: RequestId
+    answered: AnsweredRequest
+
+
+_DECODER = msgspec.json.Decoder(SnapshotHeader | SnapshotSet | SnapshotRequest)
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def encode_state(state: FleetState) -> Iterator[bytes]:
+    """The items of ``state``, header first; ASCII-free text is UTF-8. Sets are sorted by key, requests oldest first."""
+    yield _ENCODER.encode(
+        SnapshotHeader(
+            format=SNAPSHOT_FORMAT,
+            feature_level=state.feature_level,
+            fleet_incarnation=state.fleet_incarnation,
+            chain_head=state.chain_head,
+            last_stamp_ms=state.last_stamp_ms,
+            term=state.term,
+            index=state.index,
+            sets=len(state.sets),
+            requests=len(state.requests),
+        )
+    )
+    for set_key in sorted(state.sets):
+        yield _ENCODER.encode(SnapshotSet(state=state.sets[set_key]))
+    for request_id, answered in state.requests.items():
+        yield _ENCODER.encode(SnapshotRequest(request_id=request_id, answered=answered))
+
+
+def decode_state(items: Iterable[bytes]) -> FleetState:
+    """
+    Inverse of ``encode_state``.
+
+    Raises:
+        ValueError: An item is damaged, missing or too many, or the snapshot is above this node's feature level.
+    """
+    iterator = iter(items)
+    header = _decode(next(iterator, b""))
+    if not isinstance(header, SnapshotHeader):
+        raise ValueError("snapshot does not begin with its header; restore it from a peer")
+    if header.format != SNAPSHOT_FORMAT or header.feature_level > FEATURE_LEVEL:
+        raise ValueError(
+            f"snapshot has format {header.format} and feature level {header.feature_level}, this node understands "
+            f"{SNAPSHOT_FORMAT} and {FEATURE_LEVEL}; upgrade it"
+        )
+    sets: dict[SetKey, SetState] = {}
+    requests: dict[RequestId, AnsweredRequest] = {}
+    for raw in iterator:
+        item = _decode(raw)
+        if isinstance(item, SnapshotSet):
+            sets[item.state.set_key] = item.state
+        elif isinstance(item, SnapshotRequest):
+            requests[item.request_id] = item.answered
+        else:
+            raise ValueError("snapshot has two headers; restore it from a peer")
+    if (len(sets), len(requests)) != (header.sets, header.requests):
+        raise ValueError(
+            f"snapshot holds {len(sets)} sets and {len(requests)} requests, its header says {header.sets} and "
+            f"{header.requests}; restore it from a peer"
+        )
+    return FleetState(
+        fleet_incarnation=header.fleet_incarnation,
+        feature_level=header.feature_level,
+        sets=sets,
+        requests=requests,
+        chain_head=header.chain_head,
+        last_stamp_ms=header.last_stamp_ms,
+        term=header.term,
+        index=header.index,
+    )
+
+
+def _decode(raw: bytes) -> SnapshotHeader | SnapshotSet | SnapshotRequest:
+    try:
+        return _DECODER.decode(raw)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"snapshot item cannot be read: {error}; restore it from a peer") from error
