@@ -1,0 +1,58 @@
+"""
+What a replica remembers over restarts, as values.
+
+Here: the marks of its epochs, who it is, and how a mark may grow. Not here: files (``broker.marks``,
+``broker.identity``).
+Rule 1 (R9): marks never fall, and an epoch is promised before it is entered.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controller.contract.ids import BrokerId, ClusterName, Incarnation, MasterEpoch, RegisterCode, SetKey
+from epoch.model import NO_EPOCH
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The promised/entered mark of R9. ``NO_EPOCH`` = none yet."""
+
+    promised: MasterEpoch = NO_EPOCH
+    """Nothing of a lower epoch is applied, acked or served any more."""
+    entered: MasterEpoch = NO_EPOCH
+    """The newest epoch that this replica was master of."""
+
+    def with_promised(self, epoch: MasterEpoch) -> Marks:
+        """Grown to ``epoch``; unchanged if it is there already."""
+        return msgspec.structs.replace(self, promised=max(self.promised, epoch))
+
+    def with_entered(self, epoch: MasterEpoch) -> Marks:
+        """Grown to ``epoch``, promise included."""
+        return Marks(promised=max(self.promised, epoch), entered=max(self.entered, epoch))
+
+    def covers(self, other: Marks) -> bool:
+        """Whether going from ``other`` to this one lets no mark fall."""
+        return self.promised >= other.promised and self.entered >= other.entered and self.entered <= self.promised
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who this data directory is. The code is stored before an id is asked for, the id before it is used (S62)."""
+
+    cluster: ClusterName
+    broker_name: str
+    register_code: RegisterCode
+    broker_id: BrokerId | None = None
+
+    def belongs_to(self, set_key: SetKey) -> bool:
+        """Whether it was drawn for this set: a directory never moves to another one."""
+        return self.cluster == set_key.cluster and self.broker_name == set_key.name
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """This start of the process: drawn or read by the shell, constant afterwards."""
+
+    incarnation: Incarnation
+    boot_id: str
+    """Of the operating system (R3b)."""
+    store_id: str
+    """Of the data directory (R3b)."""

@@ -1,0 +1,141 @@
+"""
+What a replica should become, given what it heard. Pure functions.
+
+Here: the goal that a view (``goal_for_view``) or a peer (``goal_for_peer``) asks for. Not here: reaching it (``role``).
+Rule 1 (R9): a goal below the promise, or below the goal that is being worked on, is not taken.
+Rule 2 (R9): only the incarnation named in the view enters, only an epoch that is above what was promised when this
+process began: an epoch is never given to a new incarnation.
+Rule 3 (R21): a peer's own higher epoch is followed; one that it has only promised ends what is lower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.core.role_io import LinkTarget, PeerShowedEpoch
+from controller.contract.ids import BrokerId, Incarnation, MasterEpoch
+from controller.contract.replies import SetView
+
+
+class GoalKind(StrEnum):
+    """What the machine works towards."""
+
+    FENCED = "fenced"
+    FOLLOW = "follow"
+    REIGN = "reign"
+    ISOLATED = "isolated"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """``master_epoch`` is what has to be promised; ``target`` belongs to FOLLOW alone."""
+
+    kind: GoalKind
+    master_epoch: MasterEpoch
+    reason: str
+    target: LinkTarget | None = None
+
+    def is_same_as(self, other: Goal) -> bool:
+        """Equal but for the words."""
+        return (self.kind, self.master_epoch, self.target) == (other.kind, other.master_epoch, other.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """``goal`` None: nothing new. ``alarm``: the controllers said something that cannot be."""
+
+    goal: Goal | None = None
+    alarm: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the replica stands when it is told something."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    goal: Goal
+    promised: MasterEpoch
+    promised_at_start: MasterEpoch
+    """The promise that this process found on its disk."""
+
+    @property
+    def floor(self) -> MasterEpoch:
+        """Nothing below it is taken."""
+        return max(self.promised, self.goal.master_epoch)
+
+    @property
+    def is_final(self) -> bool:
+        """Isolated or stopping: nobody changes that from outside."""
+        return self.goal.kind in (GoalKind.ISOLATED, GoalKind.STOPPED)
+
+
+def goal_for_view(view: SetView, standing: Standing) -> Choice:
+    """What the authoritative state ``view`` asks of this replica."""
+    epoch = view.master_epoch
+    goal = standing.goal
+    if epoch < standing.floor or standing.is_final:
+        return Choice()
+    if view.master is None:
+        if epoch == standing.floor and goal.kind is not GoalKind.FENCED:
+            return Choice()
+        return _fenced(epoch, f"masterEpoch {epoch} has no master: {view.condition_reason}")
+    if view.master == standing.broker_id:
+        return _goal_for_own_epoch(view, standing)
+    if goal.kind is GoalKind.REIGN and goal.master_epoch == epoch:
+        return Choice(alarm=f"masterEpoch {epoch} is ours, but the controllers name broker {view.master} as its master")
+    address = ha_address_of(view, view.master)
+    if address is None:
+        return _fenced(epoch, f"the HA address of broker {view.master} is not known")
+    target = LinkTarget(
+        master_epoch=epoch,
+        broker_id=view.master,
+        incarnation=view.master_incarnation or Incarnation(""),
+        ha_address=address,
+    )
+    reason = f"broker {view.master} is master of masterEpoch {epoch}"
+    return Choice(goal=Goal(kind=GoalKind.FOLLOW, master_epoch=epoch, reason=reason, target=target))
+
+
+def _goal_for_own_epoch(view: SetView, standing: Standing) -> Choice:
+    epoch = view.master_epoch
+    goal = standing.goal
+    if view.master_incarnation != standing.incarnation:
+        return _fenced(
+            epoch, f"masterEpoch {epoch} was given to incarnation {view.master_incarnation}, which has ended"
+        )
+    if epoch <= standing.promised_at_start:
+        promised = standing.promised_at_start
+        reason = f"masterEpoch {epoch} was given to us, but {promised} was promised before this process began"
+        return Choice(goal=Goal(kind=GoalKind.FENCED, master_epoch=epoch, reason=reason), alarm=reason)
+    if goal.kind is GoalKind.FOLLOW and goal.master_epoch == epoch:
+        return Choice(alarm=f"{goal.reason}, but the controllers name us as its master")
+    return Choice(goal=Goal(kind=GoalKind.REIGN, master_epoch=epoch, reason=f"elected in masterEpoch {epoch}"))
+
+
+def goal_for_peer(event: PeerShowedEpoch, view: SetView | None, standing: Standing) -> Choice:
+    """What a peer's epoch asks of this replica. ``view`` knows addresses; a promise alone has none to follow."""
+    if event.master_epoch <= standing.floor or standing.is_final:
+        return Choice()
+    reason = f"broker {event.broker_id} showed masterEpoch {event.master_epoch}"
+    address = ha_address_of(view, event.broker_id) if view is not None else None
+    if not event.is_master or address is None:
+        return _fenced(event.master_epoch, reason)
+    target = LinkTarget(
+        master_epoch=event.master_epoch,
+        broker_id=event.broker_id,
+        incarnation=event.incarnation,
+        ha_address=address,
+    )
+    return Choice(goal=Goal(kind=GoalKind.FOLLOW, master_epoch=event.master_epoch, reason=reason, target=target))
+
+
+def ha_address_of(view: SetView, broker_id: BrokerId) -> str | None:
+    """Where a member accepts HA links; None = it is not registered."""
+    return next((one.description.ha_address for one in view.members if one.broker_id == broker_id), None)
+
+
+def _fenced(epoch: MasterEpoch, reason: str) -> Choice:
+    return Choice(goal=Goal(kind=GoalKind.FENCED, master_epoch=epoch, reason=reason))

@@ -1,0 +1,53 @@
+"""
+When this replica reached which phase of a failover, timed from the push that it answers.
+
+Here: each phase of an epoch once, as a ``Milestone``. Not here: sending them (``broker.session``).
+"""
+
+from __future__ import annotations
+
+from controller.contract.commands import Milestone, Phase
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from epoch.model import NO_EPOCH
+from ha.truncation import Cut, FullResync, TruncationPlan
+
+
+class PhaseClock:
+    """The phases of one masterEpoch at a time."""
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        """Nothing is reported before the first ``begin``."""
+        self._incarnation = incarnation
+        self._master_epoch = NO_EPOCH
+        self._pushed_at_us = 0
+        self._reported: set[Phase] = set()
+
+    def begin(self, master_epoch: MasterEpoch, now_us: int) -> None:
+        """A push arrived: it starts the clock if it is of another epoch, or if nothing of this one was reported yet."""
+        if master_epoch != self._master_epoch or not self._reported:
+            self._master_epoch = master_epoch
+            self._pushed_at_us = now_us
+            self._reported = set()
+
+    def reach(self, phase: Phase, broker_id: BrokerId, now_us: int) -> Milestone | None:
+        """``phase`` of the running epoch; None if it was reported before."""
+        if phase in self._reported:
+            return None
+        self._reported.add(phase)
+        return Milestone(
+            master_epoch=self._master_epoch,
+            phase=phase,
+            elapsed_us=now_us - self._pushed_at_us,
+            broker_id=broker_id,
+            incarnation=self._incarnation,
+        )
+
+
+def cut_range(plan: TruncationPlan) -> tuple[LogOffset | None, LogOffset | None]:
+    """First byte that a plan throws away and the end of what it throws away; (None, None) = nothing."""
+    if isinstance(plan, Cut) and plan.cut_bytes:
+        return plan.point, LogOffset(plan.point + plan.cut_bytes)
+    if isinstance(plan, FullResync) and plan.set_aside_bytes:
+        # The plan does not say where the old log began: its length is what counts.
+        return LogOffset(0), LogOffset(plan.set_aside_bytes)
+    return None, None

@@ -1,0 +1,375 @@
+"""
+Inputs and actions of the role machine (``broker.core.role``), as values.
+
+Inputs come from the shell: the log's recovery, the session, HA links, timers, signals. Actions go to the shell.
+A *step* is an action with a ``step`` number: the shell does it and answers ``StepDone`` or ``StepFailed`` with that
+number, exactly once; at most one step is outstanding. All other actions are done at once, in order, before the next input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.core.durable import Marks
+from controller.contract.commands import CleanMark, Milestone, Phase, ReportEntered, StoredView
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from controller.contract.replies import Registered, SetView
+from controller.contract.session import BrokerState
+from ha.truncation import TruncationPlan
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryStarted:
+    """The data directory is ours; the log is being read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """The log ends at a whole record, epoch entries beyond it are dropped (R9), interrupted cuts are finished (R20)."""
+
+    marks: Marks
+    has_clean_mark: bool
+    """The mark of the last clean stop is still on disk: it goes before the first append or ack (R3a)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOpened:
+    """This incarnation is registered. The first one unfences; later ones are reconnects."""
+
+    registered: Registered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLost:
+    """No controller can be reached. Changes no role (promise 3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewArrived:
+    """A push, or the view in a heartbeat's answer."""
+
+    view: SetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnteredAnswered:
+    """What became of the last ``SendEntered``. ``is_definite`` False: unknown, to be sent again."""
+
+    master_epoch: MasterEpoch
+    is_definite: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone:
+    """A step succeeded; the optional values are those that the step's docstring names."""
+
+    step: int
+    offset: LogOffset | None = None
+    clean_mark: CleanMark | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed:
+    """A step changed nothing, or can be repeated. ``is_fatal``: repeating cannot help (a failed sync)."""
+
+    step: int
+    reason: str
+    is_fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncationPlanned:
+    """The link has shaken hands and waits: no byte is applied and no ack sent before ``ResumeSlaveLink``."""
+
+    generation: int
+    plan: TruncationPlan
+    released: LogOffset
+    """Highest end that this replica ever acknowledged as a master (proof 4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOpened:
+    """The slave link ``generation`` transfers: handshake finished, cut synced."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkClosed:
+    """The slave link ``generation`` lost its connection; it dials again by itself until it is stopped."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerShowedEpoch:
+    """On any HA link a peer of this fleet and set showed a masterEpoch of its own (R21)."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    is_master: bool
+    """It is the master of that epoch; False: it has only promised it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseReached:
+    """The shell saw something of the reign ``master_epoch`` that the machine cannot see: FIRST_ACK, FULL_REDUNDANCY."""
+
+    master_epoch: MasterEpoch
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncarnationEnded:
+    """The controllers know a newer incarnation of this replica: another process runs on its identity (S12)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed; needed at ``RoleMachine.next_due_us``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop cleanly."""
+
+
+RoleInput = (
+    RecoveryStarted
+    | Recovered
+    | SessionOpened
+    | SessionLost
+    | ViewArrived
+    | EnteredAnswered
+    | StepDone
+    | StepFailed
+    | TruncationPlanned
+    | LinkOpened
+    | LinkClosed
+    | PeerShowedEpoch
+    | PhaseReached
+    | IncarnationEnded
+    | Tick
+    | Stop
+)
+
+# --- steps: answered by StepDone or StepFailed -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveCleanMark:
+    """Durably, before the first append or ack (R3a)."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistMarks:
+    """Durably, before anything that they allow (R9)."""
+
+    step: int
+    marks: Marks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopSlaveLink:
+    """Done when nothing is applied or acked any more. ``offset`` = highest end that was acked on it."""
+
+    step: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEpochEntry:
+    """Start = the log's end now; sync the entry, replacing an empty last one (R12, W4). ``offset`` = the start."""
+
+    step: int
+    master_epoch: MasterEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareMaster:
+    """
+    Everything that a reign needs, except the permission to append.
+
+    SyncStateSet and proposals, confirm, ack table, links of slaves; queue offsets rebuilt (R19).
+    """
+
+    step: int
+    master_epoch: MasterEpoch
+    start_offset: LogOffset
+    view: SetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteCut:
+    """Carry out a ``Cut`` or ``FullResync``, crash-safely (R20)."""
+
+    step: int
+    generation: int
+    plan: TruncationPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseLog:
+    """Sync log and epoch list. ``offset`` = the end that is on disk."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCleanMark:
+    """Durably. ``clean_mark`` = the mark with the nonce that the shell drew."""
+
+    step: int
+    end_offset: LogOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SayGoodbyeTo:
+    """Tell the controllers, once, within the session's time limit; failing changes nothing."""
+
+    step: int
+    clean_mark: CleanMark
+
+
+Step = (
+    RemoveCleanMark
+    | PersistMarks
+    | StopSlaveLink
+    | RecordEpochEntry
+    | PrepareMaster
+    | ExecuteCut
+    | CloseLog
+    | WriteCleanMark
+    | SayGoodbyeTo
+)
+
+# --- immediate actions -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTarget:
+    """Whom a slave link dials."""
+
+    master_epoch: MasterEpoch
+    broker_id: BrokerId
+    incarnation: Incarnation
+    ha_address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSlaveLink:
+    """Dial, and again, until ``StopSlaveLink``; report by inputs with this generation. The promise is durable."""
+
+    generation: int
+    target: LinkTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeSlaveLink:
+    """The plan is carried out: apply and ack."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NudgeSlaveLink:
+    """The master has entered: dial now instead of at the end of the pause."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveMaster:
+    """
+    The reign is over: no append from here on, every waiter fails as "outcome unknown" (R17), proposal, ack table and
+    links of slaves go (R12).
+    """
+
+    master_epoch: MasterEpoch
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptView:
+    """To the SyncStateSet of the running reign: authoritative, of the same masterEpoch, names this incarnation (R2)."""
+
+    view: SetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRole:
+    """From here on this is what clients, probes and heartbeats see. MASTER opens the appends of ``master_epoch``."""
+
+    state: BrokerState
+    master_epoch: MasterEpoch
+    master: BrokerId | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistView:
+    """Soon, not before anything: what a wiped control plane will ask for (R7)."""
+
+    stored: StoredView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendEntered:
+    """Over the session; answered by ``EnteredAnswered``."""
+
+    report: ReportEntered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendLinkReport:
+    """Over the session, one-way (R13); the shell adds the session's names. Dropped without a session."""
+
+    master: BrokerId
+    master_epoch: MasterEpoch
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportMilestone:
+    """Over the session, in batches, as soon as there is one."""
+
+    milestone: Milestone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseAlarm:
+    """A human must look: log it loudly, count it, show it in /readyz."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """The process may end. ``is_clean``: the clean mark is on disk."""
+
+    is_clean: bool
+
+
+RoleAction = (
+    Step
+    | StartSlaveLink
+    | ResumeSlaveLink
+    | NudgeSlaveLink
+    | LeaveMaster
+    | AdoptView
+    | PublishRole
+    | PersistView
+    | SendEntered
+    | SendLinkReport
+    | ReportMilestone
+    | RaiseAlarm
+    | Exit
+)
