@@ -11,8 +11,9 @@ Rule 2 (S43): sets wait in one queue in the order of their need; at most one ele
 ``ELECTIONS_IN_FLIGHT_MAX`` in all are under way.
 Rule 3: the first attempt is proposed as it is, so that "nobody was eligible" is on record once; further ones only if a
 preview on the newest state finds a winner (S08: retried on every change).
-Rule 4 (R6): a winner that has not reported ``entered`` by its deadline is replaced, by another replica if one is
-eligible. Rule 5 (R8, R7): what waits for an operator or for reports is not tried.
+Rule 4 (R6): a winner that has not reported ``entered`` by its deadline is replaced; apply sets it
+aside for that election.
+Rule 5 (R8, R7): what waits for an operator or for reports is not tried.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from controller.contract.commands import ElectMaster, EventRef, Evidence
 from controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
 from controller.contract.timing import Timing
-from controller.contract.verdicts import CandidateOutcome, Verdict
+from controller.contract.verdicts import Verdict
 from controller.runtime.actions import Action, Propose
 from controller.runtime.sessions import NS_PER_MS, Sessions, Stamps, ViewOf
 
@@ -59,7 +60,6 @@ class Want:
     attempts: int = 0
     is_on_record: bool = False
     """A failed attempt is on record for this need."""
-    designated: BrokerId | None = None
     reason: str = ""
 
 
@@ -200,18 +200,7 @@ class Electing:
             f"within {self._timing.entered_deadline_ms} ms",
         )
         self._wants[key] = want
-        want.designated = self._other_candidate(view, want, entering.master, now_ns)
         self._enqueue(want)
-
-    def _other_candidate(self, view: SetView, want: Want, stuck: BrokerId, now_ns: int) -> BrokerId | None:
-        verdict = _verdict_of(self._preview(*self._order(view, want, now_ns)))
-        others = [
-            candidate
-            for candidate in (verdict.candidates if verdict is not None else ())
-            if candidate.outcome in (CandidateOutcome.ELECTED, CandidateOutcome.ELIGIBLE)
-            and candidate.broker_id != stuck
-        ]
-        return min(others, key=lambda candidate: candidate.rank or 0).broker_id if others else None
 
     def _drop(self, key: SetKey) -> None:
         self._wants.pop(key, None)
@@ -251,7 +240,6 @@ class Electing:
     def _order(self, view: SetView, want: Want, now_ns: int) -> tuple[ElectMaster, Evidence]:
         command = ElectMaster(
             set_key=view.set_key,
-            designated=want.designated,
             expected_master=view.master,
             expected_epoch=view.master_epoch,
             reason=want.reason,

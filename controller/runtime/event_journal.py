@@ -1,0 +1,408 @@
+"""
+The record of everything that was decided: events as JSON lines, synced in groups on a thread of its own.
+
+Here: order, nothing twice, holes, reading by position and by set. Not here: files (``journal_segments``), fetching what
+is missing from a peer (``backfill``), what events mean.
+Imported by: ``service``, ``views``, ``api.server``, ``tests``.
+
+Rule 1: events are written in the order (index, ordinal), each once: what a restart applies again is compared with what
+is there, and skipped.
+Rule 2 (R24): ``synced_index`` is the highest Raft index whose events, and all before, are on disk; compaction waits
+for it.
+Rule 3: what this node never saw, because it installed a snapshot, is a ``Gap`` on record, until a peer has given it.
+The hash chain decides both whether there is one and whether what a peer gave is it.
+Rule 4: a failed write or sync ends the process (``node.files``): the port ``fail`` does not return.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NoReturn, TypeVar
+
+import msgspec
+
+from controller.contract.commands import EventRef
+from controller.contract.events import EventRecord, chain_of
+from controller.contract.ids import SetKey
+from controller.replication.ports import AppliedEntry
+from controller.runtime.journal_segments import (
+    Gap,
+    GapLine,
+    JournalDamaged,
+    Position,
+    Segment,
+    SegmentIndex,
+    list_segments,
+    segment_path,
+)
+from node.files import fsync_directory, write_all
+
+S = TypeVar("S")
+
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+PENDING_EVENTS_MAX = 500_000
+"""Events that wait for the disk; more means that it has stopped, and the process ends."""
+PAGE_EVENTS_MAX = 500
+INDEXES_MAX = 8
+"""Indexes of older segments that stay in memory."""
+ORDINAL_MAX = 2**31 - 1
+FILL_EVENTS_MAX = 200_000
+"""A larger hole stays on record as a gap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Events in order, where to go on, and what is missing before the first."""
+
+    records: tuple[EventRecord, ...]
+    next_from: EventRef | None
+    gap: Gap | None = None
+
+
+class EventJournal(Generic[S]):
+    """One node's journal. ``append`` is for the log's thread, reading for worker threads, the rest for any."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        chain_head_of: Callable[[S], str],
+        fail: Callable[[str], NoReturn],
+        on_synced: Callable[[], None] = lambda: None,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+    ) -> None:
+        """
+        Open, repair a torn tail, and be ready to ``start``.
+
+        Args:
+            directory: Made if missing.
+            chain_head_of: Hash of the newest event that a state has seen.
+            fail: Ends the process; called on the journal's thread.
+            on_synced: Called on the journal's thread after each group that held events.
+            segment_bytes_max: A segment that is larger is closed.
+
+        Raises:
+            JournalDamaged, OSError: the directory cannot be used; the message says what to do.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._chain_head_of = chain_head_of
+        self._fail = fail
+        self._on_synced = on_synced
+        self._segment_bytes_max = segment_bytes_max
+        self._lock = threading.Lock()
+        self._segments = list_segments(directory)
+        newest = max((segment for segment in self._segments if not segment.is_fill), key=_order, default=None)
+        for segment in self._segments:
+            segment.open(is_newest=segment is newest)
+        self._indexes: OrderedDict[tuple[int, bool], SegmentIndex] = OrderedDict()
+        self._current: Segment | None = newest
+        self._descriptor = os.open(newest.path, os.O_WRONLY | os.O_APPEND) if newest is not None else -1
+        last = next((segment for segment in reversed(self._segments) if segment.last is not None), None)
+        self._last: EventRef | None = last.last if last is not None else None
+        self._chain = last.chain if last is not None else ""
+        if newest is not None and newest.gap is not None and newest.last is None:
+            self._chain = newest.gap.chain
+        self._is_verified = False
+        self._synced_index = 0
+        self._pending: deque[AppliedEntry[S]] = deque()
+        self._pending_events = 0
+        self._wake = threading.Condition()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="event-journal", daemon=True)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write and sync what was appended; returns when that is done."""
+        with self._wake:
+            self._is_stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def append(self, entry: AppliedEntry[S]) -> None:
+        """Take over what was applied. On the log's thread, in order; does not block, does not raise."""
+        with self._wake:
+            self._pending.append(entry)
+            self._pending_events += len(entry.records)
+            is_stuck = self._pending_events > PENDING_EVENTS_MAX
+            self._wake.notify()
+        if is_stuck:
+            self._fail(f"more than {PENDING_EVENTS_MAX} events wait for the disk under {self._directory}")
+
+    @property
+    def synced_index(self) -> int:
+        """Rule 2. Any thread."""
+        return self._synced_index
+
+    @property
+    def last(self) -> EventRef | None:
+        """The newest synced event. Any thread."""
+        return self._last
+
+    # --- the journal's thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._pending and not self._is_stopping:
+                    self._wake.wait()
+                entries, self._pending = self._pending, deque()
+                self._pending_events = 0
+                if not entries:
+                    return
+            try:
+                self._write_group(entries)
+            except (OSError, JournalDamaged) as error:
+                self._fail(f"the event journal failed: {error}")
+
+    def _write_group(self, entries: Sequence[AppliedEntry[S]]) -> None:
+        batch: list[EventRecord] = []
+        for entry in entries:
+            if entry.is_snapshot:
+                self._write(batch)
+                batch = []
+                self._note_snapshot(entry)
+            batch += [record for record in entry.records if self._is_new(record)]
+        has_events = bool(batch)
+        self._write(batch)
+        self._synced_index = max(self._synced_index, entries[-1].index)
+        if has_events:
+            self._on_synced()
+
+    def _is_new(self, record: EventRecord) -> bool:
+        last = self._last
+        if last is None or (record.index, record.ordinal) > (last.index, last.ordinal):
+            return True
+        if not self._is_verified:
+            self._verify_replayed(record)
+        return False
+
+    def _verify_replayed(self, record: EventRecord) -> None:
+        """The first event that is applied again must be the one that is here: else this is another fleet's journal."""
+        found = self.read(record.ref, limit=1).records
+        if found and found[0].ref == record.ref and found[0].chain != record.chain:
+            raise JournalDamaged(
+                f"event {record.term}.{record.index}.{record.ordinal} in {self._directory} is not the one that the "
+                "Raft log gives; this journal belongs to another history: move it away"
+            )
+        self._is_verified = True
+
+    def _write(self, records: Sequence[EventRecord]) -> None:
+        if not records:
+            return
+        if not self._follows(records[0]):
+            self._begin_segment(
+                Gap(after=self._last, to_index=records[0].index - 1, chain="", reason="the record does not continue"),
+                records[0].index,
+            )
+        self._is_verified = True
+        if self._current is None or self._current.size_bytes >= self._segment_bytes_max:
+            self._begin_segment(None, records[0].index)
+        segment = self._current
+        assert segment is not None
+        assert segment.index is not None
+        lines = [msgspec.json.encode(record) + b"\n" for record in records]
+        write_all(self._descriptor, b"".join(lines))
+        os.fdatasync(self._descriptor)
+        with self._lock:
+            offset = segment.size_bytes
+            for record, line in zip(records, lines, strict=True):
+                segment.index.add(record.ref, record.set_key, record.chain, offset)
+                offset += len(line)
+            segment.adopt(segment.index, offset)
+            self._last, self._chain = records[-1].ref, records[-1].chain
+
+    def _follows(self, record: EventRecord) -> bool:
+        return self._is_verified or chain_of(self._chain, record) == record.chain
+
+    def _note_snapshot(self, entry: AppliedEntry[S]) -> None:
+        """A snapshot brought the state to ``entry.index``: whether events are missing is told by the chain."""
+        head = self._chain_head_of(entry.state)
+        self._is_verified = True
+        if head in (self._chain, ""):
+            return
+        gap = Gap(after=self._seen_up_to(), to_index=entry.index, chain=head, reason="a snapshot was installed")
+        self._begin_segment(gap, entry.index + 1)
+        self._chain = head
+        self._on_synced()
+
+    def _seen_up_to(self) -> EventRef | None:
+        current = self._current
+        if current is not None and current.gap is not None and current.last is None:
+            return EventRef(term=0, index=current.gap.to_index, ordinal=ORDINAL_MAX)
+        return self._last
+
+    def _begin_segment(self, gap: Gap | None, base_index: int) -> None:
+        if self._current is not None:
+            self._current.write_sidecar()
+            os.close(self._descriptor)
+        path = segment_path(self._directory, base_index)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        line = msgspec.json.encode(GapLine(gap)) + b"\n" if gap is not None else b""
+        write_all(self._descriptor, line)
+        os.fdatasync(self._descriptor)
+        fsync_directory(self._directory)
+        index = SegmentIndex()
+        index.gap = gap
+        segment = Segment(path)
+        segment.adopt(index, len(line))
+        with self._lock:
+            if self._current is not None:
+                self._current.index = None
+            self._segments.append(segment)
+            self._segments.sort(key=_order)
+            self._current = segment
+
+    # --- reading (worker threads) ------------------------------------------------------------------------------------
+
+    def read(self, start: EventRef | None, *, limit: int, set_key: SetKey | None = None) -> Page:
+        """Up to ``limit`` (at most 500) events from ``start`` on, of one set or of all. Blocking."""
+        limit = max(1, min(limit, PAGE_EVENTS_MAX))
+        position: Position = (start.index, start.ordinal) if start is not None else (0, 0)
+        records: list[EventRecord] = []
+        gap: Gap | None = None
+        for segment in self._snapshot():
+            if segment.gap is not None and not records and position[0] <= segment.gap.to_index:
+                gap = segment.gap if not self._is_filled(segment.gap) else None
+            if segment.last is None or (segment.last.index, segment.last.ordinal) < position:
+                continue
+            index = self._index_of(segment)
+            if set_key is None:
+                records += segment.read(position, index.seek(position), limit - len(records))
+            else:
+                records += self._read_set(segment, index, set_key, position, limit - len(records))
+            if len(records) >= limit:
+                break
+        return Page(records=tuple(records), next_from=_after(records), gap=gap)
+
+    def _read_set(
+        self, segment: Segment, index: SegmentIndex, set_key: SetKey, position: Position, limit: int
+    ) -> list[EventRecord]:
+        found: list[EventRecord] = []
+        offsets = self._offsets(index, set_key)
+        for first in range(0, len(offsets), PAGE_EVENTS_MAX):
+            for record in segment.read_at(offsets[first : first + PAGE_EVENTS_MAX]):
+                if (record.index, record.ordinal) >= position and len(found) < limit:
+                    found.append(record)
+            if len(found) >= limit:
+                break
+        return found
+
+    def read_set_backwards(
+        self, set_key: SetKey, *, is_enough: Callable[[list[EventRecord]], bool], limit: int
+    ) -> list[EventRecord]:
+        """
+        The newest events of one set, oldest first: pages are added in front until ``is_enough`` or ``limit``.
+
+        Blocking. Costs what it reads: each segment's index names the events of the set.
+        """
+        found: list[EventRecord] = []
+        for segment in reversed(self._snapshot()):
+            offsets = self._offsets(self._index_of(segment), set_key)
+            while offsets and len(found) < limit:
+                page, offsets = offsets[-PAGE_EVENTS_MAX:], offsets[:-PAGE_EVENTS_MAX]
+                found = segment.read_at(page) + found
+                if is_enough(found):
+                    return found
+            if len(found) >= limit:
+                break
+        return found
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """What is missing, oldest first. Any thread."""
+        found = (segment.gap for segment in self._snapshot())
+        return tuple(gap for gap in found if gap is not None and not self._is_filled(gap))
+
+    def _snapshot(self) -> tuple[Segment, ...]:
+        with self._lock:
+            return tuple(self._segments)
+
+    def _is_filled(self, gap: Gap) -> bool:
+        return any(segment.is_fill and segment.base_index == gap.to_index for segment in self._snapshot())
+
+    def _offsets(self, index: SegmentIndex, set_key: SetKey) -> list[int]:
+        with self._lock:
+            return list(index.sets.get(str(set_key), ()))
+
+    def _index_of(self, segment: Segment) -> SegmentIndex:
+        index = segment.index
+        if index is not None:
+            return index
+        with self._lock:
+            cached = self._indexes.get(segment.order)
+            if cached is not None:
+                self._indexes.move_to_end(segment.order)
+                return cached
+        loaded = segment.load_index()
+        with self._lock:
+            self._indexes[segment.order] = loaded
+            while len(self._indexes) > INDEXES_MAX:
+                self._indexes.popitem(last=False)
+        return loaded
+
+    # --- filling holes -----------------------------------------------------------------------------------------------
+
+    def fill(self, gap: Gap, records: Sequence[EventRecord]) -> None:
+        """
+        Put what a peer gave into the hole; durable on return. Blocking.
+
+        Raises:
+            ValueError: it is not what is missing: the chain does not run from the last event here to the snapshot's.
+        """
+        chain = self._chain_before(gap)
+        for record in records:
+            if chain is not None and chain_of(chain, record) != record.chain:
+                raise ValueError(f"event {record.term}.{record.index}.{record.ordinal} breaks the chain")
+            chain = record.chain
+        if not records or chain is None or not self._leads_over(gap, chain):
+            raise ValueError("the events do not end where the snapshot began")
+        path = segment_path(self._directory, gap.to_index, is_fill=True)
+        temporary = path.with_name(path.name + ".tmp")
+        with temporary.open("wb") as file:
+            file.writelines(msgspec.json.encode(record) + b"\n" for record in records)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        fsync_directory(self._directory)
+        segment = Segment(path)
+        segment.open(is_newest=False)
+        with self._lock:
+            self._segments.append(segment)
+            self._segments.sort(key=_order)
+
+    def _leads_over(self, gap: Gap, chain: str) -> bool:
+        if gap.chain:
+            return chain == gap.chain
+        following = self.read(EventRef(term=0, index=gap.to_index + 1, ordinal=0), limit=1).records
+        return bool(following) and chain_of(chain, following[0]) == following[0].chain
+
+    def _chain_before(self, gap: Gap) -> str | None:
+        if gap.after is None:
+            return ""
+        found = self.read(gap.after, limit=1).records
+        return found[0].chain if found and found[0].ref == gap.after else None
+
+
+def _order(segment: Segment) -> tuple[int, bool]:
+    return segment.order
+
+
+def _after(records: Sequence[EventRecord]) -> EventRef | None:
+    if not records:
+        return None
+    last = records[-1]
+    return EventRef(term=last.term, index=last.index, ordinal=last.ordinal + 1)
