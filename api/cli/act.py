@@ -1,0 +1,133 @@
+"""
+Commands that change something: elect, bootstrap, clean.
+
+Rule 1: only ``elect --unclean --accept-loss BYTES`` can lose; it and ``clean`` want ``--yes`` or an answer.
+Rule 2: a script is never asked: without a terminal what needs a confirmation is refused as wrong use.
+Rule 3: every order carries a request id that is printed if the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from api.cli import context
+from api.cli.context import Exit
+from api.cli.output import Format, Mood, Report, print_report
+
+if TYPE_CHECKING:
+    from api.client import Client
+    from controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
+    from controller.contract.replies import Elected
+    from controller.contract.views import ElectionPreview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Options that orders share."""
+
+    form: Format
+    expect_master: BrokerId | None = None
+    expect_epoch: MasterEpoch | None = None
+    reason: str = ""
+    is_dry_run: bool = False
+    is_confirmed: bool = False
+    request_id: RequestId | None = None
+
+
+def elect(name: str, order: Order, *, to: BrokerId | None, accept_loss_bytes: int | None) -> None:
+    """Elect by policy, or ``to`` this broker; with ``accept_loss_bytes`` also outside the SyncStateSet."""
+    from api.cli import stories
+
+    with context.client(order.form) as asking:
+        key = context.set_key(asking, name)
+
+        def preview() -> ElectionPreview:
+            return asking.preview_election(
+                key,
+                designated=to,
+                expect_master=order.expect_master,
+                expect_epoch=order.expect_epoch,
+                accepted_loss_bytes=accept_loss_bytes,
+            )
+
+        if order.is_dry_run:
+            print_report(stories.preview_report(preview()), order.form)
+            return
+        if not order.is_confirmed and _may_ask():
+            print_report(stories.preview_report(preview()), Format.TABLE, stream=sys.stderr)
+            _confirm("Elect?", order)
+        elif accept_loss_bytes is not None:
+            _confirm("Elect outside the SyncStateSet?", order)
+        answer = _send(asking, key, order, to, accept_loss_bytes)
+        print_report(stories.elected_report(answer), order.form)
+
+
+def _send(asking: Client, key: SetKey, order: Order, to: BrokerId | None, accept_loss_bytes: int | None) -> Elected:
+    if accept_loss_bytes is None:
+        return asking.elect(
+            key,
+            designated=to,
+            expect_master=order.expect_master,
+            expect_epoch=order.expect_epoch,
+            reason=order.reason,
+            request_id=order.request_id,
+        )
+    return asking.elect_unclean(
+        key,
+        accepted_loss_bytes=accept_loss_bytes,
+        designated=to,
+        expect_master=order.expect_master,
+        expect_epoch=order.expect_epoch,
+        reason=order.reason,
+        request_id=order.request_id,
+    )
+
+
+def bootstrap(name: str, order: Order, *, master: BrokerId) -> None:
+    """First election of a set by an operator's word."""
+    from api.cli import stories
+
+    with context.client(order.form) as asking:
+        key = context.set_key(asking, name)
+        if _may_ask():
+            _confirm(f"Make broker {master} the first master of {key}?", order)
+        answer = asking.bootstrap(key, master=master, reason=order.reason, request_id=order.request_id)
+        print_report(stories.elected_report(answer), order.form)
+
+
+def clean(name: str, order: Order, *, brokers: Sequence[BrokerId], is_unclean: bool) -> None:
+    """Forget replicas, or the whole set if none is named; its epochs stay."""
+    with context.client(order.form) as asking:
+        key = context.set_key(asking, name)
+        whom = "broker " + ", ".join(map(str, brokers)) if brokers else "every replica"
+        if order.is_dry_run:
+            known = [replica.broker_id for replica in asking.set(key).set.replicas]
+            doomed = [broker_id for broker_id in known if not brokers or broker_id in brokers]
+            line = f"Would ask to forget {whom} of {key}: {doomed or 'nobody'} of {known}. The controllers decide."
+            print_report(Report(document={"wouldForget": doomed, "known": known}, verdict=line), order.form)
+            return
+        _confirm(f"Forget {whom} of {key}?", order)
+        answer = asking.clean(
+            key, broker_ids=brokers, is_unclean=is_unclean, reason=order.reason, request_id=order.request_id
+        )
+        line = f"OK  forgot {whom} of {key}; its epochs stay"
+        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+
+
+def _may_ask() -> bool:
+    """Whether somebody sits at the other end."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _confirm(question: str, order: Order) -> None:
+    if order.is_confirmed:
+        return
+    if not _may_ask():
+        raise context.fail(f"rollcall: needs --yes, since there is no terminal to ask at: {question}", Exit.WRONG_USE)
+    if not typer.confirm(question, err=True):
+        raise context.fail("Nothing was changed.", Exit.REFUSED)

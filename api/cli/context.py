@@ -1,0 +1,180 @@
+"""
+Where the controllers are, and which exit code an outcome has.
+
+Here: addresses from option, environment or the demo's fleet file; errors of the client as messages and exit codes.
+Not here: commands (``see``, ``act``, ``run``), texts of answers (``tables``, ``stories``).
+
+Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
+6 degraded, only for ``status --check``.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from api.cli.output import Format
+
+if TYPE_CHECKING:
+    from api.client import Client, RefusedError
+    from controller.contract.ids import SetKey
+    from controller.contract.views import SetPage, SetStatus
+
+ENVIRONMENT = "ROLLCALL_CONTROLLERS"
+DEMO_FLEET_FILE = Path(".demo") / "rollcall.toml"
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    REFUSED = 1
+    WRONG_USE = 2
+    NO_LEADER = 3
+    UNREACHABLE = 4
+    OUTCOME_UNKNOWN = 5
+    DEGRADED = 6
+
+
+@dataclass(slots=True)
+class Options:
+    """What the caller said for all commands; tests replace ``make_client``."""
+
+    controllers: str = ""
+
+
+OPTIONS = Options()
+
+
+def complain(message: str) -> None:
+    """One line for a human, on standard error."""
+    sys.stderr.write(message.rstrip() + "\n")
+
+
+def fail(message: str, code: Exit) -> typer.Exit:
+    """Say why and return the exception to raise."""
+    complain(message)
+    return typer.Exit(int(code))
+
+
+def controller_addresses() -> tuple[str, ...]:
+    """
+    From ``--controllers``, else the environment, else the demo's fleet file in the current directory.
+
+    Raises:
+        typer.Exit: none of them is there (2); the message names all three.
+    """
+    named = OPTIONS.controllers or os.environ.get(ENVIRONMENT, "")
+    if named:
+        return tuple(address.strip() for address in named.split(",") if address.strip())
+    if DEMO_FLEET_FILE.exists():
+        from node.config import ConfigError, load_fleet_file
+
+        try:
+            fleet = load_fleet_file(DEMO_FLEET_FILE)
+        except ConfigError as error:
+            raise fail(f"rollcall: {error}", Exit.WRONG_USE) from None
+        complain(f"(controllers from {DEMO_FLEET_FILE})")
+        return tuple(section.rest for section in fleet.controllers.values())
+    raise fail(
+        f"rollcall: where are the controllers? Use --controllers host:port,… or set {ENVIRONMENT}, "
+        f"or work where {DEMO_FLEET_FILE} is (make demo-up).",
+        Exit.WRONG_USE,
+    )
+
+
+def make_client() -> Client:
+    """A client of the controllers that this call is about; the record will name the user."""
+    from api.client import Client
+
+    return Client(controller_addresses(), requested_by=_user())
+
+
+@contextmanager
+def client(form: Format = Format.TABLE) -> Iterator[Client]:
+    """A client whose errors end the command with their exit code."""
+    from api.client import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+
+    made = make_client()
+    try:
+        yield made
+    except RefusedError as error:
+        raise _refused(error, form) from None
+    except OutcomeUnknown as error:
+        raise fail(
+            f"OUTCOME UNKNOWN  request {error.request_id}: {error}\n"
+            f"It may have been executed. Find out with: rollcall events --request {error.request_id}\n"
+            f"or repeat it with: --request-id {error.request_id}",
+            Exit.OUTCOME_UNKNOWN,
+        ) from None
+    except NoLeader as error:
+        raise fail(f"NO LEADER  no controller leads: {error}\nTry: rollcall status", Exit.NO_LEADER) from None
+    except (Unreachable, BadAnswer) as error:
+        raise fail(f"UNREACHABLE  {error}", Exit.UNREACHABLE) from None
+    finally:
+        made.close()
+
+
+def _refused(error: RefusedError, form: Format) -> typer.Exit:
+    from api.cli.output import print_report
+    from api.cli.stories import refusal_report
+
+    is_for_programs = form in (Format.JSON, Format.YAML, Format.TSV)
+    print_report(refusal_report(error.problem), form, stream=sys.stdout if is_for_programs else sys.stderr)
+    return typer.Exit(int(Exit.REFUSED))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def find_set(page: SetPage, name: str) -> SetStatus:
+    """
+    The set that ``broker-a`` or ``cluster/broker-a`` means.
+
+    Raises:
+        typer.Exit: there is none, or several clusters have one of that name (2).
+    """
+    found = [status for status in page.sets if name in (str(status.view.set_key), status.view.set_key.name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(str(status.view.set_key) for status in found)
+        raise fail(f"rollcall: {name} is ambiguous; name the cluster too: {names}", Exit.WRONG_USE)
+    known = ", ".join(str(status.view.set_key) for status in page.sets[:20]) or "none yet"
+    raise fail(f"rollcall: no broker set {name!r}; known: {known}", Exit.WRONG_USE)
+
+
+def set_key(asking: Client, name: str) -> SetKey:
+    """Key of the set that ``name`` means; a full name is taken as it is. Raises ``typer.Exit`` and ``ClientError``."""
+    from controller.contract.ids import BrokerName, ClusterName, SetKey
+
+    cluster, slash, short = name.partition("/")
+    if slash:
+        return SetKey(ClusterName(cluster), BrokerName(short))
+    return find_set(asking.sets(consistency="local"), name).view.set_key
+
+
+def decode_duration_s(text: str) -> float:
+    """``2s``, ``500ms`` or ``2``. Raises ``typer.BadParameter``."""
+    scale, digits = (0.001, text[:-2]) if text.endswith("ms") else (1.0, text.removesuffix("s"))
+    try:
+        seconds = msgspec.convert(digits, float, strict=False) * scale
+    except msgspec.ValidationError:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 2s or 500ms") from None
+    if not 0.1 <= seconds <= 3600:
+        raise typer.BadParameter(f"{text!r} is not between 100ms and 3600s")
+    return float(seconds)

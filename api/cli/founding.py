@@ -1,0 +1,284 @@
+"""
+Founding a fleet: its identity, the private certificate authority of its controllers, directories, the fleet file.
+
+Here: everything that exists before the first process starts. Not here: starting anything (``deploy.local``), reading
+the fleet file (``node.config``).
+
+Rule 1: runs once. The fleet file is written last, by one rename: where it exists, founding was complete and is refused.
+Rule 2: a controller may start on an empty directory only beside a file ``FOUNDING`` that names the fleet incarnation;
+otherwise an emptied controller would vote as if it had never promised anything.
+Rule 3: private keys are readable by their owner only. They never leave the folder by themselves.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.cli.context import Exit, fail
+from controller.contract.ids import AckMode, FlushMode
+from controller.contract.timing import Preset
+from node.config import (
+    FLEET_FILE_NAME,
+    FLEET_FILE_VERSION,
+    BrokerSection,
+    ConfigError,
+    ControllerSection,
+    FleetFile,
+    FleetSection,
+    TlsSection,
+    split_address,
+)
+from node.files import atomic_replace
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate
+
+FOUNDING_FILE_NAME = "FOUNDING"
+TLS_DIRECTORY = "tls"
+DATA_DIRECTORY = "data"
+CERTIFICATE_DAYS = 3650
+SEGMENT_BYTES_MIN = 64 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_BROKER_NAME = re.compile(r"(?P<set>[A-Za-z0-9][A-Za-z0-9_-]{0,59})-(?P<number>[0-9]{1,3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """What all brokers of a new fleet have in common; the fleet file may be edited afterwards."""
+
+    ack_mode: str = "all"
+    min_in_sync: int = 0
+    flush: str = "async"
+    segment_bytes: int = 64 * 1024 * 1024
+
+
+def init(
+    directory: Path,
+    *,
+    name: str,
+    controllers: Sequence[str],
+    brokers: Sequence[str],
+    settings: BrokerSettings,
+    timing: str,
+) -> None:
+    """
+    Found a fleet in ``directory``; everything is durable on return.
+
+    Raises:
+        typer.Exit: there is one already (1), or the description is wrong (2); the message says what to do.
+    """
+    fleet_file = directory / FLEET_FILE_NAME
+    if fleet_file.exists():
+        raise fail(
+            f"rollcall: {fleet_file} exists: this fleet was founded already, and founding it again would forget what "
+            "its brokers were promised. Choose another --directory.",
+            Exit.REFUSED,
+        )
+    try:
+        fleet = describe(name, controllers, brokers, settings, timing)
+    except ConfigError as error:
+        raise fail(f"rollcall: {error}", Exit.WRONG_USE) from None
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_certificates(directory / TLS_DIRECTORY, fleet)
+    for section in fleet.controllers.values():
+        data = directory / section.data
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        atomic_replace(data / FOUNDING_FILE_NAME, f"{fleet.fleet.incarnation}\n".encode())
+    atomic_replace(fleet_file, render_fleet_file(fleet).encode())
+    who = f"{len(fleet.controllers)} controllers and {len(fleet.brokers)} brokers"
+    sys.stdout.write(f"OK  founded fleet {name} with {who}: {fleet_file}\n")
+    first = next(iter(fleet.controllers))
+    sys.stdout.write(f"Next, on each machine: rollcall controller {first} --config {fleet_file}\n")
+
+
+def describe(
+    name: str, controllers: Sequence[str], brokers: Sequence[str], settings: BrokerSettings, timing: str
+) -> FleetFile:
+    """The document, checked. Raises ``ConfigError`` with the value and the remedy."""
+    _require(bool(_NAME.fullmatch(name)), f"--name {name!r} is not letters, digits, '-' and '_'")
+    _require(timing in list(Preset), f"--timing {timing!r} is not one of {', '.join(Preset)}")
+    _require(settings.ack_mode in list(AckMode), f"--ack-mode {settings.ack_mode!r} is not one of {', '.join(AckMode)}")
+    _require(settings.flush in list(FlushMode), f"--flush {settings.flush!r} is not one of {', '.join(FlushMode)}")
+    _require(
+        settings.segment_bytes >= SEGMENT_BYTES_MIN,
+        f"--segment-bytes {settings.segment_bytes} is less than {SEGMENT_BYTES_MIN}",
+    )
+    _require(len(controllers) in (1, 3), f"{len(controllers)} controllers; 1 (no redundancy) or 3 are supported")
+    controller_sections = {
+        node: ControllerSection(
+            raft=addresses[0], broker=addresses[1], rest=addresses[2], data=f"{DATA_DIRECTORY}/{node}"
+        )
+        for node, addresses in (_node("--controller", text) for text in controllers)
+    }
+    nodes = [_node("--broker", text) for text in brokers]
+    sets = [_set_of(node) for node, _ in nodes]
+    broker_sections = {
+        node: BrokerSection(
+            set=set_name,
+            listen=addresses[0],
+            ha=addresses[1],
+            health=addresses[2],
+            data=f"{DATA_DIRECTORY}/{node}",
+            expected_replicas=sets.count(set_name),
+            ack_mode=settings.ack_mode,
+            min_in_sync=settings.min_in_sync,
+            flush=settings.flush,
+            segment_bytes=settings.segment_bytes,
+        )
+        for (node, addresses), set_name in zip(nodes, sets, strict=True)
+    }
+    _require(len(controller_sections) == len(controllers), "two controllers have the same name")
+    _require(len(broker_sections) == len(brokers), "two brokers have the same name")
+    _require(not controller_sections.keys() & broker_sections.keys(), "a controller and a broker have the same name")
+    _require_distinct(controllers, brokers)
+    return FleetFile(
+        version=FLEET_FILE_VERSION,
+        fleet=FleetSection(name=name, incarnation=secrets.token_hex(16), timing=timing),
+        tls=TlsSection(authority=f"{TLS_DIRECTORY}/ca.pem", directory=TLS_DIRECTORY),
+        controllers=controller_sections,
+        brokers=broker_sections,
+    )
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)
+
+
+def _node(option: str, text: str) -> tuple[str, list[str]]:
+    """``NAME=A,B,C`` as its parts."""
+    node, equals, rest = text.partition("=")
+    addresses = rest.split(",")
+    _require(
+        bool(equals and _NAME.fullmatch(node)) and len(addresses) == 3,
+        f"{option} {text!r} is not NAME=host:port,host:port,host:port",
+    )
+    for address in addresses:
+        split_address(address)
+    return node, addresses
+
+
+def _set_of(node: str) -> str:
+    """``broker-a-1`` belongs to the set ``broker-a``."""
+    found = _BROKER_NAME.fullmatch(node)
+    if found is None:
+        raise ConfigError(f"broker {node!r} is not SET-NUMBER, e.g. broker-a-1")
+    return found["set"]
+
+
+def _require_distinct(controllers: Sequence[str], brokers: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for text in (*controllers, *brokers):
+        node, _, rest = text.partition("=")
+        for address in rest.split(","):
+            _require(address not in seen, f"{node} and {seen.get(address)} both have the address {address}")
+            seen[address] = node
+
+
+def render_fleet_file(fleet: FleetFile) -> str:
+    """The document as TOML; values that are defaults are left out."""
+    lines = [
+        "# One file for every process of the fleet: only the name on the command line differs.",
+        "# Paths are relative to this file. Made by: rollcall init",
+        f"version = {fleet.version}",
+        "",
+        "[fleet]",
+        *_pairs(fleet.fleet),
+    ]
+    if fleet.tls is not None:
+        lines += ["", "[tls]", *_pairs(fleet.tls)]
+    for node, controller in fleet.controllers.items():
+        lines += ["", f"[controllers.{node}]", *_pairs(controller)]
+    for node, broker in fleet.brokers.items():
+        lines += ["", f"[brokers.{node}]", *_pairs(broker)]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(section: msgspec.Struct) -> list[str]:
+    """A TOML basic string is a JSON string for the values that pass ``describe``."""
+    lines = []
+    for field in msgspec.structs.fields(section):
+        value = getattr(section, field.name)
+        if value != field.default:
+            lines.append(f"{field.name} = {msgspec.json.encode(value).decode()}")
+    return lines
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+def _write_certificates(directory: Path, fleet: FleetFile) -> None:
+    """``ca.pem``, ``ca.key``, and NAME.pem with NAME.key for each controller: CN and DNS name are NAME."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate(f"{fleet.fleet.name} controllers", authority_key, None, authority_key)
+    _write_pair(directory / "ca.pem", directory / "ca.key", authority, authority_key)
+    for node in fleet.controllers:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _certificate(node, key, authority, authority_key)
+        _write_pair(directory / f"{node}.pem", directory / f"{node}.key", certificate, key)
+
+
+def _certificate(
+    name: str, key: EllipticCurvePrivateKey, issuer: Certificate | None, issuer_key: EllipticCurvePrivateKey
+) -> Certificate:
+    """A certificate of ``issuer``, or, with none, one that signs itself and may sign others."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    is_authority = issuer is None
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=CERTIFICATE_DAYS))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=True,
+                key_cert_sign=is_authority,
+                crl_sign=is_authority,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+            critical=True,
+        )
+    )
+    if not is_authority:
+        usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = builder.add_extension(usages, critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _write_pair(certificate_file: Path, key_file: Path, certificate: Certificate, key: EllipticCurvePrivateKey) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    atomic_replace(key_file, private, mode=0o600)
+    atomic_replace(certificate_file, certificate.public_bytes(pem), mode=0o644)

@@ -1,0 +1,310 @@
+"""
+The command ``rollcall``: names, options and help of every command.
+
+Here: the surface. Not here: what commands do (``see``, ``act``, ``run``, ``founding``) and how answers look
+(``tables``, ``stories``).
+Rule: nothing heavy is imported before a command needs it; servers are reached by HTTP and exec only.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli import context
+from api.cli.output import Format
+
+app = typer.Typer(
+    name="rollcall",
+    help="High-availability control plane for replicated logs: see who is master, why, and make it somebody else.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
+WatchOption = Annotated[
+    str | None,
+    typer.Option("--watch", metavar="[=2s]", help="Print again and again; alone it means every 2 s."),
+]
+SetArgument = Annotated[str, typer.Argument(metavar="SET", help="broker-a, or cluster/broker-a.")]
+ExpectMasterOption = Annotated[int | None, typer.Option(help="Refuse unless this broker is master.")]
+ExpectEpochOption = Annotated[int | None, typer.Option(help="Refuse unless this is the masterEpoch.")]
+ReasonOption = Annotated[str, typer.Option(help="Goes into the record.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+RequestIdOption = Annotated[
+    str | None, typer.Option(help="Repeat a request whose outcome is unknown; it never executes twice.")
+]
+ConfigOption = Annotated[Path, typer.Option("--config", help="The fleet file.")]
+
+
+@app.callback()
+def _options(
+    controllers: Annotated[
+        str, typer.Option(help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, else ./.demo.")
+    ] = "",
+) -> None:
+    context.OPTIONS.controllers = controllers
+
+
+# --- see -------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def status(
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 6 if something is degraded.")] = False,
+) -> None:
+    """The fleet on one page; answers without a leader too, marked STALE."""
+    from api.cli import see
+
+    see.status(output, watch, is_check=check)
+
+
+@app.command()
+def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """One line per broker set."""
+    from api.cli import see
+
+    see.sets(output, watch)
+
+
+@app.command()
+def history(
+    name: SetArgument,
+    output: OutputOption = Format.TABLE,
+    watch: WatchOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many reigns.")] = 20,
+    before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
+) -> None:
+    """Who reigned when, how it came about, how long it took, what was lost."""
+    from api.cli import see
+
+    see.history(name, output, watch, limit=limit, before=before)
+
+
+@app.command()
+def explain(
+    name: SetArgument,
+    epoch: Annotated[
+        int | None, typer.Argument(metavar="[EPOCH]", help="A masterEpoch; by default the newest.")
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Why this master: evidence, every candidate with its reason, phases, proof."""
+    from api.cli import see
+
+    see.explain(name, epoch, output)
+
+
+@app.command()
+def events(
+    *,
+    output: OutputOption = Format.TABLE,
+    start: Annotated[str | None, typer.Option("--from", help="term.index.ordinal, or an index.")] = None,
+    of_set: Annotated[str | None, typer.Option("--set", help="Only this broker set.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at once.")] = 200,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
+) -> None:
+    """The record itself, oldest first."""
+    from api.cli import see
+
+    see.events(output, start=start, name=of_set, limit=limit, follow=follow, request=request)
+
+
+controllers_app = typer.Typer(help="The controllers.", invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(controllers_app, name="controllers")
+
+
+@controllers_app.callback(invoke_without_command=True)
+def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """Who leads, by each controller's own word."""
+    if caller.invoked_subcommand is None:
+        from api.cli import see
+
+        see.controllers(output, watch)
+
+
+@controllers_app.command("list")
+def controllers_list(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """Who leads, by each controller's own word."""
+    from api.cli import see
+
+    see.controllers(output, watch)
+
+
+# --- act -------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def elect(
+    name: SetArgument,
+    *,
+    to: Annotated[int | None, typer.Option(help="This broker id; refused if it is not eligible.")] = None,
+    unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
+    accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
+    expect_master: ExpectMasterOption = None,
+    expect_epoch: ExpectEpochOption = None,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Elect a master now: by policy and clean, unless --unclean --accept-loss BYTES."""
+    if unclean != (accept_loss is not None):
+        raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
+    from api.cli import act
+    from controller.contract.ids import BrokerId, MasterEpoch, RequestId
+
+    order = act.Order(
+        form=output,
+        expect_master=None if expect_master is None else BrokerId(expect_master),
+        expect_epoch=None if expect_epoch is None else MasterEpoch(expect_epoch),
+        reason=reason,
+        is_dry_run=dry_run,
+        is_confirmed=yes,
+        request_id=None if request_id is None else RequestId(request_id),
+    )
+    act.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
+
+
+@app.command()
+def bootstrap(
+    name: SetArgument,
+    *,
+    master: Annotated[int, typer.Option(help="Broker id of the first master.")],
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """First election by your word, for sets that may not elect by themselves."""
+    from api.cli import act
+    from controller.contract.ids import BrokerId, RequestId
+
+    identity = None if request_id is None else RequestId(request_id)
+    order = act.Order(form=output, reason=reason, is_confirmed=yes, request_id=identity)
+    act.bootstrap(name, order, master=BrokerId(master))
+
+
+@app.command()
+def clean(
+    name: SetArgument,
+    *,
+    broker: Annotated[list[int] | None, typer.Option(help="Only this broker id; may be repeated.")] = None,
+    unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Forget replicas, or the whole set; epochs never go down."""
+    from api.cli import act
+    from controller.contract.ids import BrokerId, RequestId
+
+    identity = None if request_id is None else RequestId(request_id)
+    order = act.Order(form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes, request_id=identity)
+    act.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
+
+
+# --- admin -----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def init(
+    *,
+    directory: Annotated[Path, typer.Option(help="Where the fleet file goes.")] = Path(),
+    name: Annotated[str, typer.Option(help="Name of the fleet, and of its brokers' cluster.")] = "fleet",
+    controller: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=RAFT,BROKER,REST", help="host:port three times; repeat for each.")
+    ] = None,
+    broker: Annotated[
+        list[str] | None, typer.Option(metavar="SET-N=LISTEN,HA,HEALTH", help="host:port three times; repeat for each.")
+    ] = None,
+    timing: Annotated[str, typer.Option(help="fast, normal or safe.")] = "normal",
+    ack_mode: Annotated[str, typer.Option(help="all, n or async.")] = "all",
+    min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0,
+    flush: Annotated[str, typer.Option(help="async or sync.")] = "async",
+    segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024,
+) -> None:
+    """Found a fleet, once: its identity, a private certificate authority, its directories and the fleet file."""
+    from api.cli import founding
+
+    founding.init(
+        directory,
+        name=name,
+        controllers=controller or [],
+        brokers=broker or [],
+        settings=founding.BrokerSettings(
+            ack_mode=ack_mode, min_in_sync=min_in_sync, flush=flush, segment_bytes=segment_bytes
+        ),
+        timing=timing,
+    )
+
+
+# --- run and play ----------------------------------------------------------------------------------------------------
+
+
+@app.command("controller")
+def run_controller(
+    name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
+    config: ConfigOption = Path("rollcall.toml"),
+) -> None:
+    """Run a controller in this process."""
+    from api.cli import run
+
+    run.module("api.server", "--config", str(config), "--name", name)
+
+
+@app.command("broker")
+def run_broker(
+    name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
+    config: ConfigOption = Path("rollcall.toml"),
+) -> None:
+    """Run a broker in this process."""
+    from api.cli import run
+
+    run.module("broker.server", "--config", str(config), "--name", name)
+
+
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help-rollcall"]}
+
+
+@app.command("analytics", context_settings=_PASS_ON)
+def run_analytics(
+    caller: typer.Context,
+    job: Annotated[str, typer.Argument(help="timeline")],
+) -> None:
+    """Run a Spark job over journals in this process, e.g. analytics timeline .demo."""
+    from api.cli import run
+
+    run.job(job, caller.args)
+
+
+@app.command("demo", context_settings=_PASS_ON)
+def run_demo(
+    caller: typer.Context, verb: Annotated[str, typer.Argument(help="run, up, kill, stop, cont or down.")]
+) -> None:
+    """Play with a fleet on this machine: up, kill NAME, stop NAME, cont NAME, down."""
+    from api.cli import run
+
+    run.module("deploy.local.demo", verb, *caller.args)
+
+
+def main() -> None:
+    """Entry point. ``--watch`` alone means ``--watch=2s``: options with an optional value are not in typer."""
+    arguments = ["--watch=2s" if argument == "--watch" else argument for argument in sys.argv[1:]]
+    app(args=arguments, prog_name="rollcall")
+
+
+if __name__ == "__main__":
+    main()

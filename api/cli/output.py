@@ -1,0 +1,218 @@
+"""
+How anything that the CLI says is put on the screen: numbers, ages, tables and the four formats.
+
+Here: formatting of single values, ``Report`` and printing it. Not here: what a command shows (``tables``, ``stories``).
+
+Rule 1: one verdict line first; then tables; then footers. What says nothing is left out.
+Rule 2: numbers are right-aligned with thousands separators; unknown is a word, never -1.
+Rule 3: ``json`` and ``yaml`` are the answer of REST as it is, so their keys are those of ``controller.contract.views``.
+Rule 4: colour only on a terminal. ``tsv`` has one header line per table and no alignment.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TextIO
+
+import msgspec
+
+UNKNOWN = "unknown"
+NOT_APPLICABLE = "-"
+
+
+class Format(StrEnum):
+    """Values of ``-o``."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    """A table with timestamps where ``table`` has ages."""
+    JSON = "json"
+    YAML = "yaml"
+    TSV = "tsv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column. ``is_optional``: left out if no row says anything in it."""
+
+    title: str
+    is_right: bool = False
+    is_optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under titles; a cell ``""`` or ``-`` says nothing."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def visible(self) -> Table:
+        """Without optional columns in which nothing is said."""
+        kept = [
+            number
+            for number, column in enumerate(self.columns)
+            if not column.is_optional or any(row[number] not in ("", NOT_APPLICABLE) for row in self.rows)
+        ]
+        return Table(
+            columns=tuple(self.columns[number] for number in kept),
+            rows=tuple(tuple(row[number] for number in kept) for row in self.rows),
+        )
+
+
+class Mood(StrEnum):
+    """How the verdict line is coloured on a terminal."""
+
+    GOOD = "green"
+    WARNING = "yellow"
+    BAD = "red"
+    PLAIN = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that one command has to say."""
+
+    document: object
+    """What ``json`` and ``yaml`` print: a value of the contract, or a tuple of them."""
+    verdict: str = ""
+    """First word in capitals, e.g. ``DEGRADED  broker-b has no replica to fail over to``."""
+    read: str = ""
+    """Where and at which index it was read, and how old that is; at the right end of the verdict line."""
+    mood: Mood = Mood.PLAIN
+    parts: tuple[str | Table, ...] = ()
+    """Tables and lines in the order of printing."""
+
+
+LINE_WIDTH = 110
+"""The right end of the verdict line; wider tables are not cut."""
+
+
+def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
+    """Print to ``stream``, by default standard output."""
+    stream = stream or sys.stdout
+    if form is Format.JSON:
+        stream.write(msgspec.json.format(msgspec.json.encode(report.document), indent=2).decode() + "\n")
+    elif form is Format.YAML:
+        stream.write(_as_yaml(report.document))
+    elif form is Format.TSV:
+        for part in report.parts:
+            if isinstance(part, Table):
+                stream.write("".join("\t".join(line) + "\n" for line in _lines_of(part)))
+    else:
+        stream.write(render_text(report, has_colour=stream.isatty()))
+
+
+def render_text(report: Report, *, has_colour: bool = False) -> str:
+    """The report as text. Tables are aligned; a blank line stands before each."""
+    lines: list[str] = []
+    if report.verdict or report.read:
+        gap = " " * max(2, LINE_WIDTH - len(report.verdict) - len(report.read)) if report.read else ""
+        lines.append(_coloured(report.verdict, report.mood, has_colour=has_colour) + gap + report.read)
+    for part in report.parts:
+        if isinstance(part, Table):
+            if lines:
+                lines.append("")
+            lines.extend(_aligned(part.visible()))
+        else:
+            lines.append(part)
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def _coloured(verdict: str, mood: Mood, *, has_colour: bool) -> str:
+    word, _, rest = verdict.partition("  ")
+    if not has_colour or mood is Mood.PLAIN:
+        return verdict
+    import typer
+
+    return typer.style(word, fg=mood.value, bold=True) + (f"  {rest}" if rest else "")
+
+
+def _lines_of(table: Table) -> list[tuple[str, ...]]:
+    return [tuple(column.title for column in table.columns), *table.rows]
+
+
+def _aligned(table: Table) -> list[str]:
+    lines = _lines_of(table)
+    widths = [max(len(line[number]) for line in lines) for number in range(len(table.columns))]
+    rights = [column.is_right for column in table.columns]
+
+    def cell(text: str, width: int, is_right: bool) -> str:
+        return text.rjust(width) if is_right else text.ljust(width)
+
+    return ["  ".join(cell(*parts) for parts in zip(line, widths, rights, strict=True)) for line in lines]
+
+
+def _as_yaml(document: object) -> str:
+    import yaml
+
+    plain = msgspec.json.decode(msgspec.json.encode(document))
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+# --- single values ---------------------------------------------------------------------------------------------------
+
+
+def number(value: int | None) -> str:
+    """``4,207``, or ``unknown``."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Bytes: ``0 B``, ``21.8 K``, ``3.1 M``, or ``unknown``."""
+    if value is None:
+        return UNKNOWN
+    if value < 1000:
+        return f"{value} B"
+    amount = float(value)
+    for unit in ("K", "M", "G", "T"):
+        amount /= 1000
+        if amount < 999.95 or unit == "T":
+            return f"{amount:.1f} {unit}"
+    raise AssertionError(value)
+
+
+def duration_us(value: int | None) -> str:
+    """``0.8 ms``, ``12 ms``, ``3.1 s``, ``14 min``, ``2.1 h``, ``5 d``, or ``unknown``."""
+    if value is None:
+        return UNKNOWN
+    seconds = value / 1_000_000
+    if value < 9_950:
+        return f"{value / 1000:.1f} ms"
+    if value < 999_500:
+        return f"{value / 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 86_400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def age_ms(value: int | None) -> str:
+    """An age for a table: ``0.3 s``, ``14 min``, or ``never``."""
+    if value is None:
+        return "never"
+    return f"{value / 1000:.1f} s" if value < 59_950 else duration_us(value * 1000)
+
+
+def utc(stamp_ms: int | None) -> str:
+    """``2026-11-20T15:10:00Z``, or ``unknown``."""
+    if stamp_ms is None:
+        return UNKNOWN
+    return datetime.fromtimestamp(stamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def yes_no(value: bool) -> str:
+    """``yes`` or ``no``."""
+    return "yes" if value else "no"
+
+
+def id_set(ids: Sequence[int]) -> str:
+    """``{1,2}``."""
+    return "{" + ",".join(str(member) for member in ids) + "}"

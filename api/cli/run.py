@@ -1,0 +1,44 @@
+"""
+Commands that become another program: ``exec`` keeps the process id, so that supervisors and pid files stay right.
+
+Nothing of a server, of the demo or of Spark is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from api.cli.context import Exit, fail
+
+
+def module(name: str, *arguments: str) -> NoReturn:
+    """
+    Become ``python -m name arguments``, with the same code as ours.
+
+    Raises ``typer.Exit`` if this installation has no such module (2).
+    """
+    try:
+        found = find_spec(name) is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise fail(f"rollcall: this installation has no {name}", Exit.WRONG_USE)
+    root = str(Path(__file__).resolve().parents[2])
+    search_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, "-m", name, *arguments], {**os.environ, "PYTHONPATH": search_path})
+
+
+def job(name: str, arguments: Sequence[str]) -> NoReturn:
+    """Become an analytics job. Raises ``typer.Exit`` if there is none of that name, or no Spark (2)."""
+    if not name.isidentifier():
+        raise fail(f"rollcall: {name!r} is not the name of a job", Exit.WRONG_USE)
+    if find_spec("pyspark") is None:
+        raise fail("rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", Exit.WRONG_USE)
+    module(f"analytics.jobs.{name}", *arguments)

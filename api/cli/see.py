@@ -1,0 +1,179 @@
+"""
+Commands that look: status, sets, history, explain, events, controllers.
+
+Here: which questions are asked and in which order. Not here: how answers look (``tables``, ``stories``).
+Everything heavy is imported inside the functions, so that ``rollcall --help`` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from api.cli import context
+from api.cli.context import Exit
+from api.cli.output import Format, Report, print_report
+
+if TYPE_CHECKING:
+    from api.cli.tables import ControllerRow
+    from api.client import Client, Reached
+    from controller.contract.commands import EventRef
+    from controller.contract.views import FleetStatus
+
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+FOLLOW_WAIT_MS = 10_000
+
+
+def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> None:
+    """Print once, or again and again until interrupted."""
+    pause_s = None if watch is None else context.decode_duration_s(watch)
+    with context.client(form) as asking:
+        while True:
+            report = fetch(asking)
+            if pause_s is not None and sys.stdout.isatty():
+                sys.stdout.write(CLEAR_SCREEN)
+            print_report(report, form)
+            if pause_s is None:
+                return
+            sys.stdout.flush()
+            try:
+                threading.Event().wait(pause_s)
+            except KeyboardInterrupt:
+                return
+
+
+def status(form: Format, watch: str | None, *, is_check: bool) -> None:
+    """The fleet on one page; answers also when no controller leads, marked STALE."""
+    from api.cli import tables
+
+    degraded = False
+
+    def fetch(asking: Client) -> Report:
+        nonlocal degraded
+        reached = asking.survey()
+        rows = controller_rows(reached)
+        fleet = _fleet_of(asking, reached)
+        degraded = tables.judge(fleet, rows).is_degraded
+        return tables.status_report(fleet, rows, is_wide=form is Format.WIDE)
+
+    show(fetch, form, watch)
+    if is_check and degraded:
+        raise typer.Exit(int(Exit.DEGRADED))
+
+
+def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
+    """The leader's view; without a leader that of the controller that knows most."""
+    from api.client import NoLeader, OutcomeUnknown, Unreachable
+
+    answers = [(answer.status, answer.address) for answer in reached if answer.status is not None]
+    if not answers:
+        raise Unreachable("; ".join(f"{answer.address}: {answer.trouble}" for answer in reached))
+    if any(found.controller.has_authority for found, _ in answers):
+        try:
+            return asking.status()
+        except (NoLeader, OutcomeUnknown, Unreachable):
+            pass  # It lost its majority in between: show what is known.
+    _, address = max(answers, key=lambda answer: (answer[0].controller.applied_index, answer[1]))
+    return asking.status_from(address)
+
+
+def controller_rows(reached: tuple[Reached, ...]) -> tuple[ControllerRow, ...]:
+    """The survey as rows, by name."""
+    from api.cli.tables import ControllerRow
+
+    rows = (
+        ControllerRow(
+            address=answer.address.removeprefix("http://"),
+            status=None if answer.status is None else answer.status.controller,
+            trouble=answer.trouble,
+        )
+        for answer in reached
+    )
+    return tuple(sorted(rows, key=lambda row: row.name))
+
+
+def sets(form: Format, watch: str | None) -> None:
+    """One line per broker set."""
+    from api.cli import tables
+
+    show(lambda asking: tables.sets_report(asking.sets()), form, watch)
+
+
+def history(name: str, form: Format, watch: str | None, *, limit: int, before: int | None) -> None:
+    """The reigns of one set."""
+    from api.cli import tables
+    from controller.contract.ids import MasterEpoch
+
+    bound = None if before is None else MasterEpoch(before)
+
+    def fetch(asking: Client) -> Report:
+        return tables.history_report(asking.history(context.set_key(asking, name), limit=limit, before=bound))
+
+    show(fetch, form, watch)
+
+
+def explain(name: str, epoch: int | None, form: Format) -> None:
+    """The decision record of one epoch; by default the newest."""
+    from api.cli import stories
+    from controller.contract.ids import MasterEpoch
+
+    def fetch(asking: Client) -> Report:
+        key = context.set_key(asking, name)
+        wanted = asking.set(key).set.view.master_epoch if epoch is None else MasterEpoch(epoch)
+        return stories.explanation_report(asking.explain(key, wanted))
+
+    show(fetch, form, None)
+
+
+def controllers(form: Format, watch: str | None) -> None:
+    """Each controller by its own word."""
+    from api.cli import tables
+    from api.client import Unreachable
+
+    def fetch(asking: Client) -> Report:
+        reached = asking.survey()
+        if all(answer.status is None for answer in reached):
+            raise Unreachable("; ".join(f"{answer.address}: {answer.trouble}" for answer in reached))
+        return tables.controllers_report(controller_rows(reached))
+
+    show(fetch, form, watch)
+
+
+def events(form: Format, *, start: str | None, name: str | None, limit: int, follow: bool, request: str | None) -> None:
+    """The record, oldest first; ``follow`` waits for more until interrupted."""
+    import msgspec
+
+    from api.cli import tables
+
+    position = None if start is None else decode_event_ref(start)
+    with context.client(form) as asking:
+        key = None if name is None else context.set_key(asking, name)
+        wait_ms = 0
+        while True:
+            page = asking.events(start=position, key=key, limit=limit, wait_ms=wait_ms)
+            if request is not None:
+                page = msgspec.structs.replace(page, events=tuple(e for e in page.events if e.request_id == request))
+            if page.events or not follow:
+                print_report(tables.events_report(page), form)
+                sys.stdout.flush()
+            is_searching = request is not None and page.next_from is not None and not page.events
+            if not follow and not is_searching:
+                return
+            position = page.next_from or position
+            wait_ms = FOLLOW_WAIT_MS if follow else 0
+
+
+def decode_event_ref(text: str) -> EventRef:
+    """``term.index.ordinal``, or ``index`` for the first event from there on. Raises ``typer.BadParameter``."""
+    from controller.contract.commands import EventRef
+
+    parts = text.split(".")
+    if not all(part.isdigit() for part in parts) or len(parts) not in (1, 3):
+        raise typer.BadParameter(f"{text!r} is not term.index.ordinal as in: rollcall events")
+    if len(parts) == 1:
+        return EventRef(term=0, index=int(parts[0]), ordinal=0)
+    return EventRef(term=int(parts[0]), index=int(parts[1]), ordinal=int(parts[2]))

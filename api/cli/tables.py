@@ -1,0 +1,395 @@
+"""
+Answers that are lists: status, sets, controllers, history, events, as reports.
+
+Here: pure functions from values of ``controller.contract.views`` to ``Report``. Not here: decisions told one by one
+(``stories``), fetching (``see``), alignment and formats (``output``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from api.cli import output
+from api.cli.output import Column, Mood, Report, Table
+from controller.contract.commands import Phase
+from controller.contract.events import EventRecord
+from controller.contract.replies import Condition
+from controller.contract.session import BrokerState
+from controller.contract.views import (
+    ControllerStatus,
+    EventPage,
+    FleetStatus,
+    Freshness,
+    HistoryPage,
+    HistoryRow,
+    ReplicaStatus,
+    SetPage,
+    SetStatus,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerRow:
+    """One controller of a survey; ``status`` None: it did not answer."""
+
+    address: str
+    status: ControllerStatus | None
+    trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name, or where it should have been."""
+        return str(self.status.name) if self.status else self.address
+
+    @property
+    def role(self) -> str:
+        """Its role by its own word; a leader without a majority says so."""
+        if self.status is None:
+            return "unreachable"
+        role = str(self.status.role)
+        return f"{role} (no majority)" if role == "leader" and not self.status.has_authority else role
+
+
+def read_line(freshness: Freshness) -> str:
+    """``read at index 4,207 from c2, 0.2 s old``."""
+    stale = "STALE, " if freshness.is_stale or not freshness.is_authoritative else ""
+    age = output.age_ms(freshness.age_ms)
+    return f"{stale}read at index {output.number(freshness.index)} from {freshness.read_from}, {age} old"
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the verdict line says; ``is_degraded`` is what ``status --check`` reports."""
+
+    verdict: str
+    mood: Mood
+    is_degraded: bool
+
+
+def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement:
+    """The worst thing that is to be said: no leader, then no master, little redundancy, a controller away."""
+    if not fleet.freshness.is_authoritative or fleet.freshness.is_stale:
+        name, age = fleet.freshness.read_from, output.age_ms(fleet.freshness.age_ms)
+        reason = f"no controller leads; this is what {name} knew {age} ago. Brokers keep serving without controllers"
+        return Judgement(verdict=f"STALE  {reason}", mood=Mood.BAD, is_degraded=True)
+    down = [status for status in fleet.sets if status.view.condition is not Condition.SERVING]
+    if down:
+        first = down[0]
+        reason = first.view.condition_reason or str(first.view.condition)
+        more = f" (and {len(down) - 1} more sets)" if len(down) > 1 else ""
+        verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{more}"
+        return Judgement(verdict=verdict, mood=Mood.BAD, is_degraded=True)
+    weak = [status for status in fleet.sets if status.problems]
+    if weak:
+        more = f" (and {len(weak) - 1} more sets)" if len(weak) > 1 else ""
+        verdict = f"DEGRADED  {weak[0].view.set_key.name}: {weak[0].problems[0]}{more}"
+        return Judgement(verdict=verdict, mood=Mood.WARNING, is_degraded=True)
+    away = [row.name for row in controllers if row.status is None]
+    if away:
+        verdict = f"DEGRADED  controller unreachable: {', '.join(away)}"
+        return Judgement(verdict=verdict, mood=Mood.WARNING, is_degraded=True)
+    if not fleet.sets:
+        return Judgement(verdict="EMPTY  no broker set has registered yet", mood=Mood.WARNING, is_degraded=False)
+    in_sync = sum(len(status.view.sync_state_set) for status in fleet.sets)
+    sets = _count(len(fleet.sets), "broker set")
+    return Judgement(verdict=f"OK  {sets}, {_count(in_sync, 'replica')} in sync", mood=Mood.GOOD, is_degraded=False)
+
+
+def status_report(fleet: FleetStatus, controllers: Sequence[ControllerRow], *, is_wide: bool = False) -> Report:
+    """The whole fleet on one page."""
+    judgement = judge(fleet, controllers)
+    parts: list[str | Table] = [_controllers_line(controllers)]
+    if fleet.sets:
+        parts.append(_replica_table(fleet.sets, is_wide=is_wide))
+        parts.extend(_footers(fleet.sets))
+    return Report(
+        document=fleet,
+        verdict=judgement.verdict,
+        mood=judgement.mood,
+        read=read_line(fleet.freshness),
+        parts=tuple(parts),
+    )
+
+
+def _controllers_line(controllers: Sequence[ControllerRow]) -> str:
+    answered = [row.status for row in controllers if row.status is not None]
+    who = "   ".join(f"{row.name} {row.role}" for row in controllers)
+    if not answered:
+        return f"CONTROLLERS  {who}"
+    applied = "/".join(output.number(row.status.applied_index) if row.status else "?" for row in controllers)
+    committed = output.number(max(status.commit_index for status in answered))
+    term = max(status.term for status in answered)
+    return f"CONTROLLERS  {who}        term {term}   committed {committed}   applied {applied}"
+
+
+def _replica_table(sets: Iterable[SetStatus], *, is_wide: bool) -> Table:
+    columns = (
+        Column(title="SET"),
+        Column(title="BROKER", is_right=True),
+        Column(title="ADDRESS"),
+        Column(title="ROLE"),
+        Column(title="STATE"),
+        Column(title="EPOCH", is_right=True),
+        Column(title="MAX OFFSET", is_right=True),
+        Column(title="CONFIRM", is_right=True, is_optional=True),
+        Column(title="LAG", is_right=True, is_optional=True),
+        Column(title="IN SYNC"),
+        Column(title="SEEN", is_right=True),
+        Column(title="PRIO", is_right=True),
+        Column(title="ZONE", is_optional=True),
+        Column(title="HA ADDRESS", is_optional=True),
+    )
+    rows = [_replica_row(status, replica, is_wide) for status in sets for replica in status.replicas]
+    return Table(columns=columns, rows=tuple(rows))
+
+
+def _replica_row(status: SetStatus, replica: ReplicaStatus, is_wide: bool) -> tuple[str, ...]:
+    lag = output.NOT_APPLICABLE if replica.is_master else output.size(replica.lag_bytes)
+    return (
+        str(status.view.set_key) if is_wide else str(status.view.set_key.name),
+        str(replica.broker_id),
+        replica.address,
+        _role(replica),
+        _state(status, replica),
+        output.number(replica.last_epoch),
+        output.number(replica.max_offset),
+        output.number(replica.confirm_offset) if is_wide else "",
+        lag,
+        "suspect" if replica.is_suspect else output.yes_no(replica.is_in_sync),
+        output.age_ms(replica.seen_age_ms),
+        str(replica.priority),
+        replica.zone,
+        replica.ha_address if is_wide else "",
+    )
+
+
+def _role(replica: ReplicaStatus) -> str:
+    if replica.is_master:
+        return "master"
+    return "learner" if replica.is_learner else "slave"
+
+
+def _state(status: SetStatus, replica: ReplicaStatus) -> str:
+    """What it does, in the words of the glossary; ``gone`` once it counts as dead."""
+    if not replica.is_alive:
+        return "gone"
+    if replica.state is None:
+        return output.UNKNOWN
+    if replica.state is BrokerState.MASTER:
+        return "serving" if status.view.condition is Condition.SERVING else "entering"
+    return "following" if replica.state is BrokerState.SLAVE else str(replica.state)
+
+
+def _footers(sets: Iterable[SetStatus]) -> list[str]:
+    budgets = [f"{status.view.set_key.name} {_budget(status.failure_budget)}" for status in sets]
+    shown = "; ".join(budgets[:5]) + (f"; {len(budgets) - 5} more sets" if len(budgets) > 5 else "")
+    lines = [f"Failure budget: {shown}."]
+    lines += [f"{status.view.set_key.name}: {problem}" for status in sets for problem in status.problems]
+    return lines
+
+
+def _budget(count: int) -> str:
+    return f"{count} more without loss" if count else "0"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+# --- sets, controllers -----------------------------------------------------------------------------------------------
+
+
+def sets_report(page: SetPage) -> Report:
+    """One line per broker set."""
+    columns = (
+        Column(title="SET"),
+        Column(title="CONDITION"),
+        Column(title="MASTER", is_right=True),
+        Column(title="EPOCH", is_right=True),
+        Column(title="IN SYNC"),
+        Column(title="SET EPOCH", is_right=True),
+        Column(title="MODE"),
+        Column(title="MIN", is_right=True),
+        Column(title="BUDGET", is_right=True),
+        Column(title="LAST ELECTION"),
+    )
+    rows = []
+    for status in page.sets:
+        view = status.view
+        rows.append(
+            (
+                str(view.set_key),
+                str(view.condition),
+                "none" if view.master is None else str(view.master),
+                output.number(view.master_epoch),
+                f"{output.id_set(view.sync_state_set)} of {view.configuration.expected_replicas}",
+                output.number(view.sync_state_set_epoch),
+                str(view.configuration.ack_mode),
+                str(view.configuration.effective_min_in_sync),
+                str(status.failure_budget),
+                "none" if status.last_election_ms is None else output.utc(status.last_election_ms),
+            )
+        )
+    table = Table(columns=columns, rows=tuple(rows))
+    verdict = _count(page.sets_total, "broker set")
+    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table,))
+
+
+def controllers_report(rows: Sequence[ControllerRow]) -> Report:
+    """One line per controller, each by its own word."""
+    columns = (
+        Column(title="CONTROLLER"),
+        Column(title="ROLE"),
+        Column(title="TERM", is_right=True),
+        Column(title="COMMITTED", is_right=True),
+        Column(title="APPLIED", is_right=True),
+        Column(title="REST"),
+        Column(title="BROKER PORT"),
+        Column(title="RAFT"),
+        Column(title="LEVEL", is_right=True),
+        Column(title="TROUBLE", is_optional=True),
+    )
+    lines = []
+    for row in rows:
+        status = row.status
+        if status is None:
+            blank = (output.UNKNOWN,) * 3
+            lines.append((row.name, row.role, *blank, row.address, "", "", "", row.trouble))
+            continue
+        numbers = (str(status.term), output.number(status.commit_index), output.number(status.applied_index))
+        addresses = (status.rest_address, status.broker_address, status.raft_address)
+        lines.append((row.name, row.role, *numbers, *addresses, str(status.feature_level), ""))
+    leaders = [row.name for row in rows if row.status is not None and row.status.has_authority]
+    verdict = f"OK  {leaders[0]} leads with authority" if leaders else "NO LEADER  no controller leads with authority"
+    document = [{"address": row.address, "status": row.status, "trouble": row.trouble or None} for row in rows]
+    mood = Mood.GOOD if leaders else Mood.BAD
+    return Report(document=document, verdict=verdict, mood=mood, parts=(Table(columns=columns, rows=tuple(lines)),))
+
+
+# --- history ---------------------------------------------------------------------------------------------------------
+
+PHASE_GROUPS: Mapping[str, tuple[Phase, ...]] = {
+    "DETECT": (Phase.DETECTED,),
+    "DECIDE": (Phase.PROPOSED, Phase.COMMITTED),
+    "ENTER": (Phase.NOTIFIED, Phase.PROMISED, Phase.TRUNCATED, Phase.ROLE_APPLIED),
+    "SERVE": (Phase.SERVING,),
+    "FIRST ACK": (Phase.FIRST_ACK,),
+}
+"""What each column of the history adds up. ``explain`` shows the phases one by one."""
+
+
+def history_report(page: HistoryPage) -> Report:
+    """One line per reign, newest first."""
+    columns = (
+        Column(title="EPOCH", is_right=True),
+        Column(title="WHEN"),
+        Column(title="KIND"),
+        Column(title="CAUSE"),
+        Column(title="FROM->TO"),
+        *(Column(title=title, is_right=True, is_optional=True) for title in PHASE_GROUPS),
+        Column(title="UNEXPLAINED", is_right=True, is_optional=True),
+        Column(title="TOTAL", is_right=True),
+        Column(title="LOST", is_right=True),
+        Column(title="CUT", is_right=True, is_optional=True),
+        Column(title="PROOF"),
+        Column(title="BY"),
+    )
+    table = Table(columns=columns, rows=tuple(_history_row(row) for row in page.rows))
+    footers: list[str | Table] = []
+    if page.next_before is not None:
+        footers.append(f"Older ones: rollcall history {page.set_key.name} --before {page.next_before}")
+    if page.rows:
+        footers.append(f"Why: rollcall explain {page.set_key.name} {page.rows[0].master_epoch}")
+    verdict = f"{page.set_key.name}  {_count(len(page.rows), 'reign')}"
+    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table, *footers))
+
+
+def _history_row(row: HistoryRow) -> tuple[str, ...]:
+    spans = {span.phase: span.duration_us for span in row.phases}
+    origin = "none" if row.from_master is None else str(row.from_master)
+    return (
+        str(row.master_epoch),
+        output.utc(row.elected_at_ms),
+        str(row.kind),
+        row.cause,
+        f"{origin}->{row.to_master}",
+        *(_group(spans, phases) for phases in PHASE_GROUPS.values()),
+        output.NOT_APPLICABLE if not row.unattributed_us else output.duration_us(row.unattributed_us),
+        output.NOT_APPLICABLE if row.total_us is None else output.duration_us(row.total_us),
+        output.UNKNOWN if row.loss_bytes is None else output.size(row.loss_bytes),
+        output.NOT_APPLICABLE if row.cut_bytes is None else output.size(row.cut_bytes),
+        output.NOT_APPLICABLE if row.grade is None else str(row.grade),
+        row.requested_by,
+    )
+
+
+def _group(spans: Mapping[Phase, int | None], phases: Iterable[Phase]) -> str:
+    stamped = [spans[phase] for phase in phases if spans.get(phase) is not None]
+    return output.duration_us(sum(value or 0 for value in stamped)) if stamped else output.NOT_APPLICABLE
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+def events_report(page: EventPage) -> Report:
+    """One line per event."""
+    columns = (
+        Column(title="EVENT"),
+        Column(title="WHEN"),
+        Column(title="SET", is_optional=True),
+        Column(title="KIND"),
+        Column(title="WHAT"),
+        Column(title="BY"),
+    )
+    table = Table(columns=columns, rows=tuple(event_row(record) for record in page.events))
+    parts: list[str | Table] = [table] if page.events else ["No events."]
+    if page.gap:
+        parts.insert(0, f"GAP  {page.gap}")
+    return Report(document=page, read=read_line(page.freshness), parts=tuple(parts))
+
+
+def event_row(record: EventRecord) -> tuple[str, ...]:
+    """``term.index.ordinal``, when, set, kind, its plain facts, who asked."""
+    fields = msgspec.to_builtins(record.event)
+    kind = str(fields.pop("kind"))
+    return (
+        f"{record.term}.{record.index}.{record.ordinal}",
+        output.utc(record.stamped_at_ms),
+        "" if record.set_key is None else str(record.set_key.name),
+        kind,
+        " ".join(_plain_facts(fields)),
+        record.requested_by,
+    )
+
+
+_NESTED_FACTS = {
+    "verdict": ("winner", "syncStateSet", "grade", "isAccepted", "cutBytes"),
+    "milestone": ("phase", "elapsedUs", "brokerId"),
+}
+_LONG_FACTS = frozenset(
+    {"incarnation", "masterIncarnation", "registerCode", "bootId", "storeId", "digest", "boundIncarnations"}
+)
+
+
+def _plain_facts(fields: Mapping[str, object]) -> list[str]:
+    """The facts that fit a line; ``-o json`` has all of them."""
+    facts: list[str] = []
+    for name, value in fields.items():
+        if name in _NESTED_FACTS and isinstance(value, dict):
+            facts += [f"{inner}={_fact(value[inner])}" for inner in _NESTED_FACTS[name] if value.get(inner) is not None]
+        elif name not in _LONG_FACTS and not isinstance(value, dict) and value is not None and value != "":
+            facts.append(f"{name}={_fact(value)}")
+    return facts
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "{" + ",".join(str(item) for item in value) + "}"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f'"{text}"' if " " in text else text
