@@ -23,6 +23,7 @@ from controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from controller.contract.verdicts import Intactness, Verdict
+from epoch.model import NO_EPOCH
 
 
 class Reply(Value, tag_field="reply"):
@@ -85,6 +86,8 @@ class SetView(Value):
     last_alter: AlterVerdict | None
     condition: Condition
     condition_reason: str
+    unclean_epoch: MasterEpoch = NO_EPOCH
+    """The newest masterEpoch that began without a clean election: explains a cut below confirm (R26)."""
 
 
 class Refused(Reply, tag="Refused"):
