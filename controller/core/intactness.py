@@ -26,6 +26,8 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
         The judgement and its reason, with both values where there are two. ``SUSPECT`` is only for the last member.
     """
     if replica.incarnation == command.incarnation:
+        if replica.is_suspect:
+            return Intactness.SUSPECT, "the same process, which was a suspect before"
         return Intactness.SAME_INCARNATION, "the same process"
     if replica.incarnation is None:
         if command.positions.max_offset == 0:

@@ -13,6 +13,8 @@ two controllers that are restored from one backup do not issue the same epoch.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 
 from controller.contract.commands import Positions, RegisterReplica, StoredView
@@ -21,6 +23,8 @@ from controller.core.state import FleetState, Recovery, SetState
 
 EPOCH_JUMP = 2**20
 """Epochs between two multiples to which a jump may go."""
+
+_OWN_VIEW = FleetIncarnation("")
 
 EPOCH_JUMP_DRAWS = 16
 """How many multiples a jump chooses from."""
@@ -48,31 +52,32 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
     )
 
 
-def own_view(set_state: SetState, fleet_incarnation: FleetIncarnation) -> StoredView | None:
-    """What the controllers themselves know of the set, in the form in which replicas keep it; None if it never had a master."""
-    if not set_state.is_established:
-        return None
-    return StoredView(
-        fleet_incarnation=fleet_incarnation,
+def started(set_state: SetState) -> Recovery:
+    """
+    The recovery of a set of which nobody has reported yet: its own members are awaited.
+
+    What the controllers themselves know is the first stored view. Views are compared by epochs, so it needs no fleet.
+    """
+    own = StoredView(
+        fleet_incarnation=_OWN_VIEW,
         master_epoch=set_state.master_epoch,
         sync_state_set_epoch=set_state.sync_state_set_epoch,
         sync_state_set=set_state.sync_state_set,
     )
-
-
-def started(set_state: SetState, fleet_incarnation: FleetIncarnation) -> Recovery:
-    """The recovery of a set of which nobody has reported yet: its own members are awaited."""
     return Recovery(
         named=set_state.sync_state_set,
         reported=(),
-        newest=own_view(set_state, fleet_incarnation),
+        newest=own if set_state.is_established else None,
         highest_epoch=set_state.master_epoch,
         highest_set_epoch=set_state.sync_state_set_epoch,
     )
 
 
-def advanced(recovery: Recovery, broker_id: BrokerId, stored: StoredView | None, positions: Positions) -> Recovery:
-    """``recovery`` after one replica has reported."""
+def after_report(
+    set_state: SetState, broker_id: BrokerId, stored: StoredView | None, positions: Positions
+) -> Recovery:
+    """The set's recovery, begun if need be, after one replica has reported."""
+    recovery = set_state.recovery or started(set_state)
     highest_epoch = max(recovery.highest_epoch, positions.last_epoch)
     reported = tuple(sorted({*recovery.reported, broker_id}))
     if stored is None or not has_content(stored):
@@ -92,15 +97,11 @@ def _age(view: StoredView) -> tuple[int, int, SyncStateSet]:
     return view.master_epoch, view.sync_state_set_epoch, view.sync_state_set
 
 
-def adopted_set(recovery: Recovery, set_state: SetState) -> SyncStateSet:
+def adopted_set(recovery: Recovery, *, present: SyncStateSet, voters: Collection[BrokerId]) -> SyncStateSet:
     """The set that is taken over once nobody is awaited any more; as long as somebody is, the present one."""
     if recovery.awaited or recovery.newest is None:
-        return set_state.sync_state_set
-    return tuple(
-        broker_id
-        for broker_id in recovery.newest.sync_state_set
-        if (replica := set_state.replica(broker_id)) is not None and replica.is_voter
-    )
+        return present
+    return tuple(sorted(broker_id for broker_id in recovery.newest.sync_state_set if broker_id in voters))
 
 
 def next_master_epoch(set_state: SetState, *, epoch_jump_draw: int, floor: MasterEpoch | None = None) -> MasterEpoch:
@@ -139,7 +140,7 @@ def begin_again(state: FleetState, fleet_incarnation: FleetIncarnation) -> Fleet
             key: replace(
                 set_state,
                 replicas=tuple(replace(replica, is_alive=False) for replica in set_state.replicas),
-                recovery=started(set_state, state.fleet_incarnation) if set_state.is_established else None,
+                recovery=started(set_state) if set_state.is_established else None,
             )
             for key, set_state in state.sets.items()
         },

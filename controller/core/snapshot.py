@@ -49,12 +49,13 @@ class SnapshotRequest(Value, tag="request", tag_field="item"):
     answered: AnsweredRequest
 
 
-_DECODER = msgspec.json.Decoder(SnapshotHeader | SnapshotSet | SnapshotRequest)
+_Item = SnapshotHeader | SnapshotSet | SnapshotRequest
+_DECODER: msgspec.json.Decoder[_Item] = msgspec.json.Decoder(_Item)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def encode_state(state: FleetState) -> Iterator[bytes]:
-    """The items of ``state``, header first; ASCII-free text is UTF-8. Sets are sorted by key, requests oldest first."""
+    """The items of ``state``, header first. Sets are sorted by key, requests oldest first."""
     yield _ENCODER.encode(
         SnapshotHeader(
             format=SNAPSHOT_FORMAT,
@@ -117,7 +118,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
     )
 
 
-def _decode(raw: bytes) -> SnapshotHeader | SnapshotSet | SnapshotRequest:
+def _decode(raw: bytes) -> _Item:
     try:
         return _DECODER.decode(raw)
     except msgspec.DecodeError as error:

@@ -1,0 +1,319 @@
+"""
+What an event makes of one broker set.
+
+Here: ``evolve``. Not here: whether the event may happen (``decide``), what is common to all sets (``apply``).
+Imported by: ``apply``, ``analytics``, tests. Imports: ``controller.contract``, ``recovery``, ``proof``, ``state``.
+
+Rule 1: total. Any event on any state gives a state; one that tells of something unknown changes nothing.
+Rule 2: everything that it needs is in the event: whoever has the events of a set has its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from controller.contract.events import (
+    AlterRefused,
+    AnyEvent,
+    BrokerIdGranted,
+    GoodbyeSaid,
+    LossGraded,
+    MasterElected,
+    MasterEntered,
+    ReplicaAlive,
+    ReplicaRegistered,
+    ReplicasCleaned,
+    ReplicaSilent,
+    SessionOpened,
+    SyncStateSetAltered,
+)
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, SyncStateSet
+from controller.contract.commands import SilenceCause
+from controller.contract.verdicts import ElectionKind, Intactness
+from controller.core.proof import reign_of
+from controller.core.recovery import after_report
+from controller.core.state import (
+    ENDED_INCARNATIONS_KEPT,
+    REIGNS_KEPT,
+    ReplicaState,
+    SetState,
+    StoredAlter,
+)
+
+
+def evolve(set_state: SetState, event: AnyEvent) -> SetState:
+    """The set after ``event``. Total: never raises, never refuses; events without effect on a set return it as it is."""
+    step = _STEPS.get(type(event))
+    return set_state if step is None else step(set_state, event)
+
+
+def evolve_all(set_state: SetState, events: Iterable[AnyEvent]) -> SetState:
+    """The set after all ``events``, in order."""
+    for event in events:
+        set_state = evolve(set_state, event)
+    return set_state
+
+
+def _with_replica(set_state: SetState, changed: ReplicaState) -> tuple[ReplicaState, ...]:
+    return tuple(changed if replica.broker_id == changed.broker_id else replica for replica in set_state.replicas)
+
+
+def _id_granted(set_state: SetState, event: BrokerIdGranted) -> SetState:
+    if set_state.replica(event.broker_id) is not None:
+        return set_state
+    granted = ReplicaState(broker_id=event.broker_id, register_code=event.register_code, address=event.address)
+    return replace(
+        set_state,
+        replicas=tuple(sorted((*set_state.replicas, granted), key=lambda replica: replica.broker_id)),
+        next_id=BrokerId(max(set_state.next_id, event.broker_id + 1)),
+        is_tombstone=False,
+    )
+
+
+def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
+    before = set_state.replica(event.broker_id)
+    if before is None:
+        return set_state
+    is_new = before.incarnation != event.incarnation
+    ended = before.ended_incarnations
+    if is_new and before.incarnation is not None:
+        ended = (*ended, before.incarnation)[-ENDED_INCARNATIONS_KEPT:]
+    after = replace(
+        before,
+        description=event.description,
+        address=event.description.address,
+        incarnation=event.incarnation,
+        session_ordinal=event.session_ordinal,
+        boot_id=event.boot_id,
+        store_id=event.store_id,
+        positions=event.positions,
+        intactness=event.intactness,
+        is_alive=True,
+        silence=None,
+        is_suspect=event.intactness is Intactness.SUSPECT or (before.is_suspect and not is_new),
+        goodbye=None,
+        ended_incarnations=ended,
+    )
+    is_master_over = set_state.master == event.broker_id and (is_new or event.broker_id not in event.sync_state_set)
+    has_left = event.broker_id in set_state.sync_state_set and event.broker_id not in event.sync_state_set
+    result = replace(
+        set_state,
+        configuration=event.configuration,
+        replicas=_with_replica(set_state, after),
+        master=None if is_master_over else set_state.master,
+        master_incarnation=None if is_master_over else set_state.master_incarnation,
+        fallen=_joined(set_state.fallen, event.broker_id) if has_left and after.is_voter else set_state.fallen,
+        known_confirm=_confirm_after(set_state, event),
+    )
+    if event.is_recovering:
+        result = replace(
+            result, recovery=after_report(set_state, event.broker_id, event.stored, event.positions)
+        )
+    return _with_set(result, event)
+
+
+def _confirm_after(set_state: SetState, event: ReplicaRegistered) -> LogOffset:
+    if event.broker_id not in event.sync_state_set or not event.intactness.keeps_membership:
+        return set_state.known_confirm
+    reported = min(event.positions.confirm_offset, event.positions.max_offset)
+    return LogOffset(max(set_state.known_confirm, reported))
+
+
+def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned) -> SetState:
+    """Bind the event's set to the incarnations that are registered now; members without a proof of their own are suspects."""
+    members = event.sync_state_set
+    replicas = set_state.replicas
+    if set_state.recovery is not None and not set_state.recovery.awaited:
+        replicas = tuple(
+            replace(replica, is_suspect=replica.broker_id in members and not replica.intactness.keeps_membership)
+            for replica in replicas
+        )
+    elif any(replica.is_suspect and replica.broker_id not in members for replica in replicas):
+        replicas = tuple(
+            replace(replica, is_suspect=False) if replica.broker_id not in members else replica for replica in replicas
+        )
+    return replace(
+        set_state,
+        replicas=replicas,
+        sync_state_set=members,
+        sync_state_set_epoch=event.sync_state_set_epoch,
+        bound_incarnations=_bound(replicas, members),
+    )
+
+
+def _bound(replicas: tuple[ReplicaState, ...], members: SyncStateSet) -> tuple[tuple[BrokerId, Incarnation], ...]:
+    return tuple(
+        (replica.broker_id, replica.incarnation)
+        for replica in replicas
+        if replica.broker_id in members and replica.incarnation is not None
+    )
+
+
+def _joined(members: SyncStateSet, broker_id: BrokerId) -> SyncStateSet:
+    return tuple(sorted({*members, broker_id}))
+
+
+def _session_opened(set_state: SetState, event: SessionOpened) -> SetState:
+    before = set_state.replica(event.broker_id)
+    if before is None:
+        return set_state
+    after = replace(
+        before,
+        session_ordinal=event.session_ordinal,
+        description=event.description,
+        address=event.description.address,
+        is_alive=True,
+        silence=None,
+        goodbye=None,
+    )
+    return replace(set_state, replicas=_with_replica(set_state, after))
+
+
+def _silent(set_state: SetState, event: ReplicaSilent) -> SetState:
+    before = set_state.replica(event.broker_id)
+    if before is None:
+        return set_state
+    return replace(
+        set_state, replicas=_with_replica(set_state, replace(before, is_alive=False, silence=event.cause))
+    )
+
+
+def _alive(set_state: SetState, event: ReplicaAlive) -> SetState:
+    before = set_state.replica(event.broker_id)
+    if before is None:
+        return set_state
+    return replace(set_state, replicas=_with_replica(set_state, replace(before, is_alive=True, silence=None)))
+
+
+def _goodbye(set_state: SetState, event: GoodbyeSaid) -> SetState:
+    before = set_state.replica(event.broker_id)
+    if before is None:
+        return set_state
+    after = replace(before, is_alive=False, silence=SilenceCause.GOODBYE, goodbye=event.clean_mark)
+    return replace(set_state, replicas=_with_replica(set_state, after))
+
+
+def _elected(set_state: SetState, event: MasterElected) -> SetState:
+    replicas = set_state.replicas
+    reign = reign_of(set_state, event)
+    is_past_known = reign.kind is ElectionKind.BOOTSTRAP or reign.was_restored
+    if any(replica.is_suspect for replica in replicas):
+        replicas = tuple(replace(replica, is_suspect=False) for replica in replicas)
+    return replace(
+        set_state,
+        replicas=replicas,
+        master=event.master,
+        master_incarnation=event.master_incarnation,
+        master_epoch=event.master_epoch,
+        last_master=event.master,
+        has_entered=False,
+        start_offset=None,
+        sync_state_set=event.sync_state_set,
+        bound_incarnations=event.bound_incarnations,
+        sync_state_set_epoch=event.sync_state_set_epoch,
+        is_established=True,
+        accepts_any_epoch=set_state.accepts_any_epoch or is_past_known,
+        fallen=(),
+        known_confirm=_confirm_elected(set_state, event, may_have_lost=reign.was_suspect or reign.was_restored),
+        recovery=None,
+        reigns=(*set_state.reigns, reign)[-REIGNS_KEPT:],
+    )
+
+
+def _confirm_elected(set_state: SetState, event: MasterElected, *, may_have_lost: bool) -> LogOffset:
+    """After an election that may lose, what lies above the winner's end is no longer the truth that members are measured by."""
+    by_id = {evidence.broker_id: evidence for evidence in event.evidence.replicas}
+    winner = by_id.get(event.master)
+    if winner is None:
+        return set_state.known_confirm
+    if event.verdict.kind is ElectionKind.UNCLEAN or may_have_lost:
+        return LogOffset(min(set_state.known_confirm, max(0, winner.max_offset)))
+    reported = [
+        min(evidence.confirm_offset, evidence.max_offset)
+        for broker_id in event.sync_state_set
+        if (evidence := by_id.get(broker_id)) is not None
+    ]
+    return LogOffset(max(set_state.known_confirm, *reported, 0))
+
+
+def _altered(set_state: SetState, event: SyncStateSetAltered) -> SetState:
+    return replace(
+        set_state,
+        sync_state_set=event.verdict.sync_state_set,
+        sync_state_set_epoch=event.verdict.sync_state_set_epoch,
+        bound_incarnations=event.bound_incarnations,
+        # A living master holds everything: who fell before it spoke no longer matters for the longest log.
+        fallen=(),
+        last_alter=StoredAlter(verdict=event.verdict, digest=event.digest, reason=""),
+    )
+
+
+def _alter_refused(set_state: SetState, event: AlterRefused) -> SetState:
+    return replace(
+        set_state, last_alter=StoredAlter(verdict=event.verdict, digest=event.digest, reason=event.reason)
+    )
+
+
+def _entered(set_state: SetState, event: MasterEntered) -> SetState:
+    return replace(
+        set_state,
+        has_entered=True,
+        start_offset=event.start_offset,
+        is_mode_confirmed=event.is_mode_confirmed,
+    )
+
+
+def _graded(set_state: SetState, event: LossGraded) -> SetState:
+    return replace(
+        set_state,
+        reigns=tuple(
+            replace(reign, loss=event.verdict) if reign.master_epoch == event.verdict.master_epoch else reign
+            for reign in set_state.reigns
+        ),
+    )
+
+
+def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
+    is_master_kept = event.master is not None
+    recovering = set_state.recovery
+    if recovering is not None:
+        named = tuple(broker_id for broker_id in recovering.named if broker_id not in event.broker_ids)
+        recovering = replace(recovering, named=named)
+    begins_anew = not event.remaining or (not event.sync_state_set and recovering is None)
+    result = replace(
+        set_state,
+        replicas=tuple(replica for replica in set_state.replicas if replica.broker_id in event.remaining),
+        configuration=set_state.configuration if event.remaining else None,
+        master=event.master,
+        master_incarnation=set_state.master_incarnation if is_master_kept else None,
+        master_epoch=event.master_epoch,
+        has_entered=set_state.has_entered and is_master_kept,
+        start_offset=set_state.start_offset if is_master_kept else None,
+        is_established=set_state.is_established and not begins_anew,
+        accepts_any_epoch=set_state.accepts_any_epoch and not begins_anew,
+        fallen=tuple(broker_id for broker_id in set_state.fallen if broker_id in event.remaining),
+        known_confirm=LogOffset(0) if begins_anew else set_state.known_confirm,
+        recovery=recovering if event.remaining else None,
+        is_tombstone=not event.remaining,
+    )
+    return _with_set(result, event)
+
+
+_STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
+    BrokerIdGranted: _id_granted,
+    ReplicaRegistered: _registered,
+    SessionOpened: _session_opened,
+    ReplicaSilent: _silent,
+    ReplicaAlive: _alive,
+    GoodbyeSaid: _goodbye,
+    MasterElected: _elected,
+    SyncStateSetAltered: _altered,
+    AlterRefused: _alter_refused,
+    MasterEntered: _entered,
+    LossGraded: _graded,
+    ReplicasCleaned: _cleaned,
+}
+"""Kinds that are not here say something about the fleet, or record what changed nothing."""

@@ -1,0 +1,74 @@
+"""
+Broker ids: bound to a register code, once and for ever.
+
+Here: ``decide_apply_id``. Not here: registering with the id (``registration``).
+Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``state``.
+
+Rule 1: one id, one register code; ids are never used again, also not after cleaning (C6, S62, S63).
+Rule 2: the next free id or the one that the code already has; never one that is merely free (W26).
+"""
+
+from __future__ import annotations
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import ApplyBrokerId, Operation
+from controller.contract.events import BrokerIdGranted
+from controller.contract.replies import IdGranted
+from controller.core.decision import Decision, refuse
+from controller.core.state import REPLICAS_PER_SET_MAX, FleetState, SetState
+
+
+def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBrokerId) -> Decision:
+    """Grant an id, or answer the one that the register code has. A repeat changes nothing."""
+    if not command.register_code or not command.set_key.cluster or not command.set_key.name:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            f"register code {command.register_code!r} or set {str(command.set_key)!r} is empty",
+            "draw a register code and store it before asking for an id",
+        )
+    set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
+    bound = next((r.broker_id for r in set_state.replicas if r.register_code == command.register_code), None)
+    if bound is not None:
+        if command.applied_broker_id not in (None, bound):
+            return refuse(
+                operation,
+                RefusalCode.BROKER_ID_INVALID,
+                f"this register code has id {bound}, asked for {command.applied_broker_id}",
+                f"use id {bound}",
+                requested=command.applied_broker_id,
+                current=bound,
+            )
+        return Decision(reply=IdGranted(broker_id=bound))
+    if set_state.recovery is not None:
+        return refuse(
+            operation,
+            RefusalCode.WAITING_FOR_REPORTS,
+            f"no id is granted in {command.set_key} before replicas {list(set_state.recovery.awaited)} have reported "
+            "and a master is elected",
+            "retry when the set has a master",
+        )
+    if command.applied_broker_id not in (None, set_state.next_id):
+        return refuse(
+            operation,
+            RefusalCode.BROKER_ID_INVALID,
+            f"id {command.applied_broker_id} is not the next one, {set_state.next_id}",
+            "ask for the next id and retry",
+            requested=command.applied_broker_id,
+            current=set_state.next_id,
+        )
+    if len(set_state.replicas) >= REPLICAS_PER_SET_MAX:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_REQUEST,
+            f"{command.set_key} has {len(set_state.replicas)} ids, at most {REPLICAS_PER_SET_MAX} are kept",
+            "clean replicas that will not come back",
+        )
+    return Decision(
+        reply=IdGranted(broker_id=set_state.next_id),
+        events=(
+            BrokerIdGranted(
+                broker_id=set_state.next_id, register_code=command.register_code, address=command.address
+            ),
+        ),
+    )

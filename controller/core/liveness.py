@@ -1,0 +1,154 @@
+"""
+Coming alive, going silent, saying goodbye: which transition applies.
+
+Here: the three commands, and what follows from liveness for elections. Not here: clocks, timeouts, grace (``controller.runtime``).
+Imported by: ``decide``, ``controller.runtime``. Imports: ``controller.contract``, ``decision``, ``state``.
+
+Rule 1: liveness belongs to (replica, incarnation, session): a late close of an earlier session means nothing (S33).
+Rule 2: after a goodbye a session is over. Only a registration brings its replica back.
+Rule 3: a repeat changes nothing and is not recorded.
+"""
+
+from __future__ import annotations
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import MarkAlive, MarkSilent, Operation, SayGoodbye
+from controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent
+from controller.contract.replies import Condition
+from controller.core.decision import DONE, Decision, refuse
+from controller.core.state import FleetState, ReplicaState, SetState
+from controller.core.views import condition_of
+
+
+def needs_election(set_state: SetState) -> bool:
+    """
+    Whether an election is due and replicated state names somebody who may win it.
+
+    A winner that is late to enter is not due here: its deadline is the leader's to keep (R6).
+    """
+    condition, _ = condition_of(set_state)
+    if condition is Condition.MASTER_SILENT:
+        return True
+    return condition is Condition.WAITING_FOR_REPLICAS and is_first_election_due(set_state)
+
+
+def is_first_election_due(set_state: SetState) -> bool:
+    """Whether all expected replicas have registered, each with an empty log, and somebody is alive (R8)."""
+    if set_state.is_established or set_state.recovery is not None or set_state.configuration is None:
+        return False
+    voters = [replica for replica in set_state.replicas if replica.is_voter]
+    return (
+        len(voters) >= set_state.configuration.expected_replicas
+        and all(replica.positions is None or replica.positions.max_offset == 0 for replica in voters)
+        and any(replica.is_alive for replica in voters)
+    )
+
+
+def validate_session(
+    fleet: FleetState, operation: Operation, command: MarkSilent | MarkAlive | SayGoodbye
+) -> ReplicaState | Decision:
+    """The replica whose present session the command names, or the refusal."""
+    set_state = fleet.sets.get(command.set_key)
+    replica = set_state.replica(command.broker_id) if set_state is not None else None
+    if replica is None or not replica.is_registered:
+        return refuse(
+            operation,
+            RefusalCode.UNKNOWN_REPLICA,
+            f"replica {command.broker_id} of {command.set_key} has not registered",
+            "register first",
+        )
+    if replica.incarnation != command.incarnation:
+        return refuse(
+            operation,
+            RefusalCode.FENCED_INCARNATION,
+            f"incarnation {command.incarnation} of replica {command.broker_id} is not {replica.incarnation}",
+            "nothing to do: a newer incarnation has taken its place",
+            requested=command.incarnation,
+            current=replica.incarnation,
+        )
+    if replica.session_ordinal != command.session_ordinal:
+        return refuse(
+            operation,
+            RefusalCode.FENCED_SESSION,
+            f"session {command.session_ordinal} of replica {command.broker_id} is not {replica.session_ordinal}",
+            "nothing to do: a newer session has taken its place",
+            requested=command.session_ordinal,
+            current=replica.session_ordinal,
+        )
+    return replica
+
+
+def decide_silent(fleet: FleetState, operation: Operation, command: MarkSilent) -> Decision:
+    """The leader found a replica gone."""
+    replica = validate_session(fleet, operation, command)
+    if isinstance(replica, Decision):
+        return replica
+    if not replica.is_alive and replica.silence is not None:
+        return Decision(reply=DONE)
+    return Decision(
+        reply=DONE,
+        events=(
+            ReplicaSilent(
+                broker_id=command.broker_id,
+                incarnation=command.incarnation,
+                session_ordinal=command.session_ordinal,
+                cause=command.cause,
+                detection=command.detection,
+            ),
+        ),
+    )
+
+
+def decide_alive(fleet: FleetState, operation: Operation, command: MarkAlive) -> Decision:
+    """A silent replica was heard again on the same session."""
+    replica = validate_session(fleet, operation, command)
+    if isinstance(replica, Decision):
+        return replica
+    if replica.goodbye is not None:
+        return refuse(
+            operation,
+            RefusalCode.FENCED_SESSION,
+            f"session {command.session_ordinal} of replica {command.broker_id} ended with its goodbye",
+            "register again",
+            requested=command.session_ordinal,
+            current=replica.session_ordinal,
+        )
+    if replica.is_alive:
+        return Decision(reply=DONE)
+    return Decision(
+        reply=DONE,
+        events=(
+            ReplicaAlive(
+                broker_id=command.broker_id,
+                incarnation=command.incarnation,
+                session_ordinal=command.session_ordinal,
+            ),
+        ),
+    )
+
+
+def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye) -> Decision:
+    """A replica stops cleanly; its mark is compared with what it brings back (R3a)."""
+    replica = validate_session(fleet, operation, command)
+    if isinstance(replica, Decision):
+        return replica
+    if not command.clean_mark.nonce:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            "the clean mark has no nonce: it would prove nothing",
+            "draw a nonce for every clean stop",
+        )
+    if replica.goodbye == command.clean_mark:
+        return Decision(reply=DONE)
+    return Decision(
+        reply=DONE,
+        events=(
+            GoodbyeSaid(
+                broker_id=command.broker_id,
+                incarnation=command.incarnation,
+                session_ordinal=command.session_ordinal,
+                clean_mark=command.clean_mark,
+            ),
+        ),
+    )

@@ -1,0 +1,230 @@
+"""
+Registration: a process says who it is and what it holds.
+
+Here: admitting or refusing it, and what its judgement does to the SyncStateSet. Not here: the judgement itself
+(``intactness``), noticing that a replica knows more than the controllers (``recovery``), ids (``ids``).
+Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``intactness``, ``recovery``, ``state``, ``views``.
+
+Rule 1: a new incarnation is judged here, once. Intact: its membership moves to it. Otherwise it leaves the set, as the last
+member it stays as a suspect (R3). Registering it ends the life of the incarnation before (R13).
+Rule 2: the same incarnation again only opens a further session (S33).
+Rule 3: who registers as a learner leaves the set (R23). The last member cannot: its set would be forgotten.
+Rule 4: a replica with records that the set's history does not know is refused, never cut (R8).
+Rule 5: while a set recovers its past (R7) nobody leaves it: its members are those of the newest stored view.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import Operation, RegisterReplica
+from controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
+from controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
+from controller.contract.replies import Registered
+from controller.contract.verdicts import Intactness
+from controller.core import recovery
+from controller.core.decision import Decision, refuse
+from controller.core.intactness import judge
+from controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
+from controller.core.views import set_view
+
+
+def decide_register(fleet: FleetState, operation: Operation, command: RegisterReplica) -> Decision:
+    """Open a session for a replica, judging it if its incarnation is new."""
+    malformed = _validate(operation, command)
+    if malformed is not None:
+        return malformed
+    set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
+    knows_more = recovery.knows_more(fleet, fleet.sets.get(command.set_key), command)
+    replica = set_state.replica(command.broker_id)
+    events: tuple[AnyEvent, ...] = ()
+    if replica is None:
+        refusal = _validate_readmission(fleet, set_state, operation, command, knows_more=knows_more)
+        if refusal is not None:
+            return refusal
+        replica = ReplicaState(
+            broker_id=command.broker_id, register_code=command.register_code, address=command.description.address
+        )
+        events = (
+            BrokerIdGranted(
+                broker_id=command.broker_id,
+                register_code=command.register_code,
+                address=command.description.address,
+            ),
+        )
+    is_recovering = set_state.recovery is not None or knows_more
+    refusal = _validate_identity(set_state, replica, operation, command, is_recovering=is_recovering)
+    if refusal is not None:
+        return refusal
+    event = _registration(set_state, replica, command, is_recovering=is_recovering)
+    return Decision(
+        reply=Registered(
+            broker_id=command.broker_id,
+            session_ordinal=event.session_ordinal,
+            intactness=event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION,
+            is_in_sync=command.broker_id
+            in (event.sync_state_set if isinstance(event, ReplicaRegistered) else set_state.sync_state_set),
+            view=set_view(fleet, set_state, term=fleet.term, index=fleet.index),
+        ),
+        events=(*events, event),
+    )
+
+
+def _validate(operation: Operation, command: RegisterReplica) -> Decision | None:
+    configuration = command.configuration
+    named = command.stored.sync_state_set if command.stored is not None else ()
+    complaint = ""
+    if not command.incarnation or not command.register_code or not command.description.address:
+        complaint = "incarnation, register code or address is empty"
+    elif command.broker_id < 1:
+        complaint = f"broker id {command.broker_id} is below 1"
+    elif command.positions.max_offset < 0:
+        complaint = f"max offset {command.positions.max_offset} is below 0"
+    elif not 1 <= configuration.effective_min_in_sync <= configuration.expected_replicas <= REPLICAS_PER_SET_MAX:
+        complaint = (
+            f"min_in_sync {configuration.effective_min_in_sync} and {configuration.expected_replicas} expected replicas "
+            f"are not ordered between 1 and {REPLICAS_PER_SET_MAX}"
+        )
+    elif len(named) > REPLICAS_PER_SET_MAX:
+        complaint = f"the stored view names {len(named)} members, at most {REPLICAS_PER_SET_MAX} are possible"
+    if not complaint:
+        return None
+    return refuse(operation, RefusalCode.INVALID_ARGUMENT, complaint, "correct the broker's configuration and restart it")
+
+
+def _validate_readmission(
+    fleet: FleetState, set_state: SetState, operation: Operation, command: RegisterReplica, *, knows_more: bool
+) -> Decision | None:
+    """Whether a replica whose id is not known here may keep it: only if an earlier control plane gave it (R7)."""
+    stored = command.stored
+    is_foreign = stored is not None and stored.fleet_incarnation != fleet.fleet_incarnation
+    if set_state.is_established and set_state.recovery is None and is_foreign and knows_more:
+        return refuse(
+            operation,
+            RefusalCode.WRONG_FLEET,
+            f"replica {command.broker_id} is unknown and its epoch "
+            f"{max(command.positions.last_epoch, stored.master_epoch if stored else 0)} is above "
+            f"{set_state.master_epoch}: it belongs to another fleet",
+            "check its controller addresses and its cluster and broker name",
+            requested=stored.fleet_incarnation if stored is not None else None,
+            current=fleet.fleet_incarnation,
+        )
+    if not is_foreign and not knows_more and set_state.recovery is None:
+        is_past = command.broker_id < set_state.next_id
+        return refuse(
+            operation,
+            RefusalCode.TOMBSTONED if is_past else RefusalCode.NEED_TO_BE_REGISTERED,
+            f"id {command.broker_id} of {command.set_key} was {'cleaned' if is_past else 'never granted'}",
+            "forget the id and apply for a fresh one",
+            requested=command.broker_id,
+            current=set_state.next_id,
+        )
+    owner = next((r.broker_id for r in set_state.replicas if r.register_code == command.register_code), None)
+    if owner is not None or len(set_state.replicas) >= REPLICAS_PER_SET_MAX:
+        return refuse(
+            operation,
+            RefusalCode.BROKER_ID_INVALID,
+            f"this register code has id {owner}, it came as {command.broker_id}"
+            if owner is not None
+            else f"{command.set_key} already has {REPLICAS_PER_SET_MAX} replicas",
+            "forget the id and apply for a fresh one",
+            requested=command.broker_id,
+            current=owner,
+        )
+    return None
+
+
+def _validate_identity(
+    set_state: SetState, replica: ReplicaState, operation: Operation, command: RegisterReplica, *, is_recovering: bool
+) -> Decision | None:
+    if replica.register_code != command.register_code:
+        return refuse(
+            operation,
+            RefusalCode.BROKER_ID_INVALID,
+            f"id {command.broker_id} of {command.set_key} belongs to another register code",
+            "forget the id and apply for a fresh one; two replicas may share one copied data directory",
+        )
+    if command.incarnation in replica.ended_incarnations:
+        return refuse(
+            operation,
+            RefusalCode.FENCED_INCARNATION,
+            f"incarnation {command.incarnation} of replica {command.broker_id} has ended",
+            "restart the broker: every start draws a new incarnation",
+            requested=command.incarnation,
+            current=replica.incarnation,
+        )
+    if not is_recovering and not _knows_records(set_state, replica, command):
+        return refuse(
+            operation,
+            RefusalCode.UNKNOWN_RECORDS,
+            f"replica {command.broker_id} brings records up to epoch {command.positions.last_epoch}, offset "
+            f"{command.positions.max_offset}, that this set did not write; its epochs end at {set_state.master_epoch}",
+            "start it with an empty data directory, or keep it out of this set; it will not be cut",
+            requested=command.positions.last_epoch,
+            current=set_state.master_epoch,
+        )
+    if command.description.is_learner and set_state.sync_state_set == (command.broker_id,):
+        return refuse(
+            operation,
+            RefusalCode.INVALID_REPLICAS,
+            f"replica {command.broker_id} is the last member of the SyncStateSet and cannot become a learner",
+            "bring another replica in sync first",
+        )
+    return None
+
+
+def _knows_records(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> bool:
+    """Whether the log can be one of this set: empty, or last written in an epoch that the set has issued."""
+    if command.positions.max_offset == 0 or not set_state.is_established:
+        return True
+    oldest = 0 if set_state.accepts_any_epoch or replica.is_registered else 1
+    return oldest <= max(command.positions.last_epoch, 0) <= set_state.master_epoch
+
+
+def _registration(
+    set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, is_recovering: bool
+) -> ReplicaRegistered | SessionOpened:
+    ordinal = SessionOrdinal(replica.session_ordinal + 1)
+    is_member = command.broker_id in set_state.sync_state_set
+    leaves_as_learner = command.description.is_learner and is_member
+    if replica.incarnation == command.incarnation and not is_recovering and not leaves_as_learner:
+        return SessionOpened(
+            broker_id=command.broker_id,
+            incarnation=command.incarnation,
+            session_ordinal=ordinal,
+            description=command.description,
+        )
+    intactness, reason = judge(set_state, replica, command)
+    members = set_state.sync_state_set
+    awaited: SyncStateSet = ()
+    if is_recovering:
+        recovering = recovery.after_report(set_state, command.broker_id, command.stored, command.positions)
+        awaited = recovering.awaited
+        members = recovery.adopted_set(recovering, present=members, voters=_voters_after(set_state, command))
+    elif is_member and (leaves_as_learner or not (intactness.keeps_membership or intactness is Intactness.SUSPECT)):
+        members = tuple(member for member in members if member != command.broker_id)
+    return ReplicaRegistered(
+        broker_id=command.broker_id,
+        incarnation=command.incarnation,
+        session_ordinal=ordinal,
+        boot_id=command.boot_id,
+        store_id=command.store_id,
+        description=command.description,
+        configuration=set_state.configuration or command.configuration,
+        positions=command.positions,
+        intactness=intactness,
+        intactness_reason=reason,
+        sync_state_set=members,
+        sync_state_set_epoch=(
+            recovery.next_set_epoch(set_state) if members != set_state.sync_state_set else set_state.sync_state_set_epoch
+        ),
+        awaited_reports=awaited,
+        stored=command.stored,
+        is_recovering=is_recovering,
+    )
+
+
+def _voters_after(set_state: SetState, command: RegisterReplica) -> frozenset[BrokerId]:
+    voters = {replica.broker_id for replica in set_state.replicas if replica.is_voter} - {command.broker_id}
+    return frozenset(voters if command.description.is_learner else voters | {command.broker_id})
