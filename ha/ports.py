@@ -7,6 +7,7 @@ Rule 1: all methods are called on the broker's loop thread and return at once; w
 action
 of the role machine and answered by an input.
 Rule 2: a view handed out by ``receive_view`` is released before any other call.
+Rule 3: an event may call back into the service that sent it; the service is in a consistent state when it tells one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from controller.contract.ids import BrokerId, Incarnation, MasterEpoch
 from epoch.history import EpochHistory
-from epoch.model import LogOffset
+from epoch.model import EpochEntry, LogOffset
+from ha.confirm_offset import MemberAck
+from ha.errors import ErrorCode
+from ha.frames import Handshake, HandshakeReply
+from ha.links import FollowTarget
+from ha.truncation import ExecutablePlan, Isolate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +69,80 @@ class ReplicaLog(Protocol):
 
     def is_record_boundary(self, offset: LogOffset) -> bool:
         """Whether a record starts at ``offset``, or it is the end of the log."""
+        ...
+
+
+class MasterLinkEvents(Protocol):
+    """What ``HaServer`` tells the master's broker."""
+
+    def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
+        """A replica of the set shook hands: ``SyncState.link_opened``."""
+        ...
+
+    def slave_acked(self, ack: MemberAck) -> None:
+        """An ack came, at most one per link and turn of the loop: ``SyncState.ack``."""
+        ...
+
+    def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode, detail: str) -> None:
+        """A link that was told by ``slave_opened`` is gone: ``SyncState.link_closed``."""
+        ...
+
+    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
+        """A slave follows a higher epoch: leave the own reign (R21)."""
+        ...
+
+
+class SlaveLinkEvents(Protocol):
+    """What ``HaClient`` asks of and tells the following broker."""
+
+    def durable_confirm(self) -> LogOffset:
+        """Highest confirm offset on the own disk, asked at every connection (R26)."""
+        ...
+
+    def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
+        """Whether the promise of this epoch is on the own disk, asked at every connection (R9)."""
+        ...
+
+    def link_opened(self, target: FollowTarget) -> None:
+        """The TCP connection to the master stands; an R13 report of an open link follows ``link_ready``."""
+        ...
+
+    def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
+        """The master showed its history; a truncation request follows."""
+        ...
+
+    def truncation_wanted(self, target: FollowTarget, plan: ExecutablePlan) -> None:
+        """Do it crash-safely (R20), then ``HaClient.truncation_done`` or ``truncation_failed``."""
+        ...
+
+    def isolation_wanted(self, target: FollowTarget, plan: Isolate) -> None:
+        """Isolate this replica and raise the alarm (R26)."""
+        ...
+
+    def epoch_wanted(self, target: FollowTarget, entry: EpochEntry) -> None:
+        """Store the entry durably, then ``HaClient.epoch_recorded`` (R9)."""
+        ...
+
+    def link_ready(self, target: FollowTarget, offset: LogOffset) -> None:
+        """Cut and synced; acks flow."""
+        ...
+
+    def log_grew(self, start: LogOffset, end: LogOffset) -> None:
+        """Bytes came in, once per batch; the last record may be incomplete."""
+        ...
+
+    def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
+        """Everything before ``offset`` is confirmed and here; ``master_end`` is the master's last known end."""
+        ...
+
+    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
+        """The master of ``target`` is in a higher epoch: promise it and follow again (R21)."""
+        ...
+
+    def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
+        """
+        The link is gone, or could not be opened (``code`` None: the network said so); another attempt follows by itself.
+
+        Told once per attempt: the R13 report of a closed link.
+        """
         ...

@@ -10,10 +10,11 @@ Rule 3: a loss below the replica's own durable confirm isolates it, unless an un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from epoch.history import EpochHistory
-from epoch.model import LogOffset, MasterEpoch
+from epoch.model import NO_EPOCH, LogOffset, MasterEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,37 +64,43 @@ class Isolate:
     reason: str
 
 
-TruncationPlan = Keep | Cut | FullResync | Isolate
+ExecutablePlan = Keep | Cut | FullResync
+TruncationPlan = ExecutablePlan | Isolate
 
 
 def plan_truncation(
-    own: LogExtent, own_confirm: LogOffset, master: LogExtent, *, unclean_epoch: MasterEpoch
+    own: LogExtent,
+    own_confirm: LogOffset,
+    master: LogExtent,
+    *,
+    unclean_epoch: MasterEpoch,
+    is_record_boundary: Callable[[LogOffset], bool],
 ) -> TruncationPlan:
     """
-    Decide on the handshake. ``own_confirm`` is durable; ``unclean_epoch`` is the newest one that began uncleanly.
+    Decide on the handshake.
 
-    Whether ``Cut.point`` is a record boundary is asked by the caller, who has the log; see ``resync_for``.
+    ``own_confirm`` is durable; ``unclean_epoch`` is the newest one that began uncleanly, ``NO_EPOCH`` if there is none.
     """
     if own.max_offset == own.min_offset:
         return _plan_for_empty(own, master)
+    if own.max_offset < master.min_offset:
+        return _resync(own, master, f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}")
     common = own.history.common_entry(master.history)
-    explained = unclean_epoch > (common.epoch if common else -1)
-    limit = LogOffset(0) if explained else own_confirm
+    is_explained = unclean_epoch > (common.epoch if common else NO_EPOCH)
     if common is None:
-        return _unless_confirmed(resync_for(own, master, "no epoch in common with the master"), limit)
+        floor = max(master.min_offset, own.min_offset)
+        if own_confirm > floor and not is_explained:
+            return _isolate(floor, own_confirm, "the master shares no epoch with the own log")
+        return _resync(own, master, "no epoch in common with the master")
     point = min(
         own.history.end_of(common.epoch, own.max_offset), master.history.end_of(common.epoch, master.max_offset)
     )
-    if point < limit:
-        return Isolate(
-            point=point,
-            confirm_offset=own_confirm,
-            reason=f"a cut at {point} would go below the own confirm offset {own_confirm}, and no unclean election"
-            f" after epoch {common.epoch} explains it",
-        )
-    if point < master.min_offset or point < own.min_offset:
-        floor = max(master.min_offset, own.min_offset)
-        return resync_for(own, master, f"both logs agree up to {point}, but one of them begins at {floor}")
+    if point < own_confirm and not is_explained:
+        return _isolate(point, own_confirm, f"both logs agree up to {point} only, in epoch {common.epoch}")
+    if point < max(master.min_offset, own.min_offset):
+        return _resync(own, master, f"both logs agree up to {point}, where one of them has no bytes any more")
+    if point < own.max_offset and not is_record_boundary(point):
+        return _resync(own, master, f"both logs agree up to {point}, which is inside a record")
     history = EpochHistory(entry for entry in own.history.entries if entry.epoch <= common.epoch)
     if point == own.max_offset and history == own.history:
         return Keep(point=point)
@@ -103,23 +110,19 @@ def plan_truncation(
 def _plan_for_empty(own: LogExtent, master: LogExtent) -> TruncationPlan:
     """An empty log has nothing to lose; an entry without bytes comes again with its first byte."""
     if own.max_offset != master.min_offset:
-        return resync_for(own, master, f"the empty log begins at {own.max_offset}, the master's at {master.min_offset}")
+        return _resync(own, master, f"the empty log begins at {own.max_offset}, the master's at {master.min_offset}")
     if own.history:
         return Cut(point=own.max_offset, history=EpochHistory(), cut_bytes=0)
     return Keep(point=own.max_offset)
 
 
-def resync_for(own: LogExtent, master: LogExtent, reason: str) -> FullResync:
-    """The full copy from the first byte that the master has."""
+def _resync(own: LogExtent, master: LogExtent, reason: str) -> FullResync:
     return FullResync(start_offset=master.min_offset, reason=reason, set_aside_bytes=own.max_offset - own.min_offset)
 
 
-def _unless_confirmed(resync: FullResync, confirm_limit: LogOffset) -> TruncationPlan:
-    """A full copy throws away everything: what was confirmed must be explained (R26)."""
-    if confirm_limit <= 0 or resync.set_aside_bytes == 0:
-        return resync
+def _isolate(point: LogOffset, confirm: LogOffset, what: str) -> Isolate:
     return Isolate(
-        point=LogOffset(0),
-        confirm_offset=confirm_limit,
-        reason=f"{resync.reason}, and the own log is confirmed up to {confirm_limit}",
+        point=point,
+        confirm_offset=confirm,
+        reason=f"{what}; bytes up to {confirm} are confirmed, and no unclean election explains their loss",
     )

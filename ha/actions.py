@@ -1,0 +1,170 @@
+"""
+What the link machines ask their shell to do, and what they tell their broker.
+
+Here: values, and how a link says its last word. ``transport`` and the simulation execute the first group and pass the
+others on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from epoch.model import EpochEntry
+from ha.codec_native import encode
+from ha.confirm_offset import MemberAck
+from ha.errors import ErrorCode
+from ha.frames import Handshake, HandshakeReply, LinkError
+from ha.links import ReplicaIdentity
+from ha.ports import FileRegion
+from ha.truncation import ExecutablePlan, Isolate
+
+# --- for the shell ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Write these bytes behind everything that was sent before."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendTransfer:
+    """Write the header, then the region by sendfile; nothing may come between them."""
+
+    header: bytes
+    region: FileRegion
+    end_offset: LogOffset
+    """Log offset behind the region's last byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseLink:
+    """Send what is queued, then close. The machine takes no further input."""
+
+    code: ErrorCode
+    detail: str
+    """Both values, for the log line."""
+    is_by_peer: bool = False
+    """The peer said so in its last frame."""
+
+
+# --- for the broker, from a master's link ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveOpened:
+    """A slave's handshake was answered: its acks on older links count no more."""
+
+    handshake: Handshake
+    link_generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveAcked:
+    """An ack came on this link; ``SyncState`` decides whether it counts."""
+
+    ack: MemberAck
+
+
+# --- for the broker, from a slave's link -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterAnswered:
+    """The handshake is answered; the cut point is being worked out."""
+
+    reply: HandshakeReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncateLog:
+    """
+    Execute the plan crash-safely (R20), then answer with ``truncation_done``. Nothing is acked before (S23).
+
+    ``Keep`` is asked for like the others: with ``flush = sync`` the log must be synced before the answer (R3c).
+    """
+
+    plan: ExecutablePlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationWanted:
+    """Touch nothing and raise the alarm (R26); the link closes."""
+
+    plan: Isolate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEpoch:
+    """Append the entry durably, then answer with ``epoch_recorded``. No byte of it is taken before (R9)."""
+
+    entry: EpochEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkReady:
+    """The own log is a prefix of the master's; its first ack is on the way."""
+
+    offset: LogOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGrew:
+    """Bytes ``start`` to ``end`` were received since the last one of these; the last record may be incomplete."""
+
+    start: LogOffset
+    end: LogOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmHeard:
+    """The master's confirm offset, clamped to the own end."""
+
+    offset: LogOffset
+    master_end: LogOffset
+    """End of what the master has sent a header for: the distance to the own end is the known lag."""
+
+
+# --- for the broker, from both ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HigherEpochSeen:
+    """The peer showed a higher masterEpoch: leave or follow at once (R21)."""
+
+    master_epoch: MasterEpoch
+    broker_id: BrokerId
+    """Who showed it: the master itself if a slave was told, a follower of it if a master was."""
+    incarnation: Incarnation
+
+
+MasterAction = Send | SendTransfer | CloseLink | SlaveOpened | SlaveAcked | HigherEpochSeen
+SlaveAction = (
+    Send
+    | CloseLink
+    | MasterAnswered
+    | TruncateLog
+    | IsolationWanted
+    | RecordEpoch
+    | LinkReady
+    | LogGrew
+    | ConfirmHeard
+    | HigherEpochSeen
+)
+
+
+def farewell(
+    identity: ReplicaIdentity, code: ErrorCode, master_epoch: MasterEpoch, *, expected: str, actual: str
+) -> list[Send | CloseLink]:
+    """The last frame of a link, and its end."""
+    error = LinkError(
+        code=code,
+        master_epoch=master_epoch,
+        broker_id=identity.broker_id,
+        incarnation=identity.incarnation,
+        expected=expected,
+        actual=actual,
+    )
+    return [Send(data=encode(error)), CloseLink(code=code, detail=str(error))]

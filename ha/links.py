@@ -1,0 +1,63 @@
+"""
+What a link is opened with: who the two replicas are, in which reign, within which limits.
+
+Here: values only. Not here: the machines (``master_link``, ``slave_link``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.ids import BrokerId, FleetIncarnation, FlushMode, Incarnation, MasterEpoch, SetKey
+from epoch.model import NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaIdentity:
+    """The own name on every link of this process."""
+
+    set_key: SetKey
+    fleet_incarnation: FleetIncarnation
+    broker_id: BrokerId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkReign:
+    """The epoch in which a master serves its links."""
+
+    master_epoch: MasterEpoch
+    unclean_epoch: MasterEpoch = NO_EPOCH
+    """The newest epoch that began with an unclean election, as far as this master knows (R26)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowTarget:
+    """Whom to follow, in which reign, as the controllers (or a peer, R21) said."""
+
+    host: str
+    port: int
+    master: BrokerId
+    master_incarnation: Incarnation
+    """Empty = not known."""
+    master_epoch: MasterEpoch
+    is_learner: bool = False
+    flush: FlushMode = FlushMode.ASYNC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """Limits and times of a link; the times in milliseconds of one monotonic clock."""
+
+    heartbeat_interval_ms: int
+    """Longest silence of a healthy sender."""
+    idle_timeout_ms: int
+    """A peer that was silent for so long is gone."""
+    handshake_timeout_ms: int
+    """From the connection to the answered handshake; also how long a master to be keeps an early slave waiting."""
+    cutting_timeout_ms: int = 60_000
+    """A slave may be silent for so long while it cuts its log."""
+    confirm_delay_ms: int = 20
+    """An idle master tells a moved confirm offset after this; with data it goes at once."""
+    transfer_bytes_max: int = 1024 * 1024
+    """Body of one transfer: also what a link may send or receive in one turn of the loop."""

@@ -1,0 +1,301 @@
+"""
+The master's end of one native link, as a step machine: bytes and time in, actions out.
+
+Not here: sockets (``transport``), what an ack is worth (``sync_state``), one link per replica (``service``).
+
+| state | input | actions | next state |
+| --- | --- | --- | --- |
+| HANDSHAKE | frame Handshake, right set and reign | SlaveOpened, Send | CUTTING |
+| HANDSHAKE | frame Handshake, no reign yet, or one that this broker is to enter | HigherEpochSeen? | PARKED |
+| HANDSHAKE | frame Handshake, anything else | HigherEpochSeen?, Send, CloseLink | CLOSED |
+| PARKED | reign_opened | as HANDSHAKE | CUTTING or CLOSED |
+| CUTTING | frame Ack | SlaveAcked | TRANSFER |
+| TRANSFER | frame Ack | SlaveAcked | TRANSFER |
+| TRANSFER | plan_transfer | SendTransfer | TRANSFER |
+| TRANSFER | tick | Send | TRANSFER |
+| any | tick, nothing heard | Send, CloseLink | CLOSED |
+| any | bad bytes, a frame at the wrong time, an offset without bytes or epoch | Send, CloseLink | CLOSED |
+| any | frame LinkError | HigherEpochSeen?, CloseLink | CLOSED |
+| CUTTING, TRANSFER | reign_opened, reign_ended | Send, CloseLink | CLOSED |
+| any | end | Send, CloseLink | CLOSED |
+| CLOSED | anything | | CLOSED |
+
+Rule 1: the first ack says where to begin; it must name bytes that are here and have an epoch (W16).
+Rule 2: a transfer never crosses an epoch or a segment; its epoch is looked up by offset each time (W15).
+Rule 3: an ack of another reign, generation or incarnation is dropped (R12); one beyond what was sent closes the link
+(D5).
+Rule 4: a lower epoch is refused, a higher one is reported (R21).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from controller.contract.ids import LogOffset, MasterEpoch
+from epoch.model import NO_EPOCH
+from ha.actions import CloseLink, HigherEpochSeen, MasterAction, Send, SendTransfer, SlaveAcked, SlaveOpened, farewell
+from ha.codec_native import NativeDecoder, encode
+from ha.confirm_offset import MemberAck
+from ha.errors import ErrorCode, HaProtocolError
+from ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
+from ha.links import LinkReign, LinkSettings, ReplicaIdentity
+from ha.ports import ReplicaLog
+
+
+class MasterLinkState(Enum):
+    """Where the link is."""
+
+    HANDSHAKE = "handshake"
+    PARKED = "parked"
+    """The slave came before this broker entered the epoch."""
+    CUTTING = "cutting"
+    """Answered; the slave is making its log a prefix of ours."""
+    TRANSFER = "transfer"
+    CLOSED = "closed"
+
+
+class MasterLink:
+    """One accepted connection."""
+
+    def __init__(
+        self,
+        *,
+        identity: ReplicaIdentity,
+        reign: LinkReign | None,
+        link_generation: int,
+        log: ReplicaLog,
+        settings: LinkSettings,
+        now_ms: int,
+    ) -> None:
+        """``link_generation`` must be larger than that of every earlier link of this process."""
+        self._identity = identity
+        self._reign = reign
+        self._log = log
+        self._settings = settings
+        self._decoder = NativeDecoder()
+        self._opened_at_ms = self._heard_at_ms = self._sent_at_ms = now_ms
+        self._sent_confirm = LogOffset(0)
+        self.link_generation = link_generation
+        self.state = MasterLinkState.HANDSHAKE
+        self.peer: Handshake | None = None
+        """The slave's handshake, once it came."""
+        self.position = LogOffset(0)
+        """Next offset to send; counts only in TRANSFER."""
+        self.acked = LogOffset(0)
+        """Last ack on this link."""
+        self.dropped_acks = 0
+        """Acks of another reign, generation or incarnation."""
+
+    @property
+    def lag_bytes(self) -> int:
+        """What the slave has not been sent yet."""
+        return self._log.max_offset - self.position if self.state is MasterLinkState.TRANSFER else 0
+
+    # --- inputs ------------------------------------------------------------------------------------------------------
+
+    def bytes_received(self, data: bytes | memoryview, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
+        """Bytes from the slave, cut anywhere."""
+        actions: list[MasterAction] = []
+        view = memoryview(data)
+        self._heard_at_ms = now_ms
+        try:
+            while view and self.state is not MasterLinkState.CLOSED:
+                frame, taken = self._decoder.feed(view)
+                view = view[taken:]
+                if self._decoder.body_left:
+                    return actions + self._fail(ErrorCode.PROTOCOL, "no body from a slave", "a transfer")
+                if frame is not None:
+                    actions += self._handle(frame, confirm, now_ms)
+        except HaProtocolError as error:
+            actions += self._fail(ErrorCode.PROTOCOL, "a native frame", str(error))
+        return actions
+
+    def reign_opened(self, reign: LinkReign, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
+        """This broker entered an epoch; a slave that came early is answered now. A link of an older reign ends."""
+        if self.state not in (MasterLinkState.HANDSHAKE, MasterLinkState.PARKED):
+            return self.end(ErrorCode.REIGN_ENDED, f"masterEpoch {reign.master_epoch} begins")
+        self._reign = reign
+        if self.state is MasterLinkState.HANDSHAKE or self.peer is None:
+            return []
+        self.state = MasterLinkState.HANDSHAKE
+        return self._shake(self.peer, confirm, now_ms)
+
+    def reign_ended(self, detail: str) -> list[MasterAction]:
+        """This broker left its epoch (R12). Who has no answer yet may wait for the next one."""
+        if self.state not in (MasterLinkState.HANDSHAKE, MasterLinkState.PARKED):
+            return self.end(ErrorCode.REIGN_ENDED, detail)
+        self._reign = None
+        return []
+
+    def plan_transfer(self, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
+        """The next piece of the log, if there is one; ask again when it is sent."""
+        if self.state is not MasterLinkState.TRANSFER or self._reign is None:
+            return []
+        offset, log = self.position, self._log
+        if offset >= log.max_offset:
+            return []
+        entry = log.history.find_by_offset(offset)
+        if entry is None or offset < log.min_offset:
+            return self._fail(ErrorCode.OFFSET_UNSERVED, f"bytes and an epoch from {log.min_offset} on", str(offset))
+        epoch_end = log.history.end_of(entry.epoch, log.max_offset)
+        region = log.region(offset, min(epoch_end - offset, self._settings.transfer_bytes_max))
+        if region is None:
+            return []
+        header = Transfer(
+            master_epoch=self._reign.master_epoch,
+            link_generation=self.link_generation,
+            entry=entry,
+            offset=offset,
+            body_length=region.length,
+            confirm_offset=confirm,
+        )
+        self.position = LogOffset(offset + region.length)
+        self._sent_at_ms, self._sent_confirm = now_ms, confirm
+        return [SendTransfer(header=encode(header), region=region, end_offset=self.position)]
+
+    def tick(self, confirm: LogOffset, now_ms: int, *, can_send: bool = True) -> list[MasterAction]:
+        """Time passed. ``can_send``: nothing is queued; a heartbeat behind a stuck body would prove nothing."""
+        if self.state is MasterLinkState.CLOSED:
+            return []
+        if self.state in (MasterLinkState.HANDSHAKE, MasterLinkState.PARKED):
+            waited_ms = now_ms - self._opened_at_ms
+            if waited_ms < self._settings.handshake_timeout_ms:
+                return []
+            if self.state is MasterLinkState.PARKED:
+                return self._fail(ErrorCode.NOT_MASTER, "a master", f"no reign of this broker after {waited_ms} ms")
+            return self._fail(ErrorCode.IDLE, "a handshake", f"none in {waited_ms} ms")
+        is_cutting = self.state is MasterLinkState.CUTTING
+        silent_ms = now_ms - self._heard_at_ms
+        limit_ms = self._settings.cutting_timeout_ms if is_cutting else self._settings.idle_timeout_ms
+        if silent_ms >= limit_ms:
+            return self._fail(ErrorCode.IDLE, f"a frame in {limit_ms} ms", f"{silent_ms} ms of silence")
+        quiet_ms = now_ms - self._sent_at_ms
+        has_news = confirm > self._sent_confirm and quiet_ms >= self._settings.confirm_delay_ms
+        is_due = has_news or quiet_ms >= self._settings.heartbeat_interval_ms
+        return self._heartbeat(confirm, now_ms) if is_due and can_send and not is_cutting else []
+
+    def end(self, code: ErrorCode, detail: str) -> list[MasterAction]:
+        """The broker's own decision: reign ended, link replaced, stopping."""
+        return self._fail(code, detail, "an open link")
+
+    def connection_lost(self) -> None:
+        """The socket is gone; nothing more will be said."""
+        self.state = MasterLinkState.CLOSED
+
+    # --- frames ------------------------------------------------------------------------------------------------------
+
+    def _handle(self, frame: NativeFrame, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
+        match frame:
+            case Ack() if self.state in (MasterLinkState.CUTTING, MasterLinkState.TRANSFER):
+                return self._take_ack(frame)
+            case Handshake() if self.state is MasterLinkState.HANDSHAKE:
+                return self._shake(frame, confirm, now_ms)
+            case LinkError():
+                self.state = MasterLinkState.CLOSED
+                close = CloseLink(code=frame.code, detail=str(frame), is_by_peer=True)
+                return [*self._report_epoch(frame), close]
+            case _:
+                return self._fail(ErrorCode.PROTOCOL, f"a frame for {self.state.value}", type(frame).__name__)
+
+    def _shake(self, shake: Handshake, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
+        self.peer = shake
+        mine = self._identity
+        for expected, actual in (
+            (str(mine.set_key), str(shake.set_key)),
+            (f"fleet {mine.fleet_incarnation}", f"fleet {shake.fleet_incarnation}"),
+        ):
+            if expected != actual:
+                return self._fail(ErrorCode.WRONG_SET, expected, actual)
+        meant = shake.expected_master, shake.expected_master_incarnation or mine.incarnation
+        if meant != (mine.broker_id, mine.incarnation) or shake.broker_id == mine.broker_id:
+            actual = f"replica {shake.broker_id} for {meant[0]} incarnation {meant[1]}"
+            return self._fail(
+                ErrorCode.WRONG_PEER,
+                f"another replica of the set for {mine.broker_id} incarnation {mine.incarnation}",
+                actual,
+            )
+        reign = self._reign
+        if reign is None or shake.master_epoch > reign.master_epoch:
+            # It means us, so it heard of our election before we entered; we leave the lower epoch, if we are in one.
+            self.state = MasterLinkState.PARKED
+            return [] if reign is None else self._report_epoch(shake)
+        if shake.master_epoch < reign.master_epoch:
+            return self._fail(ErrorCode.EPOCH_STALE, str(reign.master_epoch), str(shake.master_epoch))
+        self.state = MasterLinkState.CUTTING
+        reply = HandshakeReply(
+            set_key=mine.set_key,
+            fleet_incarnation=mine.fleet_incarnation,
+            master_epoch=reign.master_epoch,
+            broker_id=mine.broker_id,
+            incarnation=mine.incarnation,
+            link_generation=self.link_generation,
+            min_offset=self._log.min_offset,
+            max_offset=self._log.max_offset,
+            confirm_offset=confirm,
+            history=self._log.history,
+            unclean_epoch=reign.unclean_epoch,
+        )
+        self._sent_at_ms, self._sent_confirm = now_ms, confirm
+        return [SlaveOpened(handshake=shake, link_generation=self.link_generation), Send(data=encode(reply))]
+
+    def _take_ack(self, ack: Ack) -> list[MasterAction]:
+        peer, reign = self.peer, self._reign
+        if peer is None or reign is None:
+            return []
+        mine = reign.master_epoch, self.link_generation, peer.incarnation
+        if (ack.master_epoch, ack.link_generation, ack.incarnation) != mine:
+            self.dropped_acks += 1
+            return []
+        log = self._log
+        if self.state is MasterLinkState.CUTTING:
+            is_served = log.min_offset <= ack.offset <= log.max_offset
+            if not is_served or (ack.offset < log.max_offset and log.history.find_by_offset(ack.offset) is None):
+                here = f"an offset from {log.min_offset} to {log.max_offset} with an epoch"
+                return self._fail(ErrorCode.OFFSET_UNSERVED, here, str(ack.offset))
+            self.position = ack.offset
+            self.state = MasterLinkState.TRANSFER
+        elif ack.offset > self.position:
+            return self._fail(ErrorCode.PROTOCOL, f"an ack up to {self.position}", str(ack.offset))
+        self.acked = ack.offset
+        return [
+            SlaveAcked(
+                ack=MemberAck(
+                    broker_id=peer.broker_id,
+                    incarnation=ack.incarnation,
+                    master_epoch=ack.master_epoch,
+                    link_generation=ack.link_generation,
+                    offset=ack.offset,
+                    is_promise_durable=ack.is_promise_durable,
+                )
+            )
+        ]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _heartbeat(self, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
+        header = Transfer(
+            master_epoch=self._own_epoch(),
+            link_generation=self.link_generation,
+            entry=self._log.history.find_by_offset(self.position),
+            offset=self.position,
+            body_length=0,
+            confirm_offset=confirm,
+        )
+        self._sent_at_ms, self._sent_confirm = now_ms, confirm
+        return [Send(data=encode(header))]
+
+    def _own_epoch(self) -> MasterEpoch:
+        return self._reign.master_epoch if self._reign else NO_EPOCH
+
+    def _report_epoch(self, frame: Handshake | LinkError) -> list[MasterAction]:
+        if self._reign is None or frame.master_epoch <= self._reign.master_epoch:
+            return []
+        return [
+            HigherEpochSeen(master_epoch=frame.master_epoch, broker_id=frame.broker_id, incarnation=frame.incarnation)
+        ]
+
+    def _fail(self, code: ErrorCode, expected: str, actual: str) -> list[MasterAction]:
+        if self.state is MasterLinkState.CLOSED:
+            return []
+        self.state = MasterLinkState.CLOSED
+        return [*farewell(self._identity, code, self._own_epoch(), expected=expected, actual=actual)]
