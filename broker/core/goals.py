@@ -60,6 +60,8 @@ class Standing:
     promised: MasterEpoch
     promised_at_start: MasterEpoch
     """The promise that this process found on its disk."""
+    has_followed: bool
+    """A master of the goal's epoch has answered our handshake: who reigns in it is known."""
 
     @property
     def floor(self) -> MasterEpoch:
@@ -110,7 +112,7 @@ def _goal_for_own_epoch(view: SetView, standing: Standing) -> Choice:
         promised = standing.promised_at_start
         reason = f"masterEpoch {epoch} was given to us, but {promised} was promised before this process began"
         return Choice(goal=Goal(kind=GoalKind.FENCED, master_epoch=epoch, reason=reason), alarm=reason)
-    if goal.kind is GoalKind.FOLLOW and goal.master_epoch == epoch:
+    if goal.kind is GoalKind.FOLLOW and goal.master_epoch == epoch and standing.has_followed:
         return Choice(alarm=f"{goal.reason}, but the controllers name us as its master")
     return Choice(goal=Goal(kind=GoalKind.REIGN, master_epoch=epoch, reason=f"elected in masterEpoch {epoch}"))
 

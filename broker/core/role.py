@@ -2,8 +2,9 @@
 The role of one replica: from boot to master, slave or learner, and out again. Sans-IO, pure.
 
 Here: ``RoleMachine``. Its inputs and actions are the values of ``broker.core.role_io``, its goals those of
-``broker.core.goals``; what is durable is in ``broker.core.durable``. Not here: doing the actions (``broker.server`` and its parts), registering (``registration``),
-who is required for an ack (``ha.sync_state``), where a cut goes (``ha.truncation``).
+``broker.core.goals``; what is durable is in ``broker.core.durable``. Not here: doing the actions (``broker.server`` and
+its parts), registering (``registration``), who is required for an ack (``ha.sync_state``), where a cut goes
+(``ha.truncation``).
 
 Use: ``machine = RoleMachine(set_key=..., incarnation=..., is_learner=...)``, then ``actions = machine.handle(input,
 now_us=...)`` for every input, in order; do the actions in order. Call with ``Tick()`` at ``machine.next_due_us``.
@@ -169,6 +170,7 @@ class RoleMachine:
         self._link: _Link | None = None
         self._generation = 0
         self._followed_epoch = NO_EPOCH
+        self._answered_epoch = NO_EPOCH
         self._acked_end = LogOffset(0)
         self._entry: _Entry | None = None
         self._reign: MasterEpoch | None = None
@@ -356,6 +358,7 @@ class RoleMachine:
             link.must_restart = link.must_restart or isinstance(self._pending, ExecuteCut)
             link.planned = event
             link.is_open = False
+            self._answered_epoch = link.target.master_epoch
         elif isinstance(event, LinkOpened):
             link.is_open = True
             self._send_link_report(link)
@@ -389,6 +392,7 @@ class RoleMachine:
                 goal=self._goal,
                 promised=self._marks.promised,
                 promised_at_start=self._promised_at_start,
+                has_followed=self._answered_epoch == self._goal.master_epoch,
             )
         )
         if choice.alarm is not None:

@@ -3,7 +3,8 @@ Inputs and actions of the role machine (``broker.core.role``), as values.
 
 Inputs come from the shell: the log's recovery, the session, HA links, timers, signals. Actions go to the shell.
 A *step* is an action with a ``step`` number: the shell does it and answers ``StepDone`` or ``StepFailed`` with that
-number, exactly once; at most one step is outstanding. All other actions are done at once, in order, before the next input.
+number, exactly once; at most one step is outstanding. All other actions are done at once, in order, before the next
+input.
 """
 
 from __future__ import annotations

@@ -1,0 +1,202 @@
+"""
+How a replica gets its id and a session, crash-safely (S62, S63). Sans-IO, pure.
+
+Here: ``Registration``. Not here: which controller to ask (``broker.core.session``), files (``broker.identity``).
+Rule 1: the register code is durable before an id is asked for, and kept on every unknown outcome: a repeat with the
+same code gets the same id, none leaks (W26).
+Rule 2: the id is durable before it is used.
+Rule 3: a session belongs to (replica, incarnation, ordinal); a new connection registers the same incarnation again.
+Rule 4: what the replica holds is taken when it registers, its clean mark when it started: R3 judges both.
+
+=============  ==================================  ================
+state          asks for                            next
+=============  ==================================  ================
+no-code        PersistIdentity (with a new code)   no-id
+no-id          AskForId                            has-id
+has-id         PersistIdentity (with the id)       identified
+identified     AskToRegister, on every connection  registered
+registered     nothing                             identified
+blocked        AskForId or AskToRegister, slowly   has-id, registered
+=============  ==================================  ================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from broker.core.durable import Identity, ProcessIdentity
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import (
+    ApplyBrokerId,
+    CleanMark,
+    Positions,
+    RegisterReplica,
+    ReplicaDescription,
+    SetConfiguration,
+    StoredView,
+)
+from controller.contract.ids import BrokerId, RegisterCode, SetKey
+from controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+
+
+class RegistrationState(StrEnum):
+    """Rows of the table above."""
+
+    NO_CODE = "no-code"
+    NO_ID = "no-id"
+    HAS_ID = "has-id"
+    IDENTIFIED = "identified"
+    REGISTERED = "registered"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistIdentity:
+    """Durably, then ``Registration.persisted``."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskForId:
+    """On the connection to the leader; the reply goes to ``Registration.answered``."""
+
+    command: ApplyBrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskToRegister:
+    """As ``AskForId``."""
+
+    command: RegisterReplica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The session is open."""
+
+    registered: Registered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """The controllers will not have this replica as it is; asked again after a pause, in case an operator acts."""
+
+    refusal: Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A newer incarnation of this replica is registered: this process must not go on (S12)."""
+
+    refusal: Refused
+
+
+RegistrationAction = PersistIdentity | AskForId | AskToRegister | Opened | Blocked | Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFacts:
+    """What an operator configured, and what this start of the process is."""
+
+    set_key: SetKey
+    process: ProcessIdentity
+    description: ReplicaDescription
+    configuration: SetConfiguration
+    clean_mark: CleanMark | None
+    """As found at start."""
+    new_register_code: RegisterCode
+    """Drawn by the shell; used only if the directory has none yet."""
+
+
+class Registration:
+    """One replica's way to a session, for the life of one process."""
+
+    def __init__(self, facts: ReplicaFacts, identity: Identity | None) -> None:
+        """``identity``: as found on disk."""
+        self._facts = facts
+        self._identity = identity
+        self._is_connected = False
+        self.state = self._resting_state()
+
+    @property
+    def broker_id(self) -> BrokerId | None:
+        """The permanent id, once it is durable."""
+        if self.state in (RegistrationState.NO_CODE, RegistrationState.NO_ID, RegistrationState.HAS_ID):
+            return None
+        return self._identity.broker_id if self._identity is not None else None
+
+    def connected(self, positions: Positions, stored: StoredView | None) -> list[RegistrationAction]:
+        """The leader can be asked. Call again, with fresh positions, to retry on the same connection."""
+        self._is_connected = True
+        self.state = self._resting_state()
+        return self._ask(positions, stored)
+
+    def disconnected(self) -> None:
+        """The connection is gone, and with it the session; an unanswered question has an unknown outcome."""
+        self._is_connected = False
+        if self.state is not RegistrationState.HAS_ID:
+            self.state = self._resting_state()
+
+    def persisted(
+        self, identity: Identity, positions: Positions, stored: StoredView | None
+    ) -> list[RegistrationAction]:
+        """``PersistIdentity`` is done."""
+        self._identity = identity
+        self.state = self._resting_state()
+        return self._ask(positions, stored) if self._is_connected else []
+
+    def answered(self, reply: AnyReply) -> list[RegistrationAction]:
+        """The leader's answer to what was asked last."""
+        if isinstance(reply, Refused):
+            self.state = RegistrationState.BLOCKED
+            if reply.code is RefusalCode.FENCED_INCARNATION:
+                return [Ended(refusal=reply)]
+            return [Blocked(refusal=reply)]
+        if isinstance(reply, IdGranted) and self.state is RegistrationState.NO_ID:
+            assert self._identity is not None, "an id is asked for with a stored code"
+            self.state = RegistrationState.HAS_ID
+            return [PersistIdentity(identity=msgspec.structs.replace(self._identity, broker_id=reply.broker_id))]
+        if isinstance(reply, Registered) and self.state is RegistrationState.IDENTIFIED:
+            self.state = RegistrationState.REGISTERED
+            return [Opened(registered=reply)]
+        return []
+
+    def _resting_state(self) -> RegistrationState:
+        if self._identity is None:
+            return RegistrationState.NO_CODE
+        return RegistrationState.NO_ID if self._identity.broker_id is None else RegistrationState.IDENTIFIED
+
+    def _ask(self, positions: Positions, stored: StoredView | None) -> list[RegistrationAction]:
+        facts = self._facts
+        if self._identity is None:
+            new = Identity(
+                cluster=facts.set_key.cluster,
+                broker_name=facts.set_key.name,
+                register_code=facts.new_register_code,
+            )
+            return [PersistIdentity(identity=new)]
+        code = self._identity.register_code
+        if self._identity.broker_id is None:
+            address = facts.description.address
+            return [AskForId(command=ApplyBrokerId(set_key=facts.set_key, register_code=code, address=address))]
+        return [
+            AskToRegister(
+                command=RegisterReplica(
+                    set_key=facts.set_key,
+                    broker_id=self._identity.broker_id,
+                    register_code=code,
+                    incarnation=facts.process.incarnation,
+                    boot_id=facts.process.boot_id,
+                    store_id=facts.process.store_id,
+                    description=facts.description,
+                    configuration=facts.configuration,
+                    positions=positions,
+                    clean_mark=facts.clean_mark,
+                    stored=stored,
+                )
+            )
+        ]

@@ -1,0 +1,343 @@
+"""
+The session with the leading controller, as a step machine: where to dial, when to give up, when to beat. Sans-IO, pure.
+
+Here: ``SessionMachine``. Not here: getting an id and registering (``registration``, driven from here), sockets
+(``broker.session``), what a view means (``role``).
+
+========  =======================================  ==========================================================
+state     waits for                                leaves on
+========  =======================================  ==========================================================
+paused    the end of the pause                     tick -> dialling
+dialling  the connection                           dialled -> finding; failed -> paused
+finding   who leads                                this one -> joining; another -> dialling; nobody -> paused
+joining   id and registration                      opened -> open; refused -> stays, asks again after a pause
+open      nothing; beats                           closed, failed or overtaken -> paused or dialling
+over      nothing: stopped, or incarnation ended
+========  =======================================  ==========================================================
+
+Rule 1: one heartbeat is in flight; the next one leaves an interval after the last one left, at once if that has passed.
+Rule 2: a hint is dialled at once, but at most ``HINTS_MAX`` times in a row: two controllers that point at each other
+get a pause.
+Rule 3: pauses double from ``reconnect_delay_ms`` to ``reconnect_delay_ms_max`` and start anew after an opened session.
+Rule 4: addresses that a controller told are kept besides those of the fleet file, never instead of them.
+Rule 5: what arrives for an earlier connection changes nothing (S33): inputs carry the connection's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.core.durable import Identity
+from broker.core.registration import (
+    AskForId,
+    AskToRegister,
+    Blocked,
+    Ended,
+    Opened,
+    PersistIdentity,
+    Registration,
+    RegistrationAction,
+)
+from controller.contract.commands import Positions, StoredView
+from controller.contract.ids import SessionOrdinal
+from controller.contract.replies import AnyReply, Refused, Registered, SetView
+from controller.contract.session import HeartbeatAck, LeaderHint
+from controller.contract.timing import Timing
+
+HINTS_MAX = 3
+ADDRESSES_MAX = 64
+"""Fleet file and told ones together; what a controller tells beyond that is ignored."""
+
+
+class SessionState(StrEnum):
+    """Rows of the table above."""
+
+    PAUSED = "paused"
+    DIALLING = "dialling"
+    FINDING = "finding"
+    JOINING = "joining"
+    OPEN = "open"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dial:
+    """Connect within ``session_rpc_timeout_ms``; answer with ``dialled`` or ``lost``."""
+
+    connection: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindLeader:
+    """Ask FIND_LEADER; answer with ``hinted`` or ``lost``."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Send the command; answer with ``replied``, ``hinted`` (NOT_LEADER) or ``lost``."""
+
+    connection: int
+    question: AskForId | AskToRegister
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist:
+    """Store the identity durably; answer with ``persisted``."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """Send a heartbeat; answer with ``beat_answered``, ``hinted`` or ``lost``."""
+
+    connection: int
+    session_ordinal: SessionOrdinal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """Close the connection, if it is open."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellOpened:
+    """To the role machine: registered."""
+
+    registered: Registered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellLost:
+    """To the role machine: no session for now."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellView:
+    """To the role machine: an authoritative state."""
+
+    view: SetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellBlocked:
+    """To a human: the controllers refuse this replica; asked again after a pause."""
+
+    refusal: Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellEnded:
+    """To the role machine: a newer incarnation is registered (S12)."""
+
+    refusal: Refused
+
+
+SessionAction = (
+    Dial | FindLeader | Ask | Persist | Beat | Hang | TellOpened | TellLost | TellView | TellBlocked | TellEnded
+)
+
+
+class SessionMachine:
+    """One replica's sessions, one after another, for the life of one process."""
+
+    def __init__(
+        self,
+        *,
+        addresses: tuple[str, ...],
+        registration: Registration,
+        timing: Timing,
+        holdings: Callable[[], tuple[Positions, StoredView | None]],
+    ) -> None:
+        """``addresses``: broker ports of the fleet file. ``holdings``: what the replica holds at the time of asking."""
+        if not addresses:
+            raise ValueError("a session needs the broker port of at least one controller")
+        self._own_addresses = addresses
+        self._told_addresses: tuple[str, ...] = ()
+        self._registration = registration
+        self._timing = timing
+        self._holdings = holdings
+        self._next_index = 0
+        self._hints = 0
+        self._failures = 0
+        self._beat_sent_at_ms = 0
+        self._is_beat_in_flight = False
+        self._due_ms: int | None = None
+        self.state = SessionState.PAUSED
+        self.connection = 0
+        """Number of the newest connection; what names an older one is late."""
+        self.address: str | None = None
+        """Whom it is dialled to."""
+        self.session_ordinal: SessionOrdinal | None = None
+        """Of the open session."""
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When ``tick`` is needed; None = not at all."""
+        return self._due_ms
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All that may be dialled, in order."""
+        told = tuple(one for one in self._told_addresses if one not in self._own_addresses)
+        return (*self._own_addresses, *told)[:ADDRESSES_MAX]
+
+    # --- inputs ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> list[SessionAction]:
+        """The log is recovered: begin."""
+        return self._dial_next()
+
+    def stop(self, reason: str) -> list[SessionAction]:
+        """No session any more."""
+        self.state = SessionState.OVER
+        self._due_ms = None
+        self.session_ordinal = None
+        return [Hang(connection=self.connection, reason=reason)]
+
+    def dialled(self, connection: int) -> list[SessionAction]:
+        """The connection is open."""
+        if connection != self.connection or self.state is not SessionState.DIALLING:
+            return []
+        self.state = SessionState.FINDING
+        return [FindLeader(connection=connection)]
+
+    def lost(self, connection: int, reason: str, now_ms: int) -> list[SessionAction]:
+        """The connection could not be opened, closed, or did not answer in time."""
+        if connection != self.connection or self.state in (SessionState.PAUSED, SessionState.OVER):
+            return []
+        return [*self._leave(reason), *self._pause(now_ms)]
+
+    def hinted(self, connection: int, hint: LeaderHint, now_ms: int) -> list[SessionAction]:
+        """Who leads, as asked or as NOT_LEADER says."""
+        if connection != self.connection or self.state in (SessionState.PAUSED, SessionState.OVER):
+            return []
+        is_leader = hint.leader is not None and hint.leader == hint.controller
+        if is_leader and self.state is SessionState.FINDING:
+            self.state = SessionState.JOINING
+            self._registration.disconnected()
+            return self._translate(self._registration.connected(*self._holdings()), now_ms)
+        leave = self._leave(f"{hint.controller} does not lead, it names {hint.leader or 'nobody'}")
+        address = hint.leader_broker_address
+        if address is None or address == self.address or self._hints >= HINTS_MAX:
+            return [*leave, *self._pause(now_ms)]
+        self._hints += 1
+        return [*leave, self._dial(address)]
+
+    def replied(self, connection: int, reply: AnyReply, now_ms: int) -> list[SessionAction]:
+        """The answer to ``Ask``."""
+        if connection != self.connection or self.state is not SessionState.JOINING:
+            return []
+        return self._translate(self._registration.answered(reply), now_ms)
+
+    def persisted(self, identity: Identity, now_ms: int) -> list[SessionAction]:
+        """``Persist`` is done, whatever became of the connection meanwhile."""
+        return self._translate(self._registration.persisted(identity, *self._holdings()), now_ms)
+
+    def beat_answered(self, connection: int, ack: HeartbeatAck, now_ms: int) -> list[SessionAction]:
+        """The answer to ``Beat``."""
+        if connection != self.connection or self.state is not SessionState.OPEN:
+            return []
+        self._is_beat_in_flight = False
+        self._due_ms = max(now_ms, self._beat_sent_at_ms + self._timing.heartbeat_interval_ms)
+        self._told_addresses = ack.controllers
+        return [] if ack.view is None else [TellView(view=ack.view)]
+
+    def refused(self, connection: int, refusal: Refused, now_ms: int) -> list[SessionAction]:
+        """A heartbeat was refused: the session named in it is not the current one any more."""
+        if connection != self.connection or self.state is not SessionState.OPEN:
+            return []
+        return [*self._leave(f"the session was refused: {refusal.reason}"), *self._pause(now_ms)]
+
+    def noticed(self, connection: int, view: SetView) -> list[SessionAction]:
+        """A push."""
+        if connection != self.connection or self.state is not SessionState.OPEN:
+            return []
+        return [TellView(view=view)]
+
+    def tick(self, now_ms: int) -> list[SessionAction]:
+        """Time has passed."""
+        if self._due_ms is None or now_ms < self._due_ms:
+            return []
+        self._due_ms = None
+        if self.state is SessionState.PAUSED:
+            return self._dial_next()
+        if self.state is SessionState.JOINING:
+            return self._translate(self._registration.connected(*self._holdings()), now_ms)
+        if self.state is SessionState.OPEN and not self._is_beat_in_flight and self.session_ordinal is not None:
+            return self._beat(now_ms, self.session_ordinal)
+        return []
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _dial_next(self) -> list[SessionAction]:
+        addresses = self.addresses
+        address = addresses[self._next_index % len(addresses)]
+        self._next_index = (self._next_index + 1) % len(addresses)
+        self._hints = 0
+        return [self._dial(address)]
+
+    def _dial(self, address: str) -> Dial:
+        self.connection += 1
+        self.address = address
+        self.state = SessionState.DIALLING
+        self._due_ms = None
+        return Dial(connection=self.connection, address=address)
+
+    def _leave(self, reason: str) -> list[SessionAction]:
+        was_open = self.state is SessionState.OPEN
+        self._registration.disconnected()
+        self.session_ordinal = None
+        self._is_beat_in_flight = False
+        self.state = SessionState.PAUSED
+        hang = Hang(connection=self.connection, reason=reason)
+        return [hang, TellLost(reason=reason)] if was_open else [hang]
+
+    def _pause(self, now_ms: int) -> list[SessionAction]:
+        timing = self._timing
+        pause_ms = min(timing.reconnect_delay_ms << min(self._failures, 16), timing.reconnect_delay_ms_max)
+        self._failures += 1
+        self._due_ms = now_ms + pause_ms
+        return []
+
+    def _beat(self, now_ms: int, session_ordinal: SessionOrdinal) -> list[SessionAction]:
+        self._beat_sent_at_ms = now_ms
+        self._is_beat_in_flight = True
+        return [Beat(connection=self.connection, session_ordinal=session_ordinal)]
+
+    def _translate(self, actions: list[RegistrationAction], now_ms: int) -> list[SessionAction]:
+        translated: list[SessionAction] = []
+        for action in actions:
+            if isinstance(action, PersistIdentity):
+                translated.append(Persist(identity=action.identity))
+            elif isinstance(action, (AskForId, AskToRegister)):
+                translated.append(Ask(connection=self.connection, question=action))
+            elif isinstance(action, Opened):
+                translated += self._open(action.registered, now_ms)
+            elif isinstance(action, Blocked):
+                self._due_ms = now_ms + self._timing.reconnect_delay_ms_max
+                translated.append(TellBlocked(refusal=action.refusal))
+            else:
+                assert isinstance(action, Ended)
+                translated += [*self.stop(action.refusal.reason), TellEnded(refusal=action.refusal)]
+        return translated
+
+    def _open(self, registered: Registered, now_ms: int) -> list[SessionAction]:
+        self.state = SessionState.OPEN
+        self.session_ordinal = registered.session_ordinal
+        self._failures = 0
+        self._hints = 0
+        # Stay with this controller: after a lost connection it is asked first.
+        if self.address in self.addresses:
+            self._next_index = self.addresses.index(self.address)
+        return [TellOpened(registered=registered), *self._beat(now_ms, registered.session_ordinal)]

@@ -1,0 +1,78 @@
+"""
+Who this replica is: its directory's own files, this boot of the machine, this start of the process.
+
+Here: reading and drawing them at start. Not here: getting an id from the controllers (``broker.core.registration``).
+Rule: a directory belongs to one set for ever; a fleet file that says otherwise is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from broker.core.durable import Identity, Marks, ProcessIdentity
+from broker.marks import ReplicaFiles, StoreMark
+from controller.contract.commands import CleanMark, StoredView
+from controller.contract.ids import Incarnation, RegisterCode, SetKey
+from node.config import ConfigError
+
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a start finds in the directory, or draws."""
+
+    process: ProcessIdentity
+    identity: Identity | None
+    marks: Marks
+    stored: StoredView | None
+    clean_mark: CleanMark | None
+
+
+def draw_code() -> RegisterCode:
+    """A new register code."""
+    return RegisterCode(secrets.token_hex(16))
+
+
+def draw_incarnation() -> Incarnation:
+    """A new incarnation."""
+    return Incarnation(secrets.token_hex(16))
+
+
+def draw_nonce() -> str:
+    """A nonce for a clean mark."""
+    return secrets.token_hex(16)
+
+
+def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:
+    """
+    Read the directory's files; draw what a start draws. Blocks.
+
+    Raises:
+        ConfigError: the directory belongs to another set.
+        DirectoryError: one of the files is damaged.
+        OSError: the disk.
+    """
+    identity = files.identity.load()
+    if identity is not None and not identity.belongs_to(set_key):
+        raise ConfigError(
+            f"the data directory belongs to {identity.cluster}/{identity.broker_name}, the fleet file says {set_key};"
+            " give this broker a directory of its own"
+        )
+    store = files.store.load()
+    if store is None:
+        store = StoreMark(store_id=secrets.token_hex(16))
+        files.store.store(store)
+    return Remembered(
+        process=ProcessIdentity(
+            incarnation=draw_incarnation(),
+            boot_id=BOOT_ID_FILE.read_text().strip(),
+            store_id=store.store_id,
+        ),
+        identity=identity,
+        marks=files.load_marks(),
+        stored=files.view.load(),
+        clean_mark=files.clean_mark.load(),
+    )
