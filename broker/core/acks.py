@@ -1,10 +1,12 @@
 """
 Who waits for which end of the log to be confirmed.
 
-Here: the waiters of one masterEpoch, in the order of their ends. Not here: what confirm is (``ha.confirm_offset``), how an
+Here: the waiters of one masterEpoch, in the order of their ends. Not here: what confirm is (``ha.confirm_offset``),
+how an
 answer looks (``broker.handlers``).
 
-Rule 1 (R17): a table belongs to the epoch in which its waiters appended. Leaving the epoch fails all of them as "outcome
+Rule 1 (R17): a table belongs to the epoch in which its waiters appended. Leaving the epoch fails all of them as
+"outcome
 unknown" and ends the table; the next epoch gets a new one.
 Rule 2: ends are registered in rising order, so a release is a walk from the left: amortised O(1).
 Rule 3: one waiter per batch of one client, not per message.
@@ -41,7 +43,9 @@ class AckTable(Generic[Token]):
 
         Asked before the append: what is appended is always registered, so the limits can be passed by one batch.
         """
-        return not self._is_ended and self.waiting_messages < self._messages_max and self.waiting_bytes < self._bytes_max
+        return (
+            not self._is_ended and self.waiting_messages < self._messages_max and self.waiting_bytes < self._bytes_max
+        )
 
     def register(self, end: LogOffset, token: Token, *, messages: int, size_bytes: int) -> None:
         """
@@ -71,7 +75,10 @@ class AckTable(Generic[Token]):
         return released
 
     def fail_all(self) -> list[Token]:
-        """End the epoch: every waiter, in order, to be told "outcome unknown" (R17). Nothing can be registered afterwards."""
+        """
+        End the epoch: every waiter, in order, to be told "outcome unknown" (R17). Nothing can be registered
+        afterwards.
+        """
         self._is_ended = True
         failed = [token for _, _, _, token in self._waiting]
         self._waiting.clear()

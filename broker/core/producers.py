@@ -1,14 +1,18 @@
 """
 Idempotent sends (R18): what the log knows about producers that number their messages.
 
-Here: the table, a pure fold of the records of the last ``WINDOW_BYTES`` of the log, and its verdicts. Not here: where the
+Here: the table, a pure fold of the records of the last ``WINDOW_BYTES`` of the log, and its verdicts. Not here: where
+the
 stamp lies in a record (``broker.protocol.stamp``), who folds (``broker.log``).
 
-Rule 1: the table after folding a log equals the table after folding only the records at or above ``window_start`` of its
-end, so that it can be rebuilt in bounded time after a cut or a start. It therefore forgets by log distance, never by time.
+Rule 1: the table after folding a log equals the table after folding only the records at or above ``window_start`` of
+its
+end, so that it can be rebuilt in bounded time after a cut or a start. It therefore forgets by log distance, never by
+time.
 Rule 2: sequences of one (producer, producer epoch) are accepted without a gap, from 0; a duplicate is one of those in
 the window. A higher producer epoch starts again at 0 and ends the lower one.
-Rule 3: what the window has forgotten is neither accepted nor called a duplicate, but for sequence 0 of an unknown producer.
+Rule 3: what the window has forgotten is neither accepted nor called a duplicate, but for sequence 0 of an unknown
+producer.
 """
 
 from __future__ import annotations

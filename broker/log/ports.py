@@ -5,7 +5,9 @@ Here: the values of cuts, recovery and checkpoints, and the protocol that ``comm
 Rule 1: methods run on the loop thread and return at once, except those whose docstring begins with *Blocking*: they
 write and sync files, are called from a one-thread executor, and while one runs nobody else touches the log.
 Rule 2: one run at a time: ``begin_run``, any number of ``append``, ``end_run``; nothing else in between.
-Rule 3: bytes below ``ackable_offset`` may be acknowledged: all of the log in flush mode async, what is synced in sync.
+Rule 3: bytes below ``ackable_offset`` may be acknowledged: whole records only, so that confirm is always a record
+boundary
+and recovery, which keeps whole records, never ends below it; in flush mode sync only what is synced.
 """
 
 from __future__ import annotations
@@ -16,27 +18,19 @@ from typing import Protocol
 
 import msgspec
 
+from broker.core.producers import ProducerTable
+from broker.log.queue_offsets import QueueOffsets
+from broker.log.record import Draft
 from epoch.model import EpochEntry, LogOffset, MasterEpoch
 from ha.ports import ReplicaLog
 
 
-class Draft(msgspec.Struct):
-    """
-    A message that has no place in the log yet. Not frozen: built once per message on the hot path, used in the same turn.
+class FoldsBehindError(RuntimeError):
+    """An append before the folds have seen the whole log; nothing was written."""
 
-    ``body`` may be a view into a receive buffer: it is copied into the map by ``append``, once.
-    """
 
-    topic: bytes
-    queue_id: int
-    body: bytes | memoryview
-    properties: bytes = b""
-    flag: int = 0
-    sys_flag: int = 0
-    born_at_ms: int = 0
-    born_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
-    """4 or 16 bytes of IP and an int32 port; bit 4 of ``sys_flag`` says which."""
-    reconsume_times: int = 0
+class CutRefusedError(ValueError):
+    """This cut would not leave a log; nothing was changed."""
 
 
 class CutReason(StrEnum):
@@ -85,6 +79,10 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stored_confirm_offset: LogOffset
     """Durable confirm before clamping: above ``end_offset`` means that confirmed bytes are gone here."""
     stored_released_offset: LogOffset
+    clean_nonce: str = ""
+    """Nonce of the clean mark, for R3a; empty unless ``was_clean``."""
+    history_fallback: str | None = None
+    """Why the epoch file's backup was used; worth a warning."""
     duration_us: int
 
 
@@ -97,8 +95,13 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     @property
+    def whole_offset(self) -> LogOffset:
+        """End of the last whole record; below ``max_offset`` while a record is being received."""
+        ...
+
+    @property
     def ackable_offset(self) -> LogOffset:
-        """What this replica may ack: ``max_offset``, or ``flushed_offset`` in flush mode sync (rule 3)."""
+        """What this replica may ack: ``whole_offset``, or ``flushed_offset`` in flush mode sync (rule 3)."""
         ...
 
     @property
@@ -121,16 +124,33 @@ class BrokerLog(ReplicaLog, Protocol):
         """Received bytes that the folds (queue offsets, producers) have not seen yet; 0 is needed for ``begin_run``."""
         ...
 
+    @property
+    def producers(self) -> ProducerTable:
+        """Fold of the log for idempotent sends (R18)."""
+        ...
+
+    @property
+    def queues(self) -> QueueOffsets:
+        """Fold of the log: next offset of every queue (R19)."""
+        ...
+
     def record_epoch(self, entry: EpochEntry) -> None:
         """Blocking, milliseconds. The entry is durable on return; its start is the end of the log (R9, R12)."""
         ...
 
     def begin_run(self, *, stored_at_ms: int) -> None:
-        """Start one append run. Raises ``FoldsBehindError`` before queue offsets are rebuilt (R19)."""
+        """
+        Start one append run.
+
+        Raises:
+            FoldsBehindError: ``fold_lag_bytes`` is not 0 (R19), or the last record is not whole: cut it first.
+        """
         ...
 
     def ensure_room(self, length: int) -> None:
-        """The next ``length`` bytes will lie in one segment (batch messages). Raises ``OSError`` if the disk is full."""
+        """
+        The next ``length`` bytes will lie in one segment (batch messages). Raises ``OSError`` if the disk is full.
+        """
         ...
 
     def append(self, draft: Draft) -> tuple[int, int]:
@@ -177,9 +197,7 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     def set_aside(self, start_offset: LogOffset, explanation: str) -> None:
-        """Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset``, a segment's start (S29)."""
-        ...
-
-    def close(self, *, clean: bool) -> None:
-        """Blocking. Stop the flush thread; ``clean`` syncs everything and leaves the mark that recovery trusts."""
+        """
+        Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset``, a segment's start (S29).
+        """
         ...

@@ -1,7 +1,8 @@
 """
 Codes of a broker's listen port.
 
-RocketMQ's numbers where it has them; ours are 3191-3199. System codes (busy, unknown code) are in ``node.remoting.codes``;
+RocketMQ's numbers where it has them; ours are 3191-3199. System codes (busy, unknown code) are in
+``node.remoting.codes``;
 PROBE (3190) is in ``controller.contract.codes``.
 
 Rule 1: only ``PUT_OK`` is an acknowledgement (R18).
@@ -23,7 +24,9 @@ class ClientCode(IntEnum):
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
     WATCH_ROUTE = 3191
-    """Answered with the route as soon as its masterEpoch is newer than the asker's, at the latest after the asked wait."""
+    """
+    Answered with the route as soon as its masterEpoch is newer than the asker's, at the latest after the asked wait.
+    """
 
 
 class ClientResult(IntEnum):
@@ -58,7 +61,10 @@ class SendRefusal(StrEnum):
     SEQUENCE_GAP = "sequence-gap"
     """Above last + 1: something before it is not here. Not appended."""
     SEQUENCE_OLD = "sequence-old"
-    """Below what the table remembers, or of an older producer epoch. Not appended again; whether it was before is unknown."""
+    """
+    Below what the table remembers, or of an older producer epoch. Not appended again; whether it was before is
+    unknown.
+    """
     PRODUCER_UNKNOWN = "producer-unknown"
     """The table has no such producer and the sequence is not 0. As for SEQUENCE_OLD."""
     EPOCH_ENDED = "epoch-ended"
@@ -77,9 +83,7 @@ REFUSAL_RESULT: dict[SendRefusal, ClientResult] = {
     SendRefusal.EPOCH_ENDED: ClientResult.OUTCOME_UNKNOWN,
 }
 
-REFUSAL_OUTCOME: dict[SendRefusal, Outcome] = {
-    refusal: Outcome.NOT_APPENDED for refusal in SendRefusal
-} | {
+REFUSAL_OUTCOME: dict[SendRefusal, Outcome] = dict.fromkeys(SendRefusal, Outcome.NOT_APPENDED) | {
     SendRefusal.SEQUENCE_OLD: Outcome.UNKNOWN,
     SendRefusal.PRODUCER_UNKNOWN: Outcome.UNKNOWN,
     SendRefusal.EPOCH_ENDED: Outcome.UNKNOWN,

@@ -1,0 +1,158 @@
+"""
+The small files beside a commit log: what was flushed and confirmed, a clean stop, a cut that has begun, folds.
+
+Here: their shapes, bytes and durability. ``checkpoint`` is RocketMQ's (rocketmq-wire section 5.5), for its tools; ours
+carry a CRC and are the ones that recovery trusts.
+
+Rule 1: every file is replaced as a whole and durable on return.
+Rule 2: a damaged or missing file is never an error at start: it means the weaker knowledge (check everything, confirm
+unknown), except a damaged cut mark, which ``open`` refuses: half a cut may lie behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from broker.log.ports import CutReason
+from epoch.model import LogOffset
+from node.files import atomic_replace
+
+CHECKPOINT_FILE_NAME = "checkpoint"
+CHECKPOINT_BYTES = 4096
+STATE_FILE_NAME = "rollcall-checkpoint"
+CLEAN_FILE_NAME = "clean-stop"
+CUT_FILE_NAME = "cut-mark"
+FOLDS_FILE_NAME = "folds"
+_CHECKPOINT = struct.Struct(">qqqqq")
+
+
+class CheckpointError(ValueError):
+    """A small file does not hold what it should."""
+
+
+class RocketCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """RocketMQ's five numbers; times are store times of the last flushed records, in ms."""
+
+    log_stored_at_ms: int = 0
+    queue_stored_at_ms: int = 0
+    index_stored_at_ms: int = 0
+    master_flushed_offset: int = 0
+    confirm_offset: int = 0
+
+
+def encode_checkpoint(value: RocketCheckpoint) -> bytes:
+    """4096 bytes."""
+    numbers = (
+        value.log_stored_at_ms,
+        value.queue_stored_at_ms,
+        value.index_stored_at_ms,
+        value.master_flushed_offset,
+        value.confirm_offset,
+    )
+    return _CHECKPOINT.pack(*numbers).ljust(CHECKPOINT_BYTES, b"\0")
+
+
+def decode_checkpoint(data: bytes) -> RocketCheckpoint:
+    """Raises ``CheckpointError`` if it is shorter than its numbers."""
+    if len(data) < _CHECKPOINT.size:
+        raise CheckpointError(f"a checkpoint of {len(data)} bytes; its numbers take {_CHECKPOINT.size}")
+    log_ms, queue_ms, index_ms, flushed, confirm = _CHECKPOINT.unpack_from(data)
+    return RocketCheckpoint(
+        log_stored_at_ms=log_ms,
+        queue_stored_at_ms=queue_ms,
+        index_stored_at_ms=index_ms,
+        master_flushed_offset=flushed,
+        confirm_offset=confirm,
+    )
+
+
+class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="log-state"):
+    """What is durable besides the bytes. ``checked_offset`` is a record boundary at or below what was flushed."""
+
+    checked_offset: LogOffset = LogOffset(0)
+    confirm_offset: LogOffset = LogOffset(0)
+    released_offset: LogOffset = LogOffset(0)
+
+    def clamped(self, end: LogOffset) -> LogState:
+        """For a log that now ends at ``end``."""
+        return LogState(
+            checked_offset=min(self.checked_offset, end),
+            confirm_offset=min(self.confirm_offset, end),
+            released_offset=min(self.released_offset, end),
+        )
+
+
+class CleanStop(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="clean-stop"):
+    """Log and epoch list were synced up to ``end_offset`` before this was written (R3a)."""
+
+    end_offset: LogOffset
+    nonce: str
+
+
+class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cut"):
+    """A cut that has begun: whoever finds this finishes it before anything else (R20). Also its manifest."""
+
+    cut_offset: LogOffset
+    end_offset: LogOffset
+    new_start: LogOffset | None
+    """Full resync only: where the empty log begins."""
+    reason: CutReason
+    explanation: str
+    began_at_ms: int
+    state_before: LogState
+    epochs_before: tuple[tuple[int, int], ...]
+    """(epoch, start), for who reads the quarantine."""
+
+    @property
+    def quarantine_name(self) -> str:
+        """Folder of what is cut."""
+        return f"{self.began_at_ms}-{self.cut_offset:020d}"
+
+
+class Folds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="folds"):
+    """Queue offsets after folding the log up to ``offset``, which was durable when this was written."""
+
+    offset: LogOffset
+    queues: tuple[tuple[bytes, int, int, int], ...]
+
+
+Small = TypeVar("Small", LogState, CleanStop, CutMark, Folds)
+
+
+def write_small(path: Path, value: LogState | CleanStop | CutMark | Folds) -> None:
+    """Replace ``path``; durable on return. Raises ``OSError``."""
+    raw = msgspec.json.encode(value)
+    atomic_replace(path, b"%08x %s\n" % (zlib.crc32(raw), raw), mode=0o644)
+
+
+def read_small(path: Path, kind: type[Small]) -> Small | None:
+    """
+    The value, None if there is no such file.
+
+    Raises:
+        CheckpointError: it is damaged or of another kind.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    crc, _, raw = data.rstrip(b"\n").partition(b" ")
+    try:
+        if int(crc, 16) != zlib.crc32(raw):
+            raise CheckpointError(f"{path}: its CRC does not match")
+        return msgspec.json.decode(raw, type=kind)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def read_small_or_none(path: Path, kind: type[Small]) -> Small | None:
+    """Rule 2: damaged counts as absent."""
+    try:
+        return read_small(path, kind)
+    except CheckpointError:
+        return None

@@ -1,0 +1,558 @@
+"""
+The commit log of one replica: appends of a master, bytes received by a slave, cuts, and the folds that go with them.
+
+Implements ``broker.log.ports.BrokerLog`` (and with it ``ha.ports.ReplicaLog``); its rules are there. Here: offsets,
+runs,
+segments in use, what the flush thread does. Not here: bytes of a record (``record``), files (``segment``,
+``checkpoint``),
+the steps of a cut (``cut``), the start (``recovery``).
+
+Threads: the loop owns everything; the flush thread reads ``_whole`` and the list of segments, syncs, and prepares the
+next segment. Both are handed over by single assignments.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from broker.core.producers import ProducerTable
+from broker.log.checkpoint import (
+    CHECKPOINT_FILE_NAME,
+    CLEAN_FILE_NAME,
+    FOLDS_FILE_NAME,
+    STATE_FILE_NAME,
+    CleanStop,
+    CutMark,
+    Folds,
+    LogState,
+    RocketCheckpoint,
+    encode_checkpoint,
+    read_small_or_none,
+    write_small,
+)
+from broker.log.cut import LogFiles, remove_expired, run_cut
+from broker.log.flush import GroupFlusher
+from broker.log.folds import LogFolds
+from broker.log.ports import CutPlan, CutReason, CutRefusedError, FoldsBehindError, RecoveryReport
+from broker.log.queue_offsets import QueueOffsets
+from broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, check_draft, pack, pack_blank, record_bytes, walk
+from broker.log.recovery import recover
+from broker.log.segment import Segment
+from controller.contract.ids import FlushMode
+from epoch.history import EpochHistory
+from epoch.model import EpochEntry, LogOffset
+from ha.ports import FileRegion
+from node.files import atomic_replace
+
+FLUSH_INTERVAL_MS = 500
+"""Mode async: how much time of writes a power cut may take."""
+FOLDS_STEP_BYTES = 64 * 1024 * 1024
+"""The folds are written down whenever the log has grown by this much, so that a start reads at most about this much."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class CommitLog:
+    """See the module. Made by ``open``; ended by ``close``."""
+
+    def __init__(self, files: LogFiles, state: LogState, report: RecoveryReport, *, store_host: bytes) -> None:
+        """Use ``open``."""
+        self.recovery = report
+        """What ``open`` found."""
+        self._files = files
+        self._store_host = store_host
+        self._state = state
+        end = report.end_offset
+        self._whole = self._max = self._flushed = end
+        self._confirm, self._released = state.confirm_offset, state.released_offset
+        self._folds = LogFolds(LogOffset(files.segments[0].base if files.segments else 0))
+        self._folds_saved = LogOffset(0)
+        self._spare: Segment | None = None
+        self._spare_lock = threading.Lock()
+        self._disk = threading.Lock()
+        """Held by a sync, by chores and by a cut: one at a time."""
+        self._generation = 0
+        """Counts the cuts of this process."""
+        self._synced_generation = 0
+        self._synced = end
+        self._folds_pending: Folds | None = None
+        self._stored_at_ms = 0
+        self._flush_mode = FlushMode.ASYNC
+        self._flusher: GroupFlusher | None = None
+        self._on_flushed: list[Callable[[LogOffset], None]] = []
+        self._post: Callable[[Callable[[], None]], None] = lambda call: call()
+        self._now_ms = _now_ms
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        *,
+        segment_bytes: int,
+        flush_mode: FlushMode,
+        store_host: bytes,
+        stop_process: Callable[[BaseException], None],
+        post: Callable[[Callable[[], None]], None],
+        flush_interval_ms: int = FLUSH_INTERVAL_MS,
+        quarantine_days: int = 7,
+        now_ms: Callable[[], int] = _now_ms,
+        before_step: Callable[[str], None] = lambda _step: None,
+    ) -> CommitLog:
+        """
+        Blocking. Recover the log below ``root`` (made if it is not there), rebuild the folds, start the flush thread.
+
+        ``store_host`` is IP and int32 port as records carry them; ``post`` hands a call to the loop thread
+        (``loop.call_soon_threadsafe``); ``stop_process`` ends the process after a failed sync.
+
+        Raises:
+            SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human; nothing was
+                changed but for a cut that had begun.
+            RecordError: damage below what was checked; wipe this replica.
+            OSError: the disk.
+        """
+        files, state, report = recover(root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step)
+        log = cls(files, state, report, store_host=store_host)
+        log._post, log._now_ms, log._flush_mode = post, now_ms, flush_mode
+        log._load_folds()
+        remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days)
+        log._start_flusher(flush_interval_ms, stop_process)
+        return log
+
+    def _start_flusher(self, interval_ms: int, stop_process: Callable[[BaseException], None]) -> None:
+        for segment in self._files.segments:
+            # Recovered pages may never have been synced: everything that open returned is durable from here on.
+            if segment.end > self.recovery.checked_from:
+                segment.sync()
+        self._flusher = GroupFlusher(
+            mode=self._flush_mode,
+            interval_ms=interval_ms,
+            sync=self._sync,
+            chores=self._do_chores,
+            publish=self._publish_flushed,
+            stop_process=stop_process,
+        )
+        self._flusher.start(self._flushed)
+
+    def _load_folds(self) -> None:
+        saved = read_small_or_none(self._files.root / FOLDS_FILE_NAME, Folds)
+        if saved is not None and self._folds.offset <= saved.offset <= self._whole:
+            self._folds.load(saved)
+            self._folds_saved = saved.offset
+            self._folds.follow(self._files.segments, self._whole)
+            self._folds.rebuild_producers(self._files.segments)
+        else:
+            self._folds.follow(self._files.segments, self._whole)
+
+    # --- where the log is --------------------------------------------------------------------------------------------
+
+    @property
+    def min_offset(self) -> LogOffset:
+        """First byte that is still there."""
+        return LogOffset(self._files.segments[0].base) if self._files.segments else self._max
+
+    @property
+    def max_offset(self) -> LogOffset:
+        """End of the log, bytes of a record that is not whole included."""
+        return self._max
+
+    @property
+    def whole_offset(self) -> LogOffset:
+        """End of the last whole record."""
+        return self._whole
+
+    @property
+    def flushed_offset(self) -> LogOffset:
+        """Everything below is on disk; a record boundary."""
+        return self._flushed
+
+    @property
+    def ackable_offset(self) -> LogOffset:
+        """What this replica may ack."""
+        return self._flushed if self._flush_mode is FlushMode.SYNC else self._whole
+
+    @property
+    def confirm_offset(self) -> LogOffset:
+        """Highest confirm that ``note_confirm`` was told, never above the end of the log."""
+        return self._confirm
+
+    @property
+    def durable_confirm_offset(self) -> LogOffset:
+        """The confirm that survives a power cut (R26)."""
+        return self._state.confirm_offset
+
+    @property
+    def released_offset(self) -> LogOffset:
+        """Highest end that was acknowledged to a producer by this replica as master."""
+        return self._released
+
+    @property
+    def fold_lag_bytes(self) -> int:
+        """Whole records that the folds have not seen yet."""
+        return self._whole - self._folds.offset
+
+    @property
+    def history(self) -> EpochHistory:
+        """Epochs of the bytes that are there."""
+        return self._files.history
+
+    @property
+    def producers(self) -> ProducerTable:
+        """Fold of the log for idempotent sends (R18)."""
+        return self._folds.producers
+
+    @property
+    def queues(self) -> QueueOffsets:
+        """Fold of the log: next offset of every queue (R19)."""
+        return self._folds.queues
+
+    def is_record_boundary(self, offset: LogOffset) -> bool:
+        """Whether a record starts at ``offset``, or it is the end of the log."""
+        if offset in (self._max, self._whole):
+            return True
+        if not self.min_offset <= offset < self._whole:
+            return False
+        segment = self._segment_of(offset)
+        start = max(self._folds.boundary_at_or_below(offset), segment.base)
+        return walk(segment.view, start - segment.base, offset - segment.base, []) == offset - segment.base
+
+    def _segment_of(self, offset: int) -> Segment:
+        segments = self._files.segments
+        return segments[(offset - segments[0].base) // self._files.segment_bytes]
+
+    # --- HA ----------------------------------------------------------------------------------------------------------
+
+    def region(self, offset: LogOffset, length_max: int) -> FileRegion | None:
+        """Bytes from ``offset`` on, cut at the end of the log and of the segment; None if there are none."""
+        if not self.min_offset <= offset < self._max:
+            return None
+        segment = self._segment_of(offset)
+        length = min(length_max, self._max - offset, segment.end - offset)
+        return FileRegion(fd=segment.fd, position=offset - segment.base, length=length)
+
+    def receive_view(self, length_max: int) -> memoryview:
+        """
+        Writable bytes at ``max_offset``, cut at the end of the segment; never empty. Raises ``OSError``: disk full.
+        """
+        segment = self._segment_with_room()
+        at = self._max - segment.base
+        return segment.view[at : at + min(length_max, segment.size - at)]
+
+    def commit_received(self, length: int) -> None:
+        """
+        The first ``length`` bytes of the last view are now part of the log.
+
+        Raises:
+            RecordError: they are not records: the peer talks nonsense; they did not become part of the log.
+        """
+        segment = self._files.segments[-1]
+        end = self._max - segment.base + length
+        whole = walk(segment.view, self._whole - segment.base, end, [])
+        if end == segment.size and whole != end:
+            raise RecordError(f"the record at {segment.base + whole} does not end with its segment")
+        self._max = LogOffset(segment.base + end)
+        self._whole = LogOffset(segment.base + whole)
+        self.request_flush(self._whole)
+
+    def record_epoch(self, entry: EpochEntry) -> None:
+        """
+        Blocking, milliseconds. The entry is durable on return; its start is the end of the log (R9, R12).
+
+        Raises:
+            EpochOrderError: it does not grow. ValueError: its start is not the end of the log. OSError: the disk.
+        """
+        if entry.start_offset != self._max:
+            raise ValueError(f"epoch {entry.epoch} would start at {entry.start_offset}, the log ends at {self._max}")
+        history = self._files.history.appended(entry)
+        self._files.epochs.save(history)
+        self._files.history = history
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def begin_run(self, *, stored_at_ms: int) -> None:
+        """Start one append run. Raises ``FoldsBehindError``."""
+        if self._folds.offset != self._max:
+            raise FoldsBehindError(
+                f"the log ends at {self._max}, whole records at {self._whole}, folds at {self._folds.offset} (R19)"
+            )
+        self._stored_at_ms = stored_at_ms
+
+    def ensure_room(self, length: int) -> None:
+        """
+        The next ``length`` bytes will lie in one segment. Raises ``OSError``, ``RecordError`` if none is that large.
+        """
+        size = self._files.segment_bytes
+        if length + BLANK_BYTES_MIN > size:
+            raise RecordError(f"{length} bytes do not fit into a segment of {size}; send less or raise segment_bytes")
+        segments = self._files.segments
+        if segments and self._max < segments[-1].end:
+            last = segments[-1]
+            space = last.end - self._max
+            if length + BLANK_BYTES_MIN <= space:
+                return
+            following = self._take_segment(last.end)
+            pack_blank(last.view, self._max - last.base, space)
+        else:
+            following = self._take_segment(segments[-1].end if segments else self._max)
+        segments.append(following)
+        self._max = self._whole = LogOffset(following.base)
+        self._folds.offset = self._max
+
+    def append(self, draft: Draft) -> tuple[int, int]:
+        """Copy one record behind the end; returns its physical and its queue offset. See the port for errors."""
+        check_draft(draft)
+        total = record_bytes(draft, self._store_host)
+        segments = self._files.segments
+        if not segments or total + BLANK_BYTES_MIN > segments[-1].end - self._max:
+            self.ensure_room(total)
+        segment = segments[-1]
+        offset = self._max
+        queue_offset = self._folds.queues.take(draft.topic, draft.queue_id)
+        try:
+            pack(
+                segment.view,
+                offset - segment.base,
+                draft,
+                total_bytes=total,
+                physical_offset=offset,
+                queue_offset=queue_offset,
+                stored_at_ms=self._stored_at_ms,
+                store_host=self._store_host,
+            )
+        except RecordError:
+            segment.zero(offset - segment.base, offset - segment.base + total)
+            self._folds.queues.give_back(draft.topic, draft.queue_id, queue_offset)
+            raise
+        if draft.stamp is not None:
+            self._folds.producers.fold(draft.stamp, offset)
+        self._folds.note_boundary(offset)
+        self._max = LogOffset(offset + total)
+        return offset, queue_offset
+
+    def end_run(self) -> LogOffset:
+        """Publish the run: returns the new ``max_offset``. Nothing is synced."""
+        self._whole = self._folds.offset = self._max
+        self._folds.producers.advance(self._max)
+        self.request_flush(self._max)
+        return self._max
+
+    def fold(self, budget_bytes: int) -> int:
+        """Let the folds follow the received bytes, at most about ``budget_bytes``; returns what is left."""
+        start = self._folds.offset
+        if start + budget_bytes >= self._whole:
+            end = self._whole
+        else:
+            segment = self._segment_of(start)
+            at = start - segment.base
+            limit = min(at + budget_bytes, segment.size, self._whole - segment.base)
+            stop = walk(segment.view, at, limit, [])
+            # A record larger than the budget is folded alone.
+            end = LogOffset(segment.base + stop) if stop > at else self._end_of_record(segment, at)
+        self._folds.follow(self._files.segments, end)
+        return self._whole - end
+
+    @staticmethod
+    def _end_of_record(segment: Segment, at: int) -> LogOffset:
+        return LogOffset(segment.base + at + int.from_bytes(segment.view[at : at + 4], "big"))
+
+    def _segment_with_room(self) -> Segment:
+        segments = self._files.segments
+        if not segments or self._max == segments[-1].end:
+            segments.append(self._take_segment(segments[-1].end if segments else self._max))
+        return segments[-1]
+
+    def _take_segment(self, base: int) -> Segment:
+        """The one that the flush thread prepared, or one made now. Raises ``OSError``."""
+        with self._spare_lock:
+            spare, self._spare = self._spare, None
+            if spare is not None and spare.base == base:
+                return spare
+            return Segment.create(self._files.log_folder, base, self._files.segment_bytes)
+
+    # --- durability --------------------------------------------------------------------------------------------------
+
+    def note_confirm(self, confirm: LogOffset, released: LogOffset) -> None:
+        """Remember both; the flush thread makes them durable within its interval. Neither ever falls, but for a cut."""
+        self._confirm = max(self._confirm, min(confirm, self._max))
+        self._released = max(self._released, min(released, self._max))
+
+    def request_flush(self, offset: LogOffset) -> None:
+        """Ask the flush thread for everything below ``offset``."""
+        if self._flusher is not None:
+            self._flusher.request(offset)
+
+    def subscribe_flushed(self, on_flushed: Callable[[LogOffset], None]) -> None:
+        """``on_flushed`` runs on the loop thread with each new ``flushed_offset``."""
+        self._on_flushed.append(on_flushed)
+
+    @property
+    def disk_error(self) -> OSError | None:
+        """Why the next segment or a checkpoint could not be written lately; None = it could."""
+        return self._flusher.chore_error if self._flusher is not None else None
+
+    def _note_flushed(self, flushed: LogOffset, generation: int) -> None:
+        """On the loop. A sync that ended before a cut says nothing about the bytes that came after it."""
+        if generation != self._generation or flushed <= self._flushed:
+            return
+        self._flushed = flushed
+        if self._folds.offset - self._folds_saved >= FOLDS_STEP_BYTES and self._folds_pending is None:
+            self._folds_pending = self._folds.saved()
+        for on_flushed in self._on_flushed:
+            on_flushed(flushed)
+
+    def _sync(self) -> LogOffset:
+        """On the flush thread."""
+        with self._disk:
+            target = self._whole
+            for segment in tuple(self._files.segments):
+                if segment.end > self._synced and segment.base < target:
+                    segment.sync()
+            self._synced = target
+            self._synced_generation = self._generation
+            return target
+
+    def _publish_flushed(self, flushed: LogOffset) -> None:
+        """On the flush thread."""
+        self._post(partial(self._note_flushed, flushed, self._synced_generation))
+
+    def _do_chores(self) -> None:
+        """On the flush thread. Raises ``OSError``; nothing depends on it having worked."""
+        with self._disk:
+            self._prepare_segment()
+            self._store_state()
+            pending = self._folds_pending
+            if pending is not None and pending.offset <= self._synced:
+                write_small(self._files.root / FOLDS_FILE_NAME, pending)
+                self._folds_saved = pending.offset
+                self._folds_pending = None
+
+    def _prepare_segment(self) -> None:
+        with self._spare_lock:
+            segments = self._files.segments
+            if not segments or self._spare is not None or self._max < segments[-1].base + segments[-1].size // 2:
+                return
+            self._spare = Segment.create(self._files.log_folder, segments[-1].end, self._files.segment_bytes)
+
+    def _store_state(self) -> None:
+        state = LogState(
+            checked_offset=self._synced, confirm_offset=self._confirm, released_offset=self._released
+        )  # fmt: skip
+        if state == self._state:
+            return
+        write_small(self._files.root / STATE_FILE_NAME, state)
+        rocket = RocketCheckpoint(
+            log_stored_at_ms=self._stored_at_ms,
+            queue_stored_at_ms=self._stored_at_ms,
+            index_stored_at_ms=self._stored_at_ms,
+            confirm_offset=state.confirm_offset,
+        )
+        atomic_replace(self._files.root / CHECKPOINT_FILE_NAME, encode_checkpoint(rocket), mode=0o644)
+        self._state = state
+
+    # --- cutting -----------------------------------------------------------------------------------------------------
+
+    def plan_cut(self, offset: LogOffset, reason: CutReason, explanation: str = "") -> CutPlan:
+        """Check a cut. Raises ``CutRefusedError`` if ``offset`` is no record boundary or outside of the log."""
+        if not self.min_offset <= offset <= self._max:
+            raise CutRefusedError(f"cut at {offset}: the log is [{self.min_offset}, {self._max})")
+        if reason is not CutReason.FULL_RESYNC and not self.is_record_boundary(offset):
+            raise CutRefusedError(f"cut at {offset}: no record starts there")
+        return CutPlan(
+            cut_offset=offset,
+            end_offset=self._max,
+            reason=reason,
+            is_below_confirm=offset < self.durable_confirm_offset,
+            is_below_released=offset < self._released,
+            explanation=explanation,
+        )
+
+    def execute_cut(self, plan: CutPlan) -> None:
+        """Blocking. See the port. Raises ``CutRefusedError``, ``OSError``, ``RecordError``."""
+        if plan.end_offset != self._max:
+            raise CutRefusedError(f"cut at {plan.cut_offset}: the log ended at {plan.end_offset}, now at {self._max}")
+        if plan.cut_offset < plan.end_offset:
+            # A log that loses all its segments still knows where it begins.
+            new_start = plan.cut_offset if plan.cut_offset == self.min_offset else None
+            self._cut(plan, new_start)
+
+    def set_aside(self, start_offset: LogOffset, explanation: str) -> None:
+        """
+        Blocking. The whole log goes to quarantine; an empty one begins at ``start_offset`` (S29).
+
+        Raises:
+            CutRefusedError: ``start_offset`` is no segment's start. OSError: see ``execute_cut``.
+        """
+        if start_offset % self._files.segment_bytes:
+            raise CutRefusedError(f"a log cannot begin at {start_offset}: segments have {self._files.segment_bytes}")
+        plan = self.plan_cut(self.min_offset, CutReason.FULL_RESYNC, explanation)
+        self._cut(plan, start_offset)
+
+    def _cut(self, plan: CutPlan, new_start: LogOffset | None) -> None:
+        mark = CutMark(
+            cut_offset=plan.cut_offset,
+            end_offset=plan.end_offset,
+            new_start=new_start,
+            reason=plan.reason,
+            explanation=plan.explanation,
+            began_at_ms=self._now_ms(),
+            state_before=LogState(
+                checked_offset=self._flushed, confirm_offset=self._confirm, released_offset=self._released
+            ),
+            epochs_before=tuple((entry.epoch, entry.start_offset) for entry in self._files.history.entries),
+        )
+        with self._disk:
+            self._generation += 1
+            self._discard_spare()
+            end = plan.cut_offset if new_start is None else new_start
+            if plan.reason is CutReason.FULL_RESYNC:
+                self._folds = LogFolds(end)
+            else:
+                self._folds.cut(self._files.segments, end)
+            self._folds_pending = None
+            self._folds_saved = min(self._folds_saved, end)
+            run_cut(self._files, mark)
+            self._state = mark.state_before.clamped(end)
+            self._confirm, self._released = self._state.confirm_offset, self._state.released_offset
+            self._max = self._whole = end
+            self._flushed = self._synced = min(self._flushed, end)
+            if self._flusher is not None:
+                self._flusher.rewind(self._flushed)
+
+    def _discard_spare(self) -> None:
+        with self._spare_lock:
+            spare, self._spare = self._spare, None
+            if spare is not None:
+                spare.close()
+                spare.path.unlink()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean_nonce: str | None) -> CleanStop | None:
+        """
+        Blocking. Stop the flush thread and unmap; with a nonce sync first and leave the clean mark (R3a).
+
+        Returns the mark for the goodbye. Raises ``OSError``: no mark was written, the next start checks records.
+        """
+        if self._flusher is not None:
+            self._flusher.stop()
+        mark: CleanStop | None = None
+        if clean_nonce is not None:
+            if self._whole < self._max:
+                self.execute_cut(self.plan_cut(self._whole, CutReason.TORN_TAIL, "stopped while receiving a record"))
+            self._sync()
+            self.fold(self.fold_lag_bytes)
+            write_small(self._files.root / FOLDS_FILE_NAME, self._folds.saved())
+            self._store_state()
+            self._files.epochs.save(self._files.history)
+            mark = CleanStop(end_offset=self._max, nonce=clean_nonce)
+            write_small(self._files.root / CLEAN_FILE_NAME, mark)
+        self._discard_spare()
+        for segment in self._files.segments:
+            segment.close()
+        self._files.segments.clear()
+        return mark

@@ -1,0 +1,173 @@
+"""
+Cutting a log so that no crash leaves half a cut, and keeping what was cut for some days (R20, D13).
+
+Here: the steps, each of which may be repeated, and the quarantine's folder. Not here: whether to cut
+(``ha.truncation``,
+the role machine), what is left in memory (``commit_log``).
+
+The steps: mark · copy the tail into quarantine · its manifest · move whole segments there · zero what follows · begin a
+new log (full resync) · sync · cut the epoch history · clamp checkpoint and folds · clear the mark.
+Rule 1: the mark is durable before anything else changes and goes last; whoever finds it runs the steps again.
+Rule 2: quarantine is complete before a byte is zeroed.
+Rule 3: a full disk stops the cut before rule 2's point, with ``OSError``: nothing was cut, free space and try again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from broker.log.checkpoint import (
+    CLEAN_FILE_NAME,
+    CUT_FILE_NAME,
+    FOLDS_FILE_NAME,
+    STATE_FILE_NAME,
+    CutMark,
+    Folds,
+    read_small_or_none,
+    write_small,
+)
+from broker.log.ports import CutReason
+from broker.log.segment import Segment, segment_name
+from epoch.history import EpochHistory
+from epoch.store import EpochStore
+from node.files import atomic_replace, durable_unlink, fsync_directory
+
+LOG_FOLDER_NAME = "commitlog"
+QUARANTINE_FOLDER_NAME = "quarantine"
+MANIFEST_FILE_NAME = "manifest.json"
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class LogFiles:
+    """The files of one log, as cutting and recovery see them."""
+
+    root: Path
+    segment_bytes: int
+    segments: list[Segment]
+    epochs: EpochStore
+    history: EpochHistory
+    before_step: Callable[[str], None] = field(default=lambda _step: None)
+    """Called with a step's name before it: tests stop there."""
+
+    @property
+    def log_folder(self) -> Path:
+        """Where segments are."""
+        return self.root / LOG_FOLDER_NAME
+
+
+def run_cut(files: LogFiles, mark: CutMark) -> None:
+    """
+    Do, or finish, the cut that ``mark`` describes; on return it is durable and the mark is gone.
+
+    Raises:
+        OSError: the disk; the mark stays. Rule 3.
+    """
+    quarantine = files.root / QUARANTINE_FOLDER_NAME / mark.quarantine_name
+    steps: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("mark", lambda: write_small(files.root / CUT_FILE_NAME, mark)),
+        ("quarantine", lambda: _copy_tail(files, mark, quarantine)),
+        ("manifest", lambda: atomic_replace(quarantine / MANIFEST_FILE_NAME, _manifest(mark), mode=0o644)),
+        ("drop", lambda: _move_segments(files, mark, quarantine)),
+        ("zero", lambda: _zero_tail(files, mark)),
+        ("begin", lambda: _begin(files, mark)),
+        ("sync", lambda: _sync(files, quarantine)),
+        ("history", lambda: _cut_history(files, mark)),
+        ("state", lambda: _clamp_state(files, mark)),
+        ("clear", lambda: durable_unlink(files.root / CUT_FILE_NAME)),
+    )
+    for name, step in steps:
+        files.before_step(name)
+        step()
+
+
+def _manifest(mark: CutMark) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(mark), indent=2) + b"\n"
+
+
+def _copy_tail(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
+    quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fsync_directory(quarantine.parent)
+    target = quarantine / segment_name(mark.cut_offset)
+    for segment in files.segments:
+        # A copy that exists is whole (it was renamed into place), and the original may be zeroed already.
+        if segment.base < mark.cut_offset < segment.end and not target.exists():
+            end = min(mark.end_offset, segment.end)
+            with segment.view[mark.cut_offset - segment.base : end - segment.base] as tail:
+                atomic_replace(target, bytes(tail), mode=0o600)
+
+
+def _move_segments(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
+    """Whole segments at or behind the cut; one without data of the log is just removed."""
+    kept: list[Segment] = []
+    for segment in files.segments:
+        target = quarantine / segment.path.name
+        if segment.base < mark.cut_offset or (segment.base == mark.new_start and target.exists()):
+            # The second case: an earlier run moved the old segment of this name and began the new log.
+            kept.append(segment)
+            continue
+        segment.close()
+        if segment.base < mark.end_offset and not target.exists():
+            segment.path.rename(target)
+        else:
+            segment.path.unlink()
+    files.segments[:] = kept
+
+
+def _zero_tail(files: LogFiles, mark: CutMark) -> None:
+    for segment in files.segments:
+        if segment.base < mark.cut_offset < segment.end:
+            segment.zero(mark.cut_offset - segment.base, segment.size)
+
+
+def _begin(files: LogFiles, mark: CutMark) -> None:
+    if mark.new_start is not None and not files.segments:
+        files.segments.append(Segment.create(files.log_folder, mark.new_start, files.segment_bytes))
+
+
+def _sync(files: LogFiles, quarantine: Path) -> None:
+    for segment in files.segments[-1:]:
+        segment.sync()
+    fsync_directory(files.log_folder)
+    fsync_directory(quarantine)
+
+
+def _cut_history(files: LogFiles, mark: CutMark) -> None:
+    if mark.reason is CutReason.FULL_RESYNC:
+        files.history = EpochHistory()
+    elif mark.reason is CutReason.TORN_TAIL:
+        # An epoch that was entered at the very end stays entered (R9).
+        files.history = files.history.repaired(mark.cut_offset)
+    else:
+        files.history = files.history.truncated_suffix(mark.cut_offset)
+    files.epochs.save(files.history)
+
+
+def _clamp_state(files: LogFiles, mark: CutMark) -> None:
+    end = mark.cut_offset if mark.new_start is None else mark.new_start
+    write_small(files.root / STATE_FILE_NAME, mark.state_before.clamped(end))
+    folds = read_small_or_none(files.root / FOLDS_FILE_NAME, Folds)
+    if folds is None or folds.offset > mark.cut_offset or mark.new_start is not None:
+        durable_unlink(files.root / FOLDS_FILE_NAME)
+    durable_unlink(files.root / CLEAN_FILE_NAME)
+
+
+def remove_expired(root: Path, *, now_ms: int, keep_days: int) -> list[str]:
+    """
+    Remove what has been in quarantine for more than ``keep_days``; returns the folders' names. Raises ``OSError``.
+    """
+    folder = root / QUARANTINE_FOLDER_NAME
+    if not folder.is_dir():
+        return []
+    removed: list[str] = []
+    for entry in sorted(folder.iterdir()):
+        began, _, _ = entry.name.partition("-")
+        if began.isdecimal() and now_ms - int(began) > keep_days * _DAY_MS:
+            shutil.rmtree(entry)
+            removed.append(entry.name)
+    return removed

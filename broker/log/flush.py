@@ -1,0 +1,122 @@
+"""
+Group commit: one thread syncs, many wait.
+
+Here: the thread, its rounds, and the hand-over to the loop. Not here: what a sync does (``commit_log`` gives the
+function).
+
+Rule 1: one round serves everybody who asked before it began; the loop hears of it once.
+Rule 2: in mode sync a request starts a round at once; in mode async rounds follow ``interval_ms``.
+Rule 3: a failed sync ends the process, through the ``stop_process`` port: the kernel may have dropped the pages, and a
+second fsync would report success for them.
+Rule 4: chores (next segment, checkpoint) run on the same thread, after the sync; a full disk in a chore is reported and
+tried again, because nothing was promised yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from controller.contract.ids import FlushMode
+from epoch.model import LogOffset
+
+
+class GroupFlusher:
+    """Owns the flush thread between ``start`` and ``stop``."""
+
+    def __init__(
+        self,
+        *,
+        mode: FlushMode,
+        interval_ms: int,
+        sync: Callable[[], LogOffset],
+        chores: Callable[[], None],
+        publish: Callable[[LogOffset], None],
+        stop_process: Callable[[BaseException], None],
+    ) -> None:
+        """
+        ``sync`` makes the log durable and returns up to where; ``publish`` is called on the flush thread with each new
+        end; ``stop_process`` must not return to normal work.
+        """
+        self._mode = mode
+        self._interval_s = interval_ms / 1000
+        self._sync = sync
+        self._chores = chores
+        self._publish = publish
+        self._stop_process = stop_process
+        self._wake = threading.Condition()
+        self._requested = LogOffset(0)
+        self._flushed = LogOffset(0)
+        self._chore_wanted = False
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+        self.rounds = 0
+        """Syncs so far."""
+        self.chore_error: OSError | None = None
+        """What the last chore failed with; None = it was fine."""
+
+    def start(self, flushed: LogOffset) -> None:
+        """Begin; everything below ``flushed`` is durable already."""
+        self._flushed = self._requested = flushed
+        self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
+        self._thread.start()
+
+    def request(self, offset: LogOffset) -> None:
+        """Ask for everything below ``offset``; in mode async it may take ``interval_ms``."""
+        if offset > self._requested:
+            with self._wake:
+                self._requested = offset
+                if self._mode is FlushMode.SYNC:
+                    self._wake.notify()
+
+    def want_chores(self) -> None:
+        """Run the chores soon, without a sync in mode async."""
+        with self._wake:
+            self._chore_wanted = True
+            self._wake.notify()
+
+    def rewind(self, end: LogOffset) -> None:
+        """The log was cut: what was requested above ``end`` is gone."""
+        with self._wake:
+            self._requested = min(self._requested, end)
+            self._flushed = min(self._flushed, end)
+
+    def stop(self) -> None:
+        """End the thread; blocks until its round is over. Makes nothing durable."""
+        thread = self._thread
+        if thread is None:
+            return
+        with self._wake:
+            self._is_stopping = True
+            self._wake.notify()
+        thread.join()
+        self._thread = None
+
+    def _run(self) -> None:
+        while self._await_work():
+            try:
+                flushed = self._sync()
+            except BaseException as error:  # noqa: BLE001 (rule 3: whatever it is, the process ends)
+                self._stop_process(error)
+                return
+            self.rounds += 1
+            if flushed != self._flushed:
+                self._flushed = flushed
+                self._publish(flushed)
+            try:
+                self._chores()
+                self.chore_error = None
+            except OSError as error:
+                self.chore_error = error
+
+    def _await_work(self) -> bool:
+        """False = stop."""
+        with self._wake:
+            if not self._has_urgent_work():
+                self._wake.wait(self._interval_s)
+            self._chore_wanted = False
+            return not self._is_stopping
+
+    def _has_urgent_work(self) -> bool:
+        is_asked = self._mode is FlushMode.SYNC and self._requested > self._flushed
+        return self._is_stopping or self._chore_wanted or is_asked

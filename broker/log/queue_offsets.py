@@ -1,0 +1,82 @@
+"""
+Next offset of every queue: a fold of the log, in memory.
+
+Here: the table. Not here: who walks the log (``commit_log``), consume-queue files (``consume_queue`` has their unit).
+
+Rule 1 (R19): rebuilt before the first append of a new master, cut with the log.
+Rule 2: within a queue offsets count from 0 without a hole, so cutting a record makes its offset the next one again; the
+table after a cut equals the table of a log that never had what was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+QueueKey = tuple[bytes, int]
+"""Topic and queue id."""
+
+
+class QueueOffsets:
+    """The fold. Driven by one thread: the loop of the broker."""
+
+    __slots__ = ("_first", "_next")
+
+    def __init__(self) -> None:
+        """The fold of an empty log."""
+        self._next: dict[QueueKey, int] = {}
+        self._first: dict[QueueKey, int] = {}
+
+    def take(self, topic: bytes, queue_id: int) -> int:
+        """The offset of a record that is being appended; the next one is one higher."""
+        key = (topic, queue_id)
+        offset = self._next.get(key)
+        if offset is None:
+            offset = 0
+            self._first[key] = 0
+        self._next[key] = offset + 1
+        return offset
+
+    def give_back(self, topic: bytes, queue_id: int, offset: int) -> None:
+        """The record that took ``offset``, the last one of its queue, is not in the log (rule 2)."""
+        key = (topic, queue_id)
+        if offset <= self._first.get(key, 0):
+            self._next.pop(key, None)
+            self._first.pop(key, None)
+        elif offset < self._next.get(key, 0):
+            self._next[key] = offset
+
+    def fold(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
+        """A record with this offset follows in the log."""
+        key = (topic, queue_id)
+        if key not in self._first:
+            self._first[key] = queue_offset
+        self._next[key] = queue_offset + 1
+
+    def min_offset(self, topic: bytes, queue_id: int) -> int:
+        """Lowest offset that was folded; 0 for a queue without records."""
+        return self._first.get((topic, queue_id), 0)
+
+    def max_offset(self, topic: bytes, queue_id: int) -> int:
+        """Where the queue ends; 0 for a queue without records."""
+        return self._next.get((topic, queue_id), 0)
+
+    def has_topic(self, topic: bytes) -> bool:
+        """Whether any record of ``topic`` is in the log."""
+        return any(known == topic for known, _ in self._next)
+
+    def clear(self) -> None:
+        """Start again."""
+        self._next.clear()
+        self._first.clear()
+
+    def rows(self) -> Iterator[tuple[bytes, int, int, int]]:
+        """(topic, queue id, first, next), sorted."""
+        for (topic, queue_id), following in sorted(self._next.items()):
+            yield topic, queue_id, self._first[topic, queue_id], following
+
+    def load(self, rows: Iterable[tuple[bytes, int, int, int]]) -> None:
+        """Replace everything by what ``rows`` gave."""
+        self.clear()
+        for topic, queue_id, first, following in rows:
+            self._first[topic, queue_id] = first
+            self._next[topic, queue_id] = following

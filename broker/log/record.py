@@ -1,0 +1,359 @@
+"""
+RocketMQ's commit-log record: bytes to values and back, in place (rocketmq-wire sections 5.1-5.4).
+
+Here: packing a draft into a map, walking from record to record, checking one, a lazy view of one, the blank at a
+segment's end. Not here: where a record goes (``commit_log``), files (``segment``).
+
+Rule 1: ``pack`` copies a body once and makes no object of its own.
+Rule 2: walking reads total size and magic only; ``check`` reads everything and is what recovery uses.
+Rule 3: decoding nonsense raises ``RecordError`` and nothing else.
+Rule 4: a page that was lost in a power cut reads as zeros, so ``check`` finds it: in the body by the CRC, in the
+lengths
+because topics are not empty and the sizes must add up, in topic and properties because neither may hold a NUL.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+import msgspec
+
+from broker.core.producers import ProducerStamp
+from epoch.model import LogOffset
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+"""Topic longer than 127 bytes: its length takes two."""
+MAGIC_BLANK: Final = 0xCBD43194
+BLANK_BYTES_MIN: Final = 8
+"""Every segment keeps room for the blank's two words."""
+
+SYS_FLAG_BORN_IPV6: Final = 1 << 4
+SYS_FLAG_STORE_IPV6: Final = 1 << 5
+_TRANSACTION_BITS: Final = 3 << 2
+_NOT_QUEUED: Final = (1 << 2, 3 << 2)
+"""Prepared and rolled-back transaction records have no place in a consume queue."""
+
+PROPERTIES_BYTES_MAX: Final = 32_767
+TOPIC_BYTES_MAX: Final = 255
+"""What RocketMQ accepts as a topic's name; the format would take more."""
+RECORD_BYTES_MIN: Final = 74 + 8 + 8 + 1 + 1
+CRC_MASK: Final = 0x7FFFFFFF
+
+_SIZE_MAGIC = struct.Struct(">II")
+_FIXED_IPV4 = struct.Struct(">IIIiiqqiq8sq8siqI")
+_HEAD = struct.Struct(">IIIiiqqiq")
+_TAIL = struct.Struct(">iqI")
+_INT64 = struct.Struct(">q")
+_UINT16 = struct.Struct(">H")
+_UINT32 = struct.Struct(">I")
+_QUEUE_ID_AT = struct.Struct(">i4xqqi")
+"""Queue id at 12, then queue offset at 20, physical offset at 28, system flag at 36."""
+
+
+class RecordError(ValueError):
+    """These bytes are not a record, or this draft does not fit into one; the message names the field and its value."""
+
+
+class Draft(msgspec.Struct):
+    """
+    A message that has no place in the log yet. Not frozen: built once per message on the hot path, used in the same
+    turn.
+
+    ``body`` may be a view into a receive buffer: it is copied into the map by ``append``, once.
+    """
+
+    topic: bytes
+    queue_id: int
+    body: bytes | memoryview
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_at_ms: int = 0
+    born_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+    """4 or 16 bytes of IP and an int32 port; bit 4 of ``sys_flag`` says which."""
+    reconsume_times: int = 0
+    stamp: ProducerStamp | None = None
+    """What ``properties`` say about the producer (R18); given so that nobody parses them twice."""
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def record_bytes(draft: Draft, store_host: bytes) -> int:
+    """Total size of the record that ``pack`` would write."""
+    topic_bytes = len(draft.topic)
+    length_bytes = 1 if topic_bytes <= 127 else 2
+    hosts_bytes = len(draft.born_host) + len(store_host)
+    return 74 + hosts_bytes + length_bytes + len(draft.body) + topic_bytes + len(draft.properties)
+
+
+def check_draft(draft: Draft) -> None:
+    """Raises ``RecordError`` for what the format or rule 4 cannot carry."""
+    topic_bytes = len(draft.topic)
+    if not 1 <= topic_bytes <= TOPIC_BYTES_MAX:
+        raise RecordError(f"a topic of {topic_bytes} bytes; 1 to {TOPIC_BYTES_MAX} are possible")
+    if len(draft.properties) > PROPERTIES_BYTES_MAX:
+        raise RecordError(f"properties of {len(draft.properties)} bytes; {PROPERTIES_BYTES_MAX} are possible")
+    if b"\0" in draft.topic or b"\0" in draft.properties:
+        raise RecordError("topic and properties must not contain a NUL character")
+    if len(draft.born_host) != (20 if draft.sys_flag & SYS_FLAG_BORN_IPV6 else 8):
+        raise RecordError(f"a born host of {len(draft.born_host)} bytes with system flag {draft.sys_flag:#x}")
+
+
+def pack(
+    view: memoryview,
+    at: int,
+    draft: Draft,
+    *,
+    total_bytes: int,
+    physical_offset: int,
+    queue_offset: int,
+    stored_at_ms: int,
+    store_host: bytes,
+) -> None:
+    """
+    Write the record of a checked draft at ``view[at:]``, which has room for ``total_bytes``.
+
+    Raises ``RecordError`` if a number is out of the range of its field; what lies at ``at`` is then undefined.
+    """
+    body, topic, properties = draft.body, draft.topic, draft.properties
+    body_bytes, topic_bytes = len(body), len(topic)
+    magic = MAGIC_V1 if topic_bytes <= 127 else MAGIC_V2
+    sys_flag = draft.sys_flag if len(store_host) == 8 else draft.sys_flag | SYS_FLAG_STORE_IPV6
+    crc = zlib.crc32(body) & CRC_MASK
+    try:
+        if len(draft.born_host) == 8 and len(store_host) == 8:
+            _FIXED_IPV4.pack_into(
+                view, at, total_bytes, magic, crc, draft.queue_id, draft.flag, queue_offset, physical_offset, sys_flag,
+                draft.born_at_ms, draft.born_host, stored_at_ms, store_host, draft.reconsume_times, 0, body_bytes,
+            )  # fmt: skip
+            position = at + 88
+        else:
+            _HEAD.pack_into(
+                view, at, total_bytes, magic, crc, draft.queue_id, draft.flag, queue_offset, physical_offset, sys_flag,
+                draft.born_at_ms,
+            )  # fmt: skip
+            rest = b"".join(
+                (
+                    draft.born_host,
+                    _INT64.pack(stored_at_ms),
+                    store_host,
+                    _TAIL.pack(draft.reconsume_times, 0, body_bytes),
+                )
+            )
+            view[at + 48 : at + 48 + len(rest)] = rest
+            position = at + 48 + len(rest)
+    except struct.error as error:
+        raise RecordError(f"a number of this message does not fit its field: {error}") from error
+    end = position + body_bytes
+    view[position:end] = body
+    length = bytes((topic_bytes,)) if magic == MAGIC_V1 else _UINT16.pack(topic_bytes)
+    tail = b"".join((length, topic, _UINT16.pack(len(properties)), properties))
+    view[end : end + len(tail)] = tail
+
+
+def pack_blank(view: memoryview, at: int, space_bytes: int) -> None:
+    """Fill ``space_bytes`` up to the segment's end: two words, then zeros that are already there."""
+    _SIZE_MAGIC.pack_into(view, at, space_bytes, MAGIC_BLANK)
+
+
+# --- walking ---------------------------------------------------------------------------------------------------------
+
+
+def walk(view: memoryview, start: int, end: int, starts: list[int]) -> int:
+    """
+    Add the start of every whole record and blank of ``view[start:end]`` to ``starts``; returns where the last one ends.
+
+    What follows there is a record that is not whole yet, or nothing.
+
+    Raises:
+        RecordError: something that is neither a record nor a blank.
+    """
+    unpack = _SIZE_MAGIC.unpack_from
+    while end - start >= 8:
+        size, magic = unpack(view, start)
+        if magic in (MAGIC_V1, MAGIC_V2):
+            if size < RECORD_BYTES_MIN:
+                raise RecordError(
+                    f"a record of {size} bytes at {start} of its segment; {RECORD_BYTES_MIN} is the least"
+                )
+        elif magic != MAGIC_BLANK or size < BLANK_BYTES_MIN:
+            raise RecordError(f"magic {magic:#010x} with size {size} at {start} of its segment is no record")
+        if size > end - start:
+            break
+        starts.append(start)
+        start += size
+    return start
+
+
+def blank_bytes(view: memoryview, at: int) -> int | None:
+    """Size of the padding to the segment's end that begins at ``at``; None if something else does."""
+    if len(view) - at < BLANK_BYTES_MIN:
+        return None
+    size, magic = _SIZE_MAGIC.unpack_from(view, at)
+    return int(size) if magic == MAGIC_BLANK else None
+
+
+def queue_place(view: memoryview, at: int) -> tuple[int, int, int, bool]:
+    """Queue id, queue offset, physical offset, and whether the record has a place in a consume queue at all."""
+    queue_id, queue_offset, physical_offset, sys_flag = _QUEUE_ID_AT.unpack_from(view, at + 12)
+    return queue_id, queue_offset, physical_offset, sys_flag & _TRANSACTION_BITS not in _NOT_QUEUED
+
+
+class RecordView:
+    """
+    One record in place: fields are decoded when asked for. Release the underlying view when done.
+
+    Raises ``RecordError`` at construction unless sizes and magic agree with each other and with ``view``.
+    """
+
+    __slots__ = (
+        "_at",
+        "_body_at",
+        "_body_bytes",
+        "_properties_at",
+        "_properties_bytes",
+        "_topic_at",
+        "_topic_bytes",
+        "_view",
+        "size_bytes",
+    )
+
+    def __init__(self, view: memoryview, at: int = 0) -> None:
+        """Find the variable parts; reads the lengths only."""
+        self._view, self._at = view, at
+        try:
+            self.size_bytes, magic = _SIZE_MAGIC.unpack_from(view, at)
+            if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= self.size_bytes <= len(view) - at:
+                raise RecordError(f"magic {magic:#010x}, size {self.size_bytes} with {len(view) - at} bytes left")
+            sys_flag = self.sys_flag
+            position = at + 48 + (20 if sys_flag & SYS_FLAG_BORN_IPV6 else 8) + 8
+            position += (20 if sys_flag & SYS_FLAG_STORE_IPV6 else 8) + 12
+            (self._body_bytes,) = _UINT32.unpack_from(view, position)
+            self._body_at = position + 4
+            position = self._body_at + self._body_bytes
+            if position + 4 > at + self.size_bytes:
+                raise RecordError(f"a body of {self._body_bytes} bytes in a record of {self.size_bytes}")
+            if magic == MAGIC_V1:
+                self._topic_bytes, self._topic_at = view[position], position + 1
+            else:
+                (self._topic_bytes,), self._topic_at = _UINT16.unpack_from(view, position), position + 2
+            position = self._topic_at + self._topic_bytes
+            (self._properties_bytes,) = _UINT16.unpack_from(view, position)
+            self._properties_at = position + 2
+        except (struct.error, IndexError) as error:
+            raise RecordError(f"a record that ends before its fields do: {error}") from error
+        if self._properties_at + self._properties_bytes != at + self.size_bytes:
+            raise RecordError(f"the parts of a record of {self.size_bytes} bytes do not add up")
+
+    @property
+    def body_crc(self) -> int:
+        """CRC-32 of the stored body, without its highest bit."""
+        return int.from_bytes(self._view[self._at + 8 : self._at + 12], "big")
+
+    @property
+    def queue_id(self) -> int:
+        """Queue of the topic."""
+        return int.from_bytes(self._view[self._at + 12 : self._at + 16], "big", signed=True)
+
+    @property
+    def flag(self) -> int:
+        """The user's flag."""
+        return int.from_bytes(self._view[self._at + 16 : self._at + 20], "big", signed=True)
+
+    @property
+    def queue_offset(self) -> int:
+        """Index in the consume queue."""
+        return int.from_bytes(self._view[self._at + 20 : self._at + 28], "big", signed=True)
+
+    @property
+    def physical_offset(self) -> LogOffset:
+        """Where the record says that it is."""
+        return LogOffset(int.from_bytes(self._view[self._at + 28 : self._at + 36], "big", signed=True))
+
+    @property
+    def sys_flag(self) -> int:
+        """Bits of rocketmq-wire section 5.2."""
+        found: int = _UINT32.unpack_from(self._view, self._at + 36)[0]
+        return found
+
+    @property
+    def born_at_ms(self) -> int:
+        """The producer's clock."""
+        found: int = _INT64.unpack_from(self._view, self._at + 40)[0]
+        return found
+
+    @property
+    def stored_at_ms(self) -> int:
+        """The master's clock."""
+        at = self._at + 48 + (20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8)
+        found: int = _INT64.unpack_from(self._view, at)[0]
+        return found
+
+    @property
+    def body(self) -> memoryview:
+        """As stored: maybe compressed."""
+        return self._view[self._body_at : self._body_at + self._body_bytes]
+
+    @property
+    def topic(self) -> bytes:
+        """Its name."""
+        return bytes(self._view[self._topic_at : self._topic_at + self._topic_bytes])
+
+    @property
+    def properties(self) -> bytes:
+        """``name 0x01 value 0x02`` repeated."""
+        return bytes(self._view[self._properties_at : self._properties_at + self._properties_bytes])
+
+
+def check(view: memoryview, at: int, physical_offset: int) -> int:
+    """
+    Size of the record at ``at``, everything of it verified (rule 4).
+
+    Raises:
+        RecordError: it is not a whole, undamaged record that belongs at ``physical_offset``.
+    """
+    record = RecordView(view, at)
+    if record.physical_offset != physical_offset:
+        raise RecordError(f"a record that says it is at {record.physical_offset} lies at {physical_offset}")
+    if zlib.crc32(record.body) & CRC_MASK != record.body_crc:
+        raise RecordError(f"the body of the record at {physical_offset} does not match its CRC {record.body_crc:#010x}")
+    topic = record.topic
+    if not topic or b"\0" in topic or b"\0" in record.properties:
+        raise RecordError(f"topic or properties of the record at {physical_offset} are damaged")
+    return int(record.size_bytes)
+
+
+# --- small things that readers and answers need ----------------------------------------------------------------------
+
+
+def parse_properties(raw: bytes) -> dict[str, str]:
+    """Pairs of the property form; a missing last separator is fine. Raises ``RecordError``."""
+    pairs: dict[str, str] = {}
+    try:
+        for part in raw.split(b"\x02"):
+            name, separator, value = part.partition(b"\x01")
+            if separator and name and value:
+                pairs[str(name, "utf-8")] = str(value, "utf-8")
+    except UnicodeDecodeError as error:
+        raise RecordError(f"properties are not UTF-8: {error}") from error
+    return pairs
+
+
+def format_properties(pairs: dict[str, str]) -> bytes:
+    """The property form, with the last separator, as 5.2.0 and later write it."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items()).encode()
+
+
+def crc_property(preceding: bytes | memoryview) -> bytes:
+    """The optional 20 bytes that close a record's properties: CRC digits, least significant first (section 5.3)."""
+    digits = f"{zlib.crc32(preceding) & CRC_MASK:010d}"[::-1]
+    return b"__CRC32#\x01" + digits.encode() + b"\x02"
+
+
+def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+    """Upper-case hex of store host and physical offset: 32 digits, or 56 with IPv6."""
+    return f"{store_host.hex().upper()}{physical_offset:016X}"

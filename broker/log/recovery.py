@@ -1,0 +1,182 @@
+"""
+Opening a log after a stop of any kind: find its end, finish what was interrupted, make files and history agree.
+
+Clean stop: the mark names the end, and everything was synced. Otherwise every record behind the last durable boundary
+is checked (``record.check``), and the log ends before the first one that fails: what is recovered is a prefix of what
+was
+there (D13). What lies behind is cut like everything that is cut (R20).
+
+Rule 1: an interrupted cut is finished before anything is read.
+Rule 2 (R9): epoch entries that begin beyond the end are dropped; nothing ends up labelled with another epoch.
+Rule 3: the clean mark is gone, durably, before ``open`` returns (R3a).
+Rule 4 (S28): a log with bytes and without an epoch file is refused, never taken for one without epochs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.log.checkpoint import (
+    CLEAN_FILE_NAME,
+    CUT_FILE_NAME,
+    STATE_FILE_NAME,
+    CleanStop,
+    CutMark,
+    LogState,
+    read_small,
+    read_small_or_none,
+)
+from broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
+from broker.log.ports import CutReason, RecoveryReport
+from broker.log.record import RecordError, blank_bytes, check
+from broker.log.segment import Segment, open_segments
+from epoch.history import EpochHistory
+from epoch.model import LogOffset
+from epoch.store import EPOCH_FILE_NAME, EpochStore
+from node.files import durable_unlink
+
+
+def recover(
+    root: Path, *, segment_bytes: int, now_ms: Callable[[], int], before_step: Callable[[str], None]
+) -> tuple[LogFiles, LogState, RecoveryReport]:
+    """
+    Files, what was durable beside them, and what was found.
+
+    Raises:
+        SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human.
+        OSError: the disk.
+    """
+    began = time.monotonic_ns()
+    log_folder = root / LOG_FOLDER_NAME
+    log_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    epochs = EpochStore(root / EPOCH_FILE_NAME)
+    segments = open_segments(log_folder, segment_bytes)
+    history, fallback = _load_history(epochs, is_new=not segments)
+    files = LogFiles(
+        root=root,
+        segment_bytes=segment_bytes,
+        segments=segments,
+        epochs=epochs,
+        history=history,
+        before_step=before_step,
+    )
+    mark = read_small(root / CUT_FILE_NAME, CutMark)
+    if mark is not None:
+        run_cut(files, mark)
+    stored = read_small_or_none(root / STATE_FILE_NAME, LogState) or LogState()
+    clean = read_small_or_none(root / CLEAN_FILE_NAME, CleanStop)
+    durable_unlink(root / CLEAN_FILE_NAME)
+    start = LogOffset(segments[0].base) if segments else LogOffset(0)
+    files_end = LogOffset(segments[-1].end) if segments else LogOffset(0)
+    checked_from = min(max(start, stored.checked_offset), files_end)
+    torn_reason = ""
+    records = 0
+    if clean is not None and _is_end(files, clean.end_offset):
+        end, data_end = clean.end_offset, clean.end_offset
+        checked_from = end
+    else:
+        clean = None
+        end, records, torn_reason = _check_records(segments, checked_from)
+        data_end = _data_end(segments, end)
+    if end < data_end:
+        cut = CutMark(
+            cut_offset=end,
+            end_offset=data_end,
+            new_start=None,
+            reason=CutReason.TORN_TAIL,
+            explanation=torn_reason,
+            began_at_ms=now_ms(),
+            state_before=stored,
+            epochs_before=tuple((entry.epoch, entry.start_offset) for entry in files.history.entries),
+        )
+        run_cut(files, cut)
+    _drop_empty(files, end)
+    repaired = files.history.repaired(end)
+    dropped = tuple(entry.epoch for entry in history.entries if repaired.get(entry.epoch) is None)
+    if repaired != files.history:
+        epochs.save(repaired)
+        files.history = repaired
+    report = RecoveryReport(
+        was_clean=clean is not None,
+        clean_nonce=clean.nonce if clean is not None else "",
+        end_offset=end,
+        checked_from=LogOffset(checked_from),
+        checked_records=records,
+        torn_bytes=data_end - end,
+        torn_reason=torn_reason if data_end > end else "",
+        finished_cut=mark is not None,
+        dropped_epochs=dropped,
+        stored_confirm_offset=stored.confirm_offset,
+        stored_released_offset=stored.released_offset,
+        history_fallback=fallback,
+        duration_us=(time.monotonic_ns() - began) // 1000,
+    )
+    return files, stored.clamped(end), report
+
+
+def _load_history(epochs: EpochStore, *, is_new: bool) -> tuple[EpochHistory, str | None]:
+    if is_new and not epochs.exists():
+        return epochs.create(), None
+    loaded = epochs.load()
+    return loaded.history, loaded.fallback_reason
+
+
+def _is_end(files: LogFiles, end: LogOffset) -> bool:
+    """Whether a log may end at ``end``: a cheap doubt of the clean mark, the bytes behind it are zeros."""
+    if not files.segments:
+        return end == 0
+    last = files.segments[-1]
+    for segment in files.segments:
+        if segment.base <= end < segment.end:
+            at = end - segment.base
+            return bytes(segment.view[at : at + 8]).strip(b"\0") == b""
+    return end == last.end
+
+
+def _check_records(segments: list[Segment], start: int) -> tuple[LogOffset, int, str]:
+    """End of the last good record, how many were checked, and why the next one is none."""
+    records = 0
+    offset = start
+    for segment in segments:
+        if segment.end <= offset:
+            continue
+        at = offset - segment.base
+        try:
+            while at < segment.size:
+                size = blank_bytes(segment.view, at)
+                if size is None:
+                    size = check(segment.view, at, segment.base + at)
+                    records += 1
+                elif size != segment.size - at:
+                    return (
+                        LogOffset(segment.base + at),
+                        records,
+                        f"a blank of {size} bytes, {segment.size - at} are left",
+                    )
+                at += size
+        except RecordError as error:
+            return LogOffset(segment.base + at), records, str(error)
+        offset = segment.end
+    return LogOffset(offset), records, ""
+
+
+def _data_end(segments: list[Segment], end: LogOffset) -> LogOffset:
+    """Behind the last byte that is not zero: what lies between is a torn tail."""
+    for segment in reversed(segments):
+        at = max(end - segment.base, 0)
+        if at >= segment.size:
+            break
+        found = segment.data_end(at)
+        if found > at or segment.base <= end:
+            return LogOffset(max(end, segment.base + found))
+    return end
+
+
+def _drop_empty(files: LogFiles, end: LogOffset) -> None:
+    """Segments that were prepared ahead and hold nothing; the one that the log ends in stays."""
+    while len(files.segments) > 1 and files.segments[-1].base > end:
+        segment = files.segments.pop()
+        segment.close()
+        segment.path.unlink()

@@ -1,0 +1,130 @@
+"""
+One file of the commit log: preallocated, mapped, named by the offset of its first byte (rocketmq-wire section 5).
+
+Rule 1: every block is allocated before the file is mapped, so a full disk is ``OSError`` here and never SIGBUS later.
+Rule 2: a mapped file keeps its size: what is cut is zeroed.
+Rule 3: ``sync`` is fdatasync on the descriptor; ``mmap.flush`` holds the interpreter lock and is never used.
+Rule 4: a file gets its name when it is whole: a crash while one is made leaves a ``.tmp`` that the next start removes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+from node.files import fsync_directory
+
+NAME_DIGITS = 20
+TEMPORARY_SUFFIX = ".tmp"
+_CHUNK_BYTES = 1024 * 1024
+_ZEROS = bytes(_CHUNK_BYTES)
+
+
+class SegmentError(ValueError):
+    """A file in the log's folder is not a segment of this log; the message says what to do."""
+
+
+def segment_name(base: int) -> str:
+    """Twenty digits."""
+    return f"{base:0{NAME_DIGITS}d}"
+
+
+class Segment:
+    """Bytes ``[base, base + size)`` of the log."""
+
+    __slots__ = ("_map", "base", "fd", "path", "size", "view")
+
+    def __init__(self, path: Path, base: int, size: int) -> None:
+        """Map an existing file. Raises ``OSError``, ``SegmentError`` if its size is not ``size``."""
+        self.path, self.base, self.size = path, base, size
+        found = path.stat().st_size
+        if found != size:
+            raise SegmentError(f"{path} has {found} bytes, not {size}; set segment_bytes back")
+        self.fd = os.open(path, os.O_RDWR)
+        try:
+            self._map = mmap.mmap(self.fd, size)
+        except BaseException:
+            os.close(self.fd)
+            raise
+        self.view = memoryview(self._map)
+        """All of it, writable; slices of it are released before ``close``."""
+
+    @property
+    def end(self) -> int:
+        """First offset behind it."""
+        return self.base + self.size
+
+    @classmethod
+    def create(cls, directory: Path, base: int, size: int) -> Segment:
+        """
+        Make and map a segment of zeros; its name and its blocks are durable on return.
+
+        Raises ``OSError``: the disk is full, or the file may not be as large. Nothing is left behind.
+        """
+        path = directory / segment_name(base)
+        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            os.fsync(descriptor)
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        fsync_directory(directory)
+        return cls(path, base, size)
+
+    def sync(self) -> None:
+        """Everything written so far is durable on return. Raises ``OSError``, after which nothing may be assumed."""
+        os.fdatasync(self.fd)
+
+    def zero(self, start: int, end: int) -> None:
+        """Zero ``[start, end)``, counted from the segment's first byte."""
+        view = self.view
+        while start < end:
+            step = min(_CHUNK_BYTES, end - start)
+            view[start : start + step] = _ZEROS[:step]
+            start += step
+
+    def data_end(self, start: int) -> int:
+        """Behind the last byte that is not zero, at least ``start``; counted from the segment's first byte."""
+        end = self.size
+        while end > start:
+            low = max(start, end - _CHUNK_BYTES)
+            part = bytes(self.view[low:end])
+            if part != _ZEROS[: end - low]:
+                return low + len(part.rstrip(b"\0"))
+            end = low
+        return start
+
+    def close(self) -> None:
+        """Unmap. Raises ``BufferError`` if somebody still holds a view (rule 2 of ``ha.ports``)."""
+        self.view.release()
+        self._map.close()
+        os.close(self.fd)
+
+
+def open_segments(directory: Path, size: int) -> list[Segment]:
+    """
+    Map every segment of ``directory``, in order; removes what a crash left half made (rule 4).
+
+    Raises:
+        SegmentError: a foreign name, another size, or a hole between two files.
+    """
+    bases: list[int] = []
+    for path in sorted(directory.iterdir()):
+        if path.name.endswith(TEMPORARY_SUFFIX):
+            path.unlink()
+        elif len(path.name) != NAME_DIGITS or not path.name.isdecimal():
+            raise SegmentError(f"{path} is not a segment; move it out of the log's folder")
+        else:
+            bases.append(int(path.name))
+    segments: list[Segment] = []
+    for base in bases:
+        if base % size or (segments and base != segments[-1].end):
+            raise SegmentError(f"segment {segment_name(base)} in {directory} does not follow on (size {size})")
+        segments.append(Segment(directory / segment_name(base), base, size))
+    return segments

@@ -1,0 +1,348 @@
+"""The commit log of one replica: appends, received bytes, cuts, starts after every kind of stop."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from broker.core.producers import ProducerStamp
+from broker.log.commit_log import CommitLog
+from broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
+from broker.log.record import RecordError
+from controller.contract.ids import FlushMode
+from epoch.model import EpochEntry, LogOffset, MasterEpoch
+from tests.support.log_tools import (
+    SEGMENT_BYTES,
+    append_all,
+    crash,
+    draft,
+    log_bytes,
+    open_log,
+    read_by_the_document,
+)
+
+
+class StopHere(Exception):
+    """The process dies at this step."""
+
+
+def test_a_log_that_we_wrote_reads_back_by_the_wire_document(tmp_path: Path) -> None:
+    """Over several segments, with blanks between, by a reader that knows the document only."""
+    log = open_log(tmp_path)
+    places = [append_all(log, draft(b"x" * (n * 97 % 3000), queue_id=n % 3))[0] for n in range(40)]
+    log.close(clean_nonce="n")
+    records = read_by_the_document(tmp_path / "commitlog")
+    assert [(each.offset, each.queue_offset) for each in records] == places
+    assert [len(each.body) for each in records] == [n * 97 % 3000 for n in range(40)]
+
+
+def test_queue_offsets_count_per_topic_and_queue_and_survive_every_start(tmp_path: Path) -> None:
+    """R19: the next append after a start goes on where the log ends, after a clean stop and after a crash."""
+    log = open_log(tmp_path)
+    assert [queue for _, queue in append_all(log, draft(), draft(), draft(queue_id=1), draft(topic=b"B"))] == [
+        0,
+        1,
+        0,
+        0,
+    ]
+    log.close(clean_nonce="n")
+    log = open_log(tmp_path)
+    assert log.recovery.was_clean
+    assert log.recovery.clean_nonce == "n"
+    assert append_all(log, draft())[0][1] == 2
+    crash(log)
+    log = open_log(tmp_path)
+    assert not log.recovery.was_clean
+    assert append_all(log, draft())[0][1] == 3
+    crash(log)
+
+
+def test_a_clean_mark_is_good_for_one_start(tmp_path: Path) -> None:
+    """R3a: the mark is gone before the first append, so that a later crash is never taken for a clean stop."""
+    log = open_log(tmp_path)
+    log.close(clean_nonce="n")
+    crash(open_log(tmp_path))
+    log = open_log(tmp_path)
+    assert not log.recovery.was_clean
+    crash(log)
+
+
+def test_a_torn_tail_is_cut_and_kept_in_quarantine(tmp_path: Path) -> None:
+    """D13: what is recovered is a prefix, what is cut is zeroed and can be read by a human."""
+    log = open_log(tmp_path)
+    places = append_all(log, *[draft(letter * 100, properties=b"K\x01v\x02") for letter in (b"a", b"b", b"c")])
+    second = places[1][0]
+    before = log_bytes(log)
+    log._files.segments[0].view[second + 120] ^= 1
+    crash(log)
+    log = open_log(tmp_path)
+    assert log.max_offset == second
+    assert log_bytes(log) == before[:second]
+    assert log.recovery.torn_bytes == len(before) - second
+    assert "CRC" in log.recovery.torn_reason
+    assert not any(log._files.segments[0].view[second:])
+    (folder,) = (tmp_path / "quarantine").iterdir()
+    assert {each.name for each in folder.iterdir()} == {"manifest.json", f"{second:020d}"}
+    assert (folder / f"{second:020d}").stat().st_size == len(before) - second
+    assert append_all(log, draft())[0] == (second, 1)
+    crash(log)
+
+
+@pytest.mark.parametrize("lost_page", range(4))
+def test_a_page_lost_in_a_power_cut_never_leaves_a_hole(tmp_path: Path, lost_page: int) -> None:
+    """Rule 4 of records: whatever page reads as zeros, the log ends before it and holds nothing behind it."""
+    log = open_log(tmp_path)
+    append_all(log, *[draft(b"x" * 300, properties=b"K\x01" + b"v" * 50 + b"\x02") for _ in range(30)])
+    before = log_bytes(log)
+    log._files.segments[0].zero(lost_page * 4096, (lost_page + 1) * 4096)
+    crash(log)
+    log = open_log(tmp_path)
+    assert log.max_offset <= lost_page * 4096
+    assert log_bytes(log) == before[: log.max_offset]
+    assert lost_page * 4096 - log.max_offset < 500
+    crash(log)
+
+
+STEPS = ("mark", "quarantine", "manifest", "drop", "zero", "begin", "sync", "history", "state", "clear")
+
+
+@pytest.mark.parametrize("dies_before", [*STEPS, None])
+def test_a_cut_interrupted_at_any_step_is_finished_at_the_next_start(tmp_path: Path, dies_before: str | None) -> None:
+    """R20: before the mark nothing happened, afterwards all of it does, whole segments and epochs included."""
+
+    def stop(step: str) -> None:
+        if step == dies_before:
+            raise StopHere(step)
+
+    log = open_log(tmp_path)
+    log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
+    places = [append_all(log, draft(b"y" * 2000))[0] for _ in range(30)]
+    log.record_epoch(EpochEntry(epoch=MasterEpoch(2), start_offset=log.max_offset))
+    append_all(log, draft(b"z"))
+    before, end = log_bytes(log), log.max_offset
+    cut = LogOffset(places[3][0])
+    log._files.before_step = stop
+    plan = log.plan_cut(cut, CutReason.TRUNCATION, "diverged")
+    if dies_before is None:
+        log.execute_cut(plan)
+    else:
+        with pytest.raises(StopHere):
+            log.execute_cut(plan)
+    crash(log)
+    log = open_log(tmp_path)
+    if dies_before == "mark":
+        assert log_bytes(log) == before
+        assert log.history.last_epoch == 2
+    else:
+        assert log.max_offset == cut
+        assert log_bytes(log) == before[:cut]
+        assert log.recovery.finished_cut == (dies_before is not None)
+        assert not any(log._files.segments[0].view[cut:])
+        assert len(log._files.segments) == 1
+        assert log.history.last_epoch == 1
+        assert log.queues.max_offset(b"TopicA", 0) == 3
+        (folder,) = (tmp_path / "quarantine").iterdir()
+        kept = sorted(each for each in folder.iterdir() if each.name != "manifest.json")
+        assert b"".join(each.read_bytes() for each in kept)[: end - cut] == before[cut:]
+    assert not (tmp_path / "cut-mark").exists()
+    crash(log)
+
+
+@pytest.mark.parametrize("dies_before", [*STEPS, None])
+def test_a_log_that_is_set_aside_begins_again_where_the_master_says(tmp_path: Path, dies_before: str | None) -> None:
+    """S29: nothing of the old log is left in place, all of it is in quarantine, and a crash between changes nothing."""
+
+    def stop(step: str) -> None:
+        if step == dies_before:
+            raise StopHere(step)
+
+    log = open_log(tmp_path)
+    log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
+    for _ in range(20):
+        append_all(log, draft(b"y" * 2000))
+    before = log_bytes(log)
+    log._files.before_step = stop
+    start = LogOffset(SEGMENT_BYTES)
+    try:
+        log.set_aside(start, "no common epoch")
+    except StopHere:
+        crash(log)
+        log = open_log(tmp_path)
+    if dies_before == "mark":
+        assert log_bytes(log) == before
+    else:
+        assert (log.min_offset, log.max_offset, len(log.history)) == (start, start, 0)
+        (folder,) = (tmp_path / "quarantine").iterdir()
+        kept = sorted(each for each in folder.iterdir() if each.name != "manifest.json")
+        assert b"".join(each.read_bytes() for each in kept)[: len(before)] == before
+        crash(log)
+        log = open_log(tmp_path)
+        assert (log.min_offset, log.max_offset) == (start, start)
+    crash(log)
+
+
+def test_received_bytes_count_as_acked_only_by_whole_records(tmp_path: Path) -> None:
+    """So that confirm is always a record boundary, and no recovery of a killed process ends below it."""
+    master = open_log(tmp_path / "m")
+    append_all(master, *[draft(b"x" * 500, queue_id=n % 2) for n in range(50)])
+    data = log_bytes(master)
+    slave = open_log(tmp_path / "s")
+    sent = 0
+    while sent < len(data):
+        with slave.receive_view(777) as view:
+            length = min(len(view), len(data) - sent)
+            view[:length] = data[sent : sent + length]
+        slave.commit_received(length)
+        sent += length
+        assert slave.max_offset == sent
+        assert slave.is_record_boundary(slave.ackable_offset)
+        assert slave.whole_offset <= sent
+    assert log_bytes(slave) == data
+    with pytest.raises(FoldsBehindError):
+        slave.begin_run(stored_at_ms=1)
+    while slave.fold(1000):
+        pass
+    assert append_all(slave, draft()) == append_all(master, draft())
+    crash(slave)
+    crash(master)
+
+
+def test_a_peer_that_sends_no_records_changes_nothing(tmp_path: Path) -> None:
+    """The link is closed by whoever catches ``RecordError``; the log stays as it was."""
+    log = open_log(tmp_path)
+    append_all(log, draft())
+    end = log.max_offset
+    with log.receive_view(100) as view:
+        view[:] = b"\xff" * 100
+    with pytest.raises(RecordError):
+        log.commit_received(100)
+    assert log.max_offset == end
+    crash(log)
+
+
+def test_a_cut_inside_of_a_record_or_outside_of_the_log_is_refused(tmp_path: Path) -> None:
+    """And changes nothing."""
+    log = open_log(tmp_path)
+    append_all(log, draft(), draft())
+    for offset in (-1, 1, log.max_offset - 1, log.max_offset + 1):
+        with pytest.raises(CutRefusedError):
+            log.plan_cut(LogOffset(offset), CutReason.TRUNCATION)
+    plan = log.plan_cut(LogOffset(0), CutReason.TRUNCATION)
+    append_all(log, draft())
+    with pytest.raises(CutRefusedError):
+        log.execute_cut(plan)
+    crash(log)
+
+
+def test_a_cut_below_confirm_is_named_and_clamps_it(tmp_path: Path) -> None:
+    """R26: the role machine asks the plan; if it goes on all the same, confirm never points beyond the log."""
+    log = open_log(tmp_path)
+    places = append_all(log, draft(), draft(), draft())
+    log.note_confirm(log.max_offset, LogOffset(places[2][0]))
+    log._do_chores()
+    plan = log.plan_cut(LogOffset(places[1][0]), CutReason.TRUNCATION)
+    assert plan.is_below_confirm
+    assert plan.is_below_released
+    log.execute_cut(plan)
+    assert log.confirm_offset == log.durable_confirm_offset == log.released_offset == places[1][0]
+    crash(log)
+
+
+def test_epoch_entries_beyond_the_recovered_end_are_dropped(tmp_path: Path) -> None:
+    """R9: nothing that is appended later gets an epoch that lost its bytes."""
+    log = open_log(tmp_path)
+    log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
+    append_all(log, draft())
+    append_all(log, draft())
+    log.record_epoch(EpochEntry(epoch=MasterEpoch(2), start_offset=log.max_offset))
+    append_all(log, draft())
+    log._files.segments[0].zero(10, SEGMENT_BYTES)
+    crash(log)
+    log = open_log(tmp_path)
+    assert log.max_offset == 0
+    assert log.recovery.dropped_epochs == (2,)
+    crash(log)
+
+
+def test_the_dedupe_table_is_cut_and_rebuilt_with_the_log(tmp_path: Path) -> None:
+    """R18: a cut sequence is accepted again, a kept one is a duplicate, also after a start."""
+    identity = bytes(range(16))
+
+    def stamped(sequence: int) -> tuple[ProducerStamp, bytes]:
+        text = f"ROLLCALL_SEQ\x01{identity.hex()}:0:{sequence}\x02"
+        return ProducerStamp(identity, 0, sequence), text.encode()
+
+    log = open_log(tmp_path)
+    places = []
+    for sequence in range(5):
+        stamp, properties = stamped(sequence)
+        message = draft(properties=properties)
+        message.stamp = stamp
+        places += append_all(log, message)
+    assert log.producers.snapshot() == {identity: (0, 0, 4)}
+    log.execute_cut(log.plan_cut(LogOffset(places[3][0]), CutReason.TRUNCATION))
+    assert log.producers.snapshot() == {identity: (0, 0, 2)}
+    crash(log)
+    log = open_log(tmp_path)
+    assert log.producers.snapshot() == {identity: (0, 0, 2)}
+    crash(log)
+
+
+def test_a_full_disk_is_an_error_and_the_log_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    """ENOSPC or EFBIG from the allocation, never SIGBUS from the map, and nothing half written."""
+    log = open_log(tmp_path)
+    append_all(log, draft(b"x" * 10_000))
+    end = log.max_offset
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SEGMENT_BYTES // 2, old[1]))
+    try:
+        log.begin_run(stored_at_ms=1)
+        with pytest.raises(OSError):
+            log.append(draft(b"x" * 10_000))
+        assert log.end_run() == end
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert append_all(log, draft(b"x" * 10_000))[0] == (SEGMENT_BYTES, 1)
+    crash(log)
+
+
+def test_a_record_that_fits_no_segment_is_refused(tmp_path: Path) -> None:
+    """With both sizes in the message, before anything is written."""
+    log = open_log(tmp_path)
+    log.begin_run(stored_at_ms=1)
+    with pytest.raises(RecordError, match=str(SEGMENT_BYTES)):
+        log.append(draft(b"x" * SEGMENT_BYTES))
+    with pytest.raises(RecordError, match="field"):
+        log.append(draft(queue_id=1 << 40))
+    assert log.end_run() == 0
+    assert append_all(log, draft())[0] == (0, 0)
+    crash(log)
+
+
+def test_flush_mode_sync_acks_what_is_on_disk_only(tmp_path: Path) -> None:
+    """The end that may be acked follows the flush thread, once per group."""
+    log = open_log(tmp_path, flush_mode=FlushMode.SYNC)
+    heard: list[int] = []
+    log.subscribe_flushed(heard.append)
+    assert log.ackable_offset == 0
+    append_all(log, draft(), draft())
+    wait_for_flush(log)
+    assert log.ackable_offset == log.max_offset
+    assert heard[-1] == log.max_offset
+    crash(log)
+
+
+def wait_for_flush(log: CommitLog) -> None:
+    """The flush thread has answered the last request; joins it, which has a deadline of its own."""
+    flusher = log._flusher
+    assert flusher is not None
+    deadline = 500
+    while log.flushed_offset < log.max_offset and deadline:
+        with flusher._wake:
+            flusher._wake.wait(0.01)
+        deadline -= 1
