@@ -1,0 +1,152 @@
+"""The audit on small logs written here by the wire document: it is silent on good ones and names each fault."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from deploy.local import audit
+
+SEGMENT_BYTES = 1024
+REPLICAS = ("broker-a-1", "broker-a-2", "broker-a-3")
+
+
+def record(key: str, body: bytes, *, offset: int, queue_offset: int) -> bytes:
+    """A V1 record on queue 0 of topic T (rocketmq-wire section 5.1)."""
+    properties = f"UNIQ_KEY\x01{key}\x02".encode()
+    tail = struct.pack(">i", len(body)) + body + b"\x01T" + struct.pack(">h", len(properties)) + properties
+    hosts = bytes([127, 0, 0, 1, 0, 0, 0, 1])
+    middle = struct.pack(">qqiq", queue_offset, offset, 0, 1_700_000_000_000) + hosts
+    middle += struct.pack(">q", 1_700_000_000_001) + hosts + struct.pack(">iq", 0, 0)
+    crc = zlib.crc32(body) & 0x7FFFFFFF
+    size = 4 + 4 + 4 + 4 + 4 + len(middle) + len(tail)
+    return struct.pack(">IIIii", size, 0xDAA320A7, crc, 0, 0) + middle + tail
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """Three equal replicas with twelve acknowledged messages over three segments, two epochs."""
+    content, promises = bytearray(), []
+    for number in range(12):
+        body = f"body {number}".encode() * 5
+        position = len(content) % SEGMENT_BYTES
+        size = len(record("K00", body, offset=0, queue_offset=0))
+        if position + size + 8 > SEGMENT_BYTES:
+            space = SEGMENT_BYTES - position
+            content += struct.pack(">II", space, 0xCBD43194).ljust(space, b"\0")
+        offset = len(content)
+        content += record(f"K{number:02d}", body, offset=offset, queue_offset=number)
+        promises.append(
+            {
+                "key": f"K{number:02d}",
+                "set": "broker-a",
+                "topic": "T",
+                "queueId": 0,
+                "queueOffset": number,
+                "physicalOffset": offset,
+                "bodySha256": hashlib.sha256(body).hexdigest(),
+            }
+        )
+    lines = "1-0\n2-300\n"
+    epochs = f"2\n{zlib.crc32(lines.encode()) & 0x7FFFFFFF}\n{lines}"
+    for name in REPLICAS:
+        folder = tmp_path / "data" / name
+        (folder / "commitlog").mkdir(parents=True)
+        for base in range(0, len(content), SEGMENT_BYTES):
+            piece = bytes(content[base : base + SEGMENT_BYTES]).ljust(SEGMENT_BYTES, b"\0")
+            (folder / "commitlog" / f"{base:020d}").write_bytes(piece)
+        (folder / "epochFileCheckpoint").write_text(epochs)
+        (folder / "checkpoint").write_bytes(struct.pack(">qqqqq", 0, 0, 0, 0, len(content)).ljust(4096, b"\0"))
+    (tmp_path / "data" / "c1").mkdir()
+    (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in promises))
+    return tmp_path
+
+
+def troubles_of(root: Path) -> dict[str, int]:
+    _, troubles = audit.audit(audit.broker_directories(root), audit.read_ledger(root / "ledger.jsonl"))
+    return dict(troubles.counts)
+
+
+def test_equal_replicas_with_every_message_are_fine(fleet: Path) -> None:
+    """Nothing is reported where nothing is wrong, and what was counted is said."""
+    totals, troubles = audit.audit(audit.broker_directories(fleet), audit.read_ledger(fleet / "ledger.jsonl"))
+
+    assert troubles.total == 0
+    assert (totals["acked"], totals["audited_replicas"], totals["records"]) == (12, 3, 12)
+
+
+def test_self_test_finds_each_fault_by_the_command_alone(fleet: Path) -> None:
+    """The program runs without anything of ours on its path, and notices every fault that it makes."""
+    path = Path(audit.__file__)
+    command = [sys.executable, "-I", str(path), str(fleet), "--self-test"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=fleet)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": found: ") == 4
+    assert "AUDIT ok  acked 12" in done.stdout
+
+
+def test_message_missing_on_one_replica_only_is_lost(fleet: Path) -> None:
+    """Two of three copies are not enough: a promise in mode all names every replica."""
+    path = fleet / "data" / "broker-a-3" / "commitlog" / f"{SEGMENT_BYTES:020d}"
+    path.write_bytes(bytes(SEGMENT_BYTES))
+
+    assert troubles_of(fleet)["lost"] > 0
+
+
+def test_message_that_is_there_twice_is_duplicated(fleet: Path) -> None:
+    """A retry that was appended again is found, though nothing is lost."""
+    lines = (fleet / "ledger.jsonl").read_text().splitlines()
+    first, second = json.loads(lines[0]), json.loads(lines[1])
+    for name in REPLICAS:
+        path = fleet / "data" / name / "commitlog" / f"{0:020d}"
+        content = path.read_bytes().replace(b"UNIQ_KEY\x01K01", b"UNIQ_KEY\x01K00")
+        path.write_bytes(content)
+    (fleet / "ledger.jsonl").write_text(json.dumps(first) + "\n")
+
+    assert second["key"] == "K01"
+    assert troubles_of(fleet)["duplicated"] == 3
+
+
+def test_promise_cut_off_in_the_middle_of_writing_promises_nothing(fleet: Path) -> None:
+    """A producer that died while writing its ledger had not told anybody yet."""
+    with (fleet / "ledger.jsonl").open("a") as ledger:
+        ledger.write('{"key": "K99", "set": "bro')
+
+    assert troubles_of(fleet) == {}
+
+
+def test_empty_ledger_fails(fleet: Path) -> None:
+    """An audit of nothing is not a success."""
+    (fleet / "ledger.jsonl").write_text("")
+
+    assert troubles_of(fleet)["nothing"] > 0
+
+
+def test_tail_behind_confirm_may_differ(fleet: Path) -> None:
+    """What nobody acknowledged and nothing confirms is not compared: a slave may be behind while the audit runs."""
+    for name, body in zip(REPLICAS, (b"x", b"y", b""), strict=True):
+        base, path = audit.segments(fleet / "data" / name)[-1]
+        content = bytearray(path.read_bytes())
+        end = audit.Log(name, fleet / "data" / name, 0, audit.Troubles()).end - base
+        extra = record(f"T{name[-1]}", body, offset=base + end, queue_offset=12) if body else b""
+        content[end : end + len(extra)] = extra
+        path.write_bytes(bytes(content[:SEGMENT_BYTES]))
+
+    assert troubles_of(fleet) == {}
+
+
+def test_replica_whose_epoch_file_has_a_wrong_checksum_is_named(fleet: Path) -> None:
+    """A damaged epoch file is a trouble of its own, with both checksums."""
+    path = fleet / "data" / "broker-a-2" / "epochFileCheckpoint"
+    path.write_text(path.read_text().replace("2-300", "2-400"))
+
+    assert troubles_of(fleet) == {"epochs": 1}
