@@ -1,0 +1,172 @@
+"""
+What a controller counts and measures, for /metrics.
+
+Here: names, labels, and the gauges that are read from the service when somebody asks. Not here: loop lag and process
+(``node.telemetry``).
+Rule: one scrape costs the loop a bounded time: gauges by set are given for at most ``METRIC_SETS_MAX`` sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from controller.contract.commands import Milestone
+from controller.contract.events import (
+    AnyEvent,
+    CommandRefused,
+    ElectionFailed,
+    EventRecord,
+    MasterElected,
+    MilestoneReached,
+    ReplicaSilent,
+)
+from controller.contract.views import SetStatus
+
+METRIC_SETS_MAX = 500
+US_PER_SECOND = 1_000_000
+
+_PHASE_BUCKETS = (0.001, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_COMMIT_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 3.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the gauges show; made by the service at the moment of a scrape."""
+
+    role: str
+    has_authority: bool
+    term: int
+    commit_index: int
+    applied_index: int
+    synced_event_index: int
+    majority_age_ms: int | None
+    sets_total: int
+    sets_by_condition: dict[str, int]
+    sets_wanting_master: int
+    sessions_open: int
+    graces: int
+    statuses: Sequence[SetStatus]
+
+
+class ControllerMetrics:
+    """Counters and histograms of one controller. Times are seconds, as the exposition format wants them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register everything."""
+        self._registry = registry
+        self.elections = Counter("rollcall_elections", "Applied elections by kind.", ["kind"], registry=registry)
+        self.elections_failed = Counter(
+            "rollcall_elections_failed", "Elections in which nobody was eligible.", registry=registry
+        )
+        self.silences = Counter(
+            "rollcall_replicas_silent", "Replicas that were found to be gone, by cause.", ["cause"], registry=registry
+        )
+        self.refusals = Counter(
+            "rollcall_commands_refused", "Commands that apply refused, by code.", ["code"], registry=registry
+        )
+        self.phases = Histogram(
+            "rollcall_rto_phase_seconds",
+            "From the detection's oldest stamp to the arrival of a phase's report, by phase.",
+            ["phase"],
+            buckets=_PHASE_BUCKETS,
+            registry=registry,
+        )
+        self.commit_delay = Histogram(
+            "rollcall_commit_delay_seconds",
+            "From submission to the reply of apply.",
+            buckets=_COMMIT_BUCKETS,
+            registry=registry,
+        )
+        self.outcome_unknown = Counter(
+            "rollcall_proposals_unknown", "Proposals whose outcome is unknown.", registry=registry
+        )
+
+    def observe(self, records: Iterable[EventRecord]) -> None:
+        """Count what was applied while this controller leads."""
+        for record in records:
+            self._observe(record.event)
+
+    def _observe(self, event: AnyEvent) -> None:
+        if isinstance(event, MasterElected):
+            self.elections.labels(kind=event.verdict.kind.value).inc()
+        elif isinstance(event, ElectionFailed):
+            self.elections_failed.inc()
+        elif isinstance(event, ReplicaSilent):
+            self.silences.labels(cause=event.cause.value).inc()
+        elif isinstance(event, CommandRefused):
+            self.refusals.labels(code=event.code.name).inc()
+        elif isinstance(event, MilestoneReached):
+            self._observe_phase(event.milestone)
+
+    def _observe_phase(self, milestone: Milestone) -> None:
+        if milestone.observed_us is not None:
+            self.phases.labels(phase=milestone.phase.value).observe(milestone.observed_us / US_PER_SECOND)
+
+    def read_from(self, reading: Callable[[], Reading]) -> None:
+        """Show the gauges of ``reading`` on each scrape."""
+        self._registry.register(_Gauges(reading))
+
+
+class _Gauges(Collector):
+    def __init__(self, reading: Callable[[], Reading]) -> None:
+        self._reading = reading
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing in advance: registering must not read."""
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Gauges of this moment."""
+        reading = self._reading()
+        yield _one(
+            "rollcall_controller_authority", "1 if this controller answers with authority.", reading.has_authority
+        )
+        role = GaugeMetricFamily("rollcall_controller_role", "1 for the Raft role held.", labels=["role"])
+        role.add_metric([reading.role], 1)
+        yield role
+        yield _one("rollcall_raft_term", "Raft term.", reading.term)
+        yield _one("rollcall_raft_commit_index", "Highest committed index known.", reading.commit_index)
+        yield _one("rollcall_raft_applied_index", "Highest applied index.", reading.applied_index)
+        yield _one("rollcall_journal_synced_index", "Index up to which events are on disk.", reading.synced_event_index)
+        if reading.majority_age_ms is not None:
+            yield _one("rollcall_majority_age_seconds", "Since a majority was asked.", reading.majority_age_ms / 1000)
+        yield _one("rollcall_sets", "Broker sets.", reading.sets_total)
+        yield _one(
+            "rollcall_sets_wanting_master", "Sets that the leader tries to elect for.", reading.sets_wanting_master
+        )
+        yield _one("rollcall_sessions_open", "Broker sessions on a connection.", reading.sessions_open)
+        yield _one("rollcall_graces", "How often every replica got one full timeout.", reading.graces)
+        conditions = GaugeMetricFamily("rollcall_sets_by_condition", "Broker sets by condition.", labels=["condition"])
+        for condition, count in sorted(reading.sets_by_condition.items()):
+            conditions.add_metric([condition], count)
+        yield conditions
+        yield from _by_set(reading.statuses)
+
+
+def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _by_set(statuses: Sequence[SetStatus]) -> Iterable[GaugeMetricFamily]:
+    labels = ["cluster", "set"]
+    epoch = GaugeMetricFamily("rollcall_set_master_epoch", "masterEpoch.", labels=labels)
+    size = GaugeMetricFamily("rollcall_set_sync_state_set_size", "Members of the SyncStateSet.", labels=labels)
+    budget = GaugeMetricFamily("rollcall_set_failure_budget", "Replicas that may be lost without loss.", labels=labels)
+    master = GaugeMetricFamily("rollcall_replica_is_master", "1 for the master.", labels=[*labels, "broker"])
+    lag = GaugeMetricFamily("rollcall_replica_lag_bytes", "Distance to the master's end.", labels=[*labels, "broker"])
+    for status in statuses[:METRIC_SETS_MAX]:
+        view = status.view
+        key = [view.set_key.cluster, view.set_key.name]
+        epoch.add_metric(key, view.master_epoch)
+        size.add_metric(key, len(view.sync_state_set))
+        budget.add_metric(key, status.failure_budget)
+        for replica in status.replicas:
+            master.add_metric([*key, str(replica.broker_id)], replica.is_master)
+            if replica.lag_bytes is not None:
+                lag.add_metric([*key, str(replica.broker_id)], replica.lag_bytes)
+    return epoch, size, budget, master, lag

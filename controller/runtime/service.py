@@ -1,0 +1,583 @@
+"""
+One controller: the replicated log, the leader's machines, the journal and the broker port, tied on one event loop.
+
+Here: leadership, submitting, consistent reads, doing the machines' actions, pushes, the watchdog. Not here: decisions
+(``controller.core``, ``duties``), HTTP (``api.rest``), frames (``api.gateway``), what reads answer (``queries``).
+Imported by: ``api``, ``tests``. All methods run on the loop; the log's and the journal's threads only wake it.
+
+Rule 1 (R5): nothing is answered with authority unless ``authority()`` holds; whoever asks hears that at once.
+Rule 2: a linearizable read sees everything that was committed before it arrived: readers share barriers, and a reader
+never joins one that was proposed before it came.
+Rule 3: leader duties begin when the own ``TakeLeadership`` of the term is applied, and end when the role or term moves.
+Rule 4: what is applied is pushed to the sessions of its set in the same turn of the loop that hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+
+from controller.contract.commands import (
+    FEATURE_LEVEL,
+    AnyCommand,
+    Barrier,
+    ElectMaster,
+    Evidence,
+    InitialiseFleet,
+    Operation,
+    RecordMilestones,
+    RegisterReplica,
+    TakeLeadership,
+)
+from controller.contract.events import (
+    BrokerIdGranted,
+    ElectionFailed,
+    EventRecord,
+    LeadershipTaken,
+    MasterElected,
+    ReplicaSilent,
+)
+from controller.contract.ids import RequestId, SetKey
+from controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
+from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, ProbeAnswer, RoleNotice
+from controller.core.preview import preview
+from controller.core.state import FleetState
+from controller.core.views import view_of
+from controller.replication.async_proposer import AsyncProposer
+from controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
+from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded, ProposeError
+from controller.runtime.actions import Action, Propose, SendProbe
+from controller.runtime.authority import Authority, judge_authority
+from controller.runtime.duties import LeaderDuties, touched_sets
+from controller.runtime.event_journal import EventJournal
+from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.sessions import NS_PER_MS, ConnectionId, ProbeOutcome
+from controller.runtime.settings import ServiceSettings
+from node.telemetry import get_logger
+
+LEADERSHIP_POLL_MS = 20
+"""How late a change of leadership may be noticed."""
+READ_WAIT_MS_MAX = 600
+"""A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
+ENTRIES_PENDING_MAX = 50_000
+"""Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""
+WATCHDOG_INTERVAL_MS = 1_000
+WATCHDOG_STRIKES_MAX = 10
+"""Looks in a row without a tick of the log, or with commits that nobody applies, before the process ends."""
+WATCHDOG_TICK_MS_MAX = 1_000
+BACKGROUND_TASKS_MAX = 20_000
+
+
+class NoAuthority(Exception):
+    """This controller may not answer now; ``authority`` says why and who may."""
+
+    def __init__(self, authority: Authority) -> None:
+        """Nothing was executed."""
+        super().__init__(authority.reason or "this controller does not answer with authority")
+        self.authority = authority
+
+
+class BrokerPort(Protocol):
+    """What the service needs of the broker port."""
+
+    def notify(self, connection: ConnectionId, body: bytes) -> bool:
+        """Push an encoded ``RoleNotice``; False if that connection is gone. Does not block."""
+        ...
+
+    async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
+        """Ask a listen port who lives there, within ``probe_timeout_ms``. Never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What is not deterministic."""
+
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS
+    draw_epoch_jump: Callable[[], int] = lambda: random.SystemRandom().randrange(16)
+    new_request_id: Callable[[], RequestId] = lambda: RequestId(secrets.token_hex(16))
+
+
+class ControllerService:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        settings: ServiceSettings,
+        log: ReplicatedLog[FleetState],
+        journal: EventJournal[FleetState],
+        metrics: ControllerMetrics,
+        ports: Ports | None = None,
+    ) -> None:
+        """Subscribes to ``log``, which must not be started yet; the journal must be."""
+        self.settings = settings
+        self.journal = journal
+        self.metrics = metrics
+        self.ports = ports or Ports()
+        self._log = log
+        self._logger = get_logger("controller")
+        self._broker_port: BrokerPort | None = None
+        self._proposer: AsyncProposer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._applied: deque[tuple[AppliedEntry[FleetState], int]] = deque()
+        self._is_drain_due = False
+        self._has_overrun = False
+        self._views: dict[SetKey, SetView | None] = {}
+        self._views_index = -1
+        self._taken_term: int | None = None
+        self._taking_term: int | None = None
+        self._leader_seen_ns = self.ports.monotonic_ns()
+        self._last_elections_ms: dict[SetKey, int] = {}
+        self._barrier: asyncio.Task[None] | None = None
+        self._next_barrier: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_scan_ns = 0
+        self._events_synced = asyncio.Event()
+        self.duties = LeaderDuties(
+            timing=settings.timing,
+            view_of=self.view_of,
+            preview=self._preview_election,
+            draw_epoch_jump=self.ports.draw_epoch_jump,
+        )
+        log.subscribe(self._on_applied)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self, broker_port: BrokerPort) -> None:
+        """On the running loop; the log is started by the caller, before or after."""
+        self._loop = asyncio.get_running_loop()
+        self._broker_port = broker_port
+        self._proposer = AsyncProposer(self._log, propose_timeout_ms=self.settings.timing.propose_timeout_ms)
+        self._on_timer()
+
+    async def stop(self) -> None:
+        """End duties and background work; the log and the journal are the caller's to stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.duties.stand_down()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if len(self._tasks) >= BACKGROUND_TASKS_MAX:
+            work.close()
+            self._logger.error("background_tasks_full", limit=BACKGROUND_TASKS_MAX)
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- what others read --------------------------------------------------------------------------------------------
+
+    @property
+    def published(self) -> Published[FleetState]:
+        """Newest applied state."""
+        return self._log.published
+
+    @property
+    def log(self) -> ReplicatedLog[FleetState]:
+        """The replicated log, for its leadership."""
+        return self._log
+
+    def now_ns(self) -> int:
+        """The clock of all soft state."""
+        return self.ports.monotonic_ns()
+
+    def authority(self) -> Authority:
+        """Whether this controller may answer, now (Rule 1)."""
+        return judge_authority(
+            self._log.leadership,
+            taken_term=self._taken_term,
+            now_ns=self.now_ns(),
+            election_timeout_ms_min=self.settings.timing.raft_election_timeout_ms_min,
+        )
+
+    def require_authority(self) -> None:
+        """Raises ``NoAuthority``."""
+        authority = self.authority()
+        if not authority.is_held:
+            raise NoAuthority(authority)
+
+    def leader_hint(self) -> LeaderHint:
+        """Where brokers and callers should go instead."""
+        leadership = self._log.leadership
+        leader = leadership.leader
+        if leader == self.settings.name and not self.authority().is_held:
+            leader = None
+        addresses = self.settings.controllers.get(leader) if leader is not None else None
+        return LeaderHint(
+            controller=self.settings.name,
+            leader=leader,
+            leader_broker_address=addresses.broker if addresses is not None else None,
+            leader_rest_address=addresses.rest if addresses is not None else None,
+            term=leadership.term,
+        )
+
+    def contact_age_ms(self) -> int:
+        """Since this controller last heard from a majority, or from a leader."""
+        authority = self.authority()
+        if authority.majority_age_ms is not None:
+            return max(0, authority.majority_age_ms)
+        return max(0, self.now_ns() - self._leader_seen_ns) // NS_PER_MS
+
+    def view_of(self, key: SetKey) -> SetView | None:
+        """The newest applied state of one set; built once per applied entry."""
+        published = self._log.published
+        if published.index != self._views_index:
+            self._views.clear()
+            self._views_index = published.index
+        if key not in self._views:
+            self._views[key] = view_of(published.state, key)
+        return self._views[key]
+
+    def last_election_ms(self, key: SetKey) -> int | None:
+        """UTC stamp of the last election that this process has applied."""
+        return self._last_elections_ms.get(key)
+
+    async def wait_for_events(self, timeout_ms: int) -> None:
+        """Return when further events are on disk, or when the time is up."""
+        synced = self._events_synced
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await synced.wait()
+
+    def on_events_synced(self) -> None:
+        """For the journal's thread: wake who waits."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._wake_event_readers)
+
+    def _wake_event_readers(self) -> None:
+        waiting, self._events_synced = self._events_synced, asyncio.Event()
+        waiting.set()
+
+    # --- orders and reads --------------------------------------------------------------------------------------------
+
+    def operation(
+        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
+    ) -> Operation:
+        """Stamp an order."""
+        return Operation(
+            version=FEATURE_LEVEL,
+            request_id=request_id,
+            stamped_at_ms=self.ports.wall_ms(),
+            requested_by=requested_by,
+            command=command,
+            evidence=evidence,
+        )
+
+    async def submit(
+        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
+    ) -> AnyReply:
+        """
+        Commit an order and return the reply that apply computed; durable on a majority on return.
+
+        Raises:
+            NoAuthority, NotLeader, Overloaded: certainly not executed.
+            OutcomeUnknown: ask again with the same request id.
+            ValueError: a text in the order is not valid Unicode.
+        """
+        self.require_authority()
+        return await self._submit(
+            self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
+        )
+
+    async def _submit(self, operation: Operation) -> AnyReply:
+        assert self._proposer is not None
+        began_ns = self.now_ns()
+        try:
+            reply = await self._proposer.submit(operation)
+        except OutcomeUnknown:
+            self.metrics.outcome_unknown.inc()
+            raise
+        self.metrics.commit_delay.observe((self.now_ns() - began_ns) / 1e9)
+        return reply
+
+    async def read_barrier(self) -> None:
+        """
+        Return when this controller has applied everything that was committed before the call (Rule 2).
+
+        Raises ``NoAuthority`` at once, or after ``READ_WAIT_MS_MAX``.
+        """
+        self.require_authority()
+        if self._next_barrier is None:
+            self._next_barrier = asyncio.get_running_loop().create_task(self._run_barrier(self._barrier))
+            self._next_barrier.add_done_callback(_consume)
+        try:
+            async with asyncio.timeout(READ_WAIT_MS_MAX / 1000):
+                await asyncio.shield(self._next_barrier)
+        except (TimeoutError, ProposeError):
+            authority = self.authority()
+            raise NoAuthority(
+                replace(
+                    authority,
+                    is_held=False,
+                    reason=authority.reason or "the barrier of this read did not commit in time",
+                )
+            ) from None
+
+    async def _run_barrier(self, previous: asyncio.Task[None] | None) -> None:
+        """One barrier at a time: who comes while one is out shares the next."""
+        if previous is not None:
+            await asyncio.wait((previous,))
+        self._barrier, self._next_barrier = self._next_barrier, None
+        await self._submit(
+            self.operation(
+                Barrier(), request_id=self.ports.new_request_id(), requested_by=f"controller:{self.settings.name}"
+            )
+        )
+
+    def evidence(self, view: SetView) -> Evidence:
+        """The leader's soft facts about one set, for an order of an operator."""
+        return self.duties.sessions.evidence(
+            view, now_ns=self.now_ns(), triggered_by=None, stamps=None, draw=self.ports.draw_epoch_jump()
+        )
+
+    def _preview_election(self, command: ElectMaster, evidence: Evidence) -> Elected | Refused:
+        reply = preview(
+            self._log.published.state,
+            self.operation(
+                command,
+                request_id=RequestId("preview"),
+                requested_by=f"controller:{self.settings.name}",
+                evidence=evidence,
+            ),
+        )
+        assert isinstance(reply, Elected | Refused)
+        return reply
+
+    # --- what brokers say --------------------------------------------------------------------------------------------
+
+    def handle_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> HeartbeatAck | Refused:
+        """Count a heartbeat. Raises ``NoAuthority``. Lease: none is granted, so weak modes ack as ``all`` (R4)."""
+        self.require_authority()
+        refusal, actions = self.duties.handle_heartbeat(beat, connection, self.now_ns())
+        self._do(actions)
+        if refusal is not None:
+            return refusal
+        state = self._log.published.state.sets.get(beat.set_key)
+        is_current = (
+            state is not None
+            and state.master_epoch == beat.known_master_epoch
+            and state.sync_state_set_epoch == beat.known_set_epoch
+        )
+        return HeartbeatAck(
+            view=None if is_current else self.view_of(beat.set_key), controllers=self.settings.broker_ports
+        )
+
+    async def submit_for_broker(
+        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, connection: ConnectionId | None
+    ) -> AnyReply:
+        """A broker's order on its session or by REST; opens the session if it was a registration. As ``submit``."""
+        if isinstance(command, RecordMilestones):
+            command = self.duties.milestones.observe(command, self.now_ns())
+        reply = await self.submit(command, request_id=request_id, requested_by=requested_by)
+        if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
+            self._drain()
+            self.duties.handle_registered(command, reply, connection, self.now_ns())
+        return reply
+
+    def handle_link(self, report: LinkReport) -> None:
+        """A member's word about its link to the master (R13)."""
+        self._do(self.duties.handle_link(report, self.now_ns()))
+
+    def handle_closed(self, connection: ConnectionId) -> None:
+        """A broker's connection ended."""
+        self._do(self.duties.handle_closed(connection, self.now_ns()))
+
+    # --- leadership and time -----------------------------------------------------------------------------------------
+
+    def _on_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LEADERSHIP_POLL_MS / 1000, self._on_timer)
+        self._look_at_leadership()
+        now_ns = self.now_ns()
+        if now_ns >= self._next_scan_ns:
+            self._next_scan_ns = now_ns + self.settings.timing.scan_interval_ms * NS_PER_MS
+            self._do(self.duties.tick(now_ns))
+
+    def _look_at_leadership(self) -> None:
+        leadership = self._log.leadership
+        if leadership.leader is not None:
+            self._leader_seen_ns = self.now_ns()
+        leads = leadership.role is RaftRole.LEADER
+        if self._taken_term is not None and (not leads or self._taken_term != leadership.term):
+            self._logger.warning("leadership_lost", term=self._taken_term, now_term=leadership.term)
+            self._taken_term = None
+            self.duties.stand_down()
+        if leads and self._taken_term is None and self._taking_term != leadership.term:
+            self._taking_term = leadership.term
+            self._spawn(self._take_leadership(leadership.term))
+
+    async def _take_leadership(self, term: int) -> None:
+        requested_by = f"controller:{self.settings.name}"
+        commands: tuple[AnyCommand, ...] = (
+            InitialiseFleet(fleet_incarnation=self.settings.fleet_incarnation),
+            TakeLeadership(controller=self.settings.name, term=term),
+        )
+        try:
+            for command in commands if self._must_initialise() else commands[1:]:
+                reply = await self._submit(
+                    self.operation(command, request_id=self.ports.new_request_id(), requested_by=requested_by)
+                )
+                if isinstance(reply, Refused):
+                    self._logger.error("leadership_refused", term=term, code=reply.code.name, reason=reply.reason)
+        except ProposeError as error:
+            self._logger.warning("leadership_not_taken", term=term, reason=str(error))
+            self._taking_term = None
+
+    def _must_initialise(self) -> bool:
+        return self._log.published.state.fleet_incarnation != self.settings.fleet_incarnation
+
+    # --- what was applied --------------------------------------------------------------------------------------------
+
+    def _on_applied(self, entry: AppliedEntry[FleetState]) -> None:
+        """On the log's thread."""
+        self.journal.append(entry)
+        if len(self._applied) < ENTRIES_PENDING_MAX:
+            self._applied.append((entry, self.ports.monotonic_ns()))
+        else:
+            self._has_overrun = True
+        loop = self._loop
+        if loop is not None and not self._is_drain_due:
+            self._is_drain_due = True
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        # The flag falls BEFORE the queue is read: an entry that comes in between wakes the loop once too often, never
+        # once too few.
+        self._is_drain_due = False
+        while self._applied:
+            entry, applied_ns = self._applied.popleft()
+            self._handle_entry(entry, applied_ns)
+        if self._has_overrun:
+            self._has_overrun = False
+            if self.duties.is_active:
+                self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
+
+    def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
+        for record in entry.records:
+            event = record.event
+            if isinstance(event, MasterElected) and record.set_key is not None:
+                self._last_elections_ms[record.set_key] = record.stamped_at_ms
+            elif isinstance(event, LeadershipTaken):
+                self._note_leadership(event)
+        if not self.duties.is_active:
+            return
+        self.metrics.observe(entry.records)
+        actions = self.duties.handle_applied(entry.records, applied_ns)
+        self._push(entry.records)
+        self._do(actions)
+        self._log_decisions(entry.records)
+
+    def _note_leadership(self, event: LeadershipTaken) -> None:
+        leadership = self._log.leadership
+        is_ours = event.controller == self.settings.name and event.term == leadership.term
+        if not is_ours or leadership.role is not RaftRole.LEADER or self._taken_term == event.term:
+            return
+        if self._must_initialise():
+            self._logger.error(
+                "wrong_fleet",
+                stored=self._log.published.state.fleet_incarnation,
+                configured=self.settings.fleet_incarnation,
+            )
+            return
+        self._taken_term = event.term
+        self._logger.info("leadership_taken", term=event.term, index=self._log.published.index)
+        self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
+
+    def _push(self, records: Sequence[EventRecord]) -> None:
+        """Tell the sessions of every set that changed (Rule 4)."""
+        assert self._broker_port is not None
+        changed = [record for record in records if not isinstance(record.event, BrokerIdGranted)]
+        elected = {record.set_key for record in records if isinstance(record.event, MasterElected)}
+        for key in touched_sets(changed):
+            view = self.view_of(key)
+            if view is None:
+                continue
+            body = msgspec.json.encode(RoleNotice(view=view))
+            for connection in self.duties.sessions.connections_of(view):
+                self._broker_port.notify(connection, body)
+            if key in elected and view.master is not None:
+                winner = self.duties.sessions.get(key, view.master)
+                if winner is not None and winner.connection is not None:
+                    self.duties.handle_notified(key, view.master_epoch, self.now_ns())
+
+    def _log_decisions(self, records: Sequence[EventRecord]) -> None:
+        for record in records:
+            event = record.event
+            if isinstance(event, MasterElected):
+                self._logger.info(
+                    "master_elected",
+                    set=str(record.set_key),
+                    master=event.master,
+                    epoch=event.master_epoch,
+                    sync_state_set=event.sync_state_set,
+                    reason=event.reason,
+                    index=record.index,
+                )
+            elif isinstance(event, ElectionFailed):
+                self._logger.warning("election_failed", set=str(record.set_key), reason=event.reason)
+            elif isinstance(event, ReplicaSilent):
+                self._logger.warning(
+                    "replica_silent", set=str(record.set_key), broker=event.broker_id, cause=event.cause.value
+                )
+
+    # --- doing actions -----------------------------------------------------------------------------------------------
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Propose):
+                self._spawn(self._propose(action, self._taken_term))
+            else:
+                self._spawn(self._probe(action))
+
+    async def _propose(self, action: Propose, term: int | None) -> None:
+        operation = self.operation(
+            action.command,
+            request_id=self.ports.new_request_id(),
+            requested_by=f"controller:{self.settings.name}",
+            evidence=action.evidence,
+        )
+        reply: AnyReply | None = None
+        is_certainly_not_executed = False
+        try:
+            reply = await self._submit(operation)
+        except (NotLeader, Overloaded):
+            is_certainly_not_executed = True
+        except OutcomeUnknown as error:
+            self._logger.warning("proposal_unknown", reason=str(error))
+        if term != self._taken_term:
+            return
+        self._drain()
+        self._do(
+            self.duties.handle_proposed(
+                action, reply, self.now_ns(), is_certainly_not_executed=is_certainly_not_executed
+            )
+        )
+
+    async def _probe(self, probe: SendProbe) -> None:
+        assert self._broker_port is not None
+        outcome, answer = await self._broker_port.probe(probe)
+        self._do(self.duties.handle_probe(probe, outcome, answer, self.now_ns()))
+
+
+def _consume(task: asyncio.Task[None]) -> None:
+    """A barrier whose readers all went away must not warn about its exception."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,101 @@
+"""
+What one controller needs to know of itself and of the others, checked.
+
+Here: the frozen configuration of ``ControllerService``, made from the fleet file. Not here: reading that file
+(``node.config``), binding (``api.server``).
+Raises ``ConfigError`` with key, value and remedy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from controller.contract.ids import ControllerName, FleetIncarnation
+from controller.contract.timing import PRESETS, Preset, Timing
+from node.config import ConfigError, FleetFile, split_address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerAddresses:
+    """host:port of one controller's three ports."""
+
+    raft: str
+    broker: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """One controller."""
+
+    name: ControllerName
+    fleet_name: str
+    fleet_incarnation: FleetIncarnation
+    timing_name: str
+    timing: Timing
+    controllers: dict[ControllerName, ControllerAddresses]
+
+    @property
+    def own(self) -> ControllerAddresses:
+        """Of this controller."""
+        return self.controllers[self.name]
+
+    @property
+    def broker_ports(self) -> tuple[str, ...]:
+        """Where brokers reach controllers, this one first."""
+        others = (addresses.broker for name, addresses in self.controllers.items() if name != self.name)
+        return (self.own.broker, *others)
+
+    def rest_base(self, name: ControllerName | None) -> str | None:
+        """Base URL of a controller's REST port."""
+        addresses = self.controllers.get(name) if name is not None else None
+        return None if addresses is None else f"http://{addresses.rest}"
+
+
+def settings_from(document: FleetFile, name: str) -> ServiceSettings:
+    """
+    The settings of controller ``name``.
+
+    Raises ``ConfigError``: unknown name or preset, broken timing, an unsafe bind, a malformed incarnation.
+    """
+    document.controller(name)
+    try:
+        timing = PRESETS[Preset(document.fleet.timing)]
+    except ValueError:
+        known = ", ".join(Preset)
+        raise ConfigError(f"fleet.timing is {document.fleet.timing!r}; presets are: {known}") from None
+    if violations := timing.violations():
+        raise ConfigError(f"fleet.timing {document.fleet.timing!r}: {'; '.join(violations)}")
+    incarnation = document.fleet.incarnation
+    if len(incarnation) != 32 or any(digit not in "0123456789abcdef" for digit in incarnation):
+        raise ConfigError(f"fleet.incarnation is {incarnation!r}; it must be 32 lower-case hex digits (rollcall init)")
+    for key, address in (("rest", document.controller(name).rest), ("broker", document.controller(name).broker)):
+        refuse_unsafe_bind(f"controllers.{name}.{key}", address)
+    return ServiceSettings(
+        name=ControllerName(name),
+        fleet_name=document.fleet.name,
+        fleet_incarnation=FleetIncarnation(incarnation),
+        timing_name=document.fleet.timing,
+        timing=timing,
+        controllers={
+            ControllerName(member): ControllerAddresses(raft=section.raft, broker=section.broker, rest=section.rest)
+            for member, section in document.controllers.items()
+        },
+    )
+
+
+def refuse_unsafe_bind(key: str, address: str) -> None:
+    """These ports have no authentication yet: loopback only (design section 9). Raises ``ConfigError``."""
+    host, _ = split_address(address)
+    if host == "localhost":
+        return
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise ConfigError(
+            f"{key} is {address!r}: this port has no authentication, so it may only be bound to loopback "
+            "(127.0.0.1, ::1 or localhost); put an authenticating proxy in front of it"
+        )

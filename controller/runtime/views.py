@@ -1,0 +1,150 @@
+"""
+What operators see of sets: replicated state joined with the leader's soft state.
+
+Here: ``SetStatus``, its problems and the failure budget. Not here: replicated views (``controller.core.views``), text
+(``api.cli``). Imported by: ``service``, ``tests``. Pure: the time is an argument.
+
+Rule 1: what this controller has not heard is ``None``, never a guess from replicated state.
+Rule 2: problems are of a closed vocabulary, the worst first; an empty tuple means that nothing needs an operator.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from controller.contract.replies import Condition, MemberView, SetView
+from controller.contract.session import BrokerState
+from controller.contract.views import ReplicaStatus, SetStatus
+from controller.runtime.sessions import NS_PER_MS, Session, Sessions
+
+
+class ProblemCode(StrEnum):
+    """Everything that can be wrong with a set, the worst first."""
+
+    NO_ELIGIBLE_REPLICA = "NO_ELIGIBLE_REPLICA"
+    MASTER_SILENT = "MASTER_SILENT"
+    NEEDS_BOOTSTRAP = "NEEDS_BOOTSTRAP"
+    WAITING_FOR_REPORTS = "WAITING_FOR_REPORTS"
+    WAITING_FOR_REPLICAS = "WAITING_FOR_REPLICAS"
+    ENTERING = "ENTERING"
+    BELOW_MIN_IN_SYNC = "BELOW_MIN_IN_SYNC"
+    """Writes are refused: fewer members are in sync than the set demands."""
+    NO_SPARE = "NO_SPARE"
+    """Losing one more replica stops the set."""
+    REPLICA_SUSPECT = "REPLICA_SUSPECT"
+    REPLICA_SILENT = "REPLICA_SILENT"
+    REPLICA_ISOLATED = "REPLICA_ISOLATED"
+    REPLICA_NOT_IN_SYNC = "REPLICA_NOT_IN_SYNC"
+    REPLICA_MISSING = "REPLICA_MISSING"
+    """Fewer replicas are registered than the set expects."""
+
+
+_CONDITION_PROBLEMS = {
+    Condition.NO_ELIGIBLE_REPLICA: ProblemCode.NO_ELIGIBLE_REPLICA,
+    Condition.MASTER_SILENT: ProblemCode.MASTER_SILENT,
+    Condition.NEEDS_BOOTSTRAP: ProblemCode.NEEDS_BOOTSTRAP,
+    Condition.WAITING_FOR_REPORTS: ProblemCode.WAITING_FOR_REPORTS,
+    Condition.WAITING_FOR_REPLICAS: ProblemCode.WAITING_FOR_REPLICAS,
+    Condition.ENTERING: ProblemCode.ENTERING,
+}
+
+_ORDER = {code: place for place, code in enumerate(ProblemCode)}
+
+
+def set_status(view: SetView, sessions: Sessions, *, last_election_ms: int | None, now_ns: int) -> SetStatus:
+    """One set as an operator sees it; ``sessions`` is empty on a controller that does not lead."""
+    heard = {member.broker_id: sessions.get(view.set_key, member.broker_id) for member in view.members}
+    master = heard.get(view.master) if view.master is not None else None
+    master_end = master.positions.max_offset if master is not None and master.positions is not None else None
+    replicas = tuple(
+        _replica_status(view, member, heard[member.broker_id], master_end, now_ns) for member in view.members
+    )
+    return SetStatus(
+        view=view,
+        replicas=replicas,
+        failure_budget=failure_budget(view),
+        problems=problems_of(view, replicas),
+        last_election_ms=last_election_ms,
+    )
+
+
+def _replica_status(
+    view: SetView, member: MemberView, session: Session | None, master_end: LogOffset | None, now_ns: int
+) -> ReplicaStatus:
+    positions = session.positions if session is not None else None
+    heard_ns = session.heard_ns if session is not None else None
+    return ReplicaStatus(
+        broker_id=member.broker_id,
+        address=member.description.address,
+        ha_address=member.description.ha_address,
+        kind=member.description.kind,
+        zone=member.description.zone,
+        priority=member.description.priority,
+        is_master=member.broker_id == view.master,
+        is_in_sync=member.broker_id in view.sync_state_set,
+        is_alive=member.is_alive,
+        is_learner=member.description.is_learner,
+        is_suspect=member.is_suspect,
+        state=session.state if session is not None else None,
+        last_epoch=_known_epoch(positions.last_epoch) if positions is not None else None,
+        max_offset=positions.max_offset if positions is not None else None,
+        confirm_offset=positions.confirm_offset if positions is not None else None,
+        lag_bytes=_lag_bytes(view, member.broker_id, session, master_end),
+        seen_age_ms=None if heard_ns is None else max(0, now_ns - heard_ns) // NS_PER_MS,
+    )
+
+
+def _known_epoch(epoch: MasterEpoch) -> MasterEpoch | None:
+    return epoch if epoch >= 0 else None
+
+
+def _lag_bytes(view: SetView, broker_id: BrokerId, session: Session | None, master_end: LogOffset | None) -> int | None:
+    """By the replica's own word; else the distance of the last heartbeats. A master has none."""
+    if session is None or broker_id == view.master:
+        return None
+    if session.lag_bytes is not None or master_end is None or session.positions is None:
+        return session.lag_bytes
+    return max(0, master_end - session.positions.max_offset)
+
+
+def failure_budget(view: SetView) -> int:
+    """How many more replicas may be lost without loss of data or service: 0 also if there is no service now."""
+    if view.condition is not Condition.SERVING:
+        return 0
+    whole = sum(1 for member in view.members if _is_whole(view, member))
+    return max(0, min(whole - 1, whole - view.configuration.effective_min_in_sync))
+
+
+def _is_whole(view: SetView, member: MemberView) -> bool:
+    return member.broker_id in view.sync_state_set and member.is_alive and not member.is_suspect
+
+
+def problems_of(view: SetView, replicas: tuple[ReplicaStatus, ...]) -> tuple[ProblemCode, ...]:
+    """What is wrong, the worst first, each once (Rule 2)."""
+    if view.condition is Condition.CLEANED:
+        return ()
+    found = {_CONDITION_PROBLEMS[view.condition]} if view.condition in _CONDITION_PROBLEMS else set()
+    if view.condition is Condition.SERVING:
+        if len(view.sync_state_set) < view.configuration.effective_min_in_sync:
+            found.add(ProblemCode.BELOW_MIN_IN_SYNC)
+        if view.configuration.expected_replicas > 1 and failure_budget(view) == 0:
+            found.add(ProblemCode.NO_SPARE)
+    if len(view.members) < view.configuration.expected_replicas:
+        found.add(ProblemCode.REPLICA_MISSING)
+    for replica in replicas:
+        found |= _replica_problems(view, replica)
+    return tuple(sorted(found, key=_ORDER.__getitem__))
+
+
+def _replica_problems(view: SetView, replica: ReplicaStatus) -> set[ProblemCode]:
+    found = set()
+    if not replica.is_alive:
+        found.add(ProblemCode.REPLICA_SILENT)
+    if replica.is_suspect:
+        found.add(ProblemCode.REPLICA_SUSPECT)
+    if replica.state is BrokerState.ISOLATED:
+        found.add(ProblemCode.REPLICA_ISOLATED)
+    if view.sync_state_set and replica.is_alive and not replica.is_in_sync and not replica.is_learner:
+        found.add(ProblemCode.REPLICA_NOT_IN_SYNC)
+    return found
