@@ -1,0 +1,213 @@
+"""The REST client: whom it asks, what it takes for an answer, and which errors are left."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+import pytest
+
+from api.client import (
+    BadAnswer,
+    Client,
+    NoLeader,
+    OutcomeUnknown,
+    RefusedError,
+    Unreachable,
+    base_url,
+)
+from controller.contract.ids import BrokerId, RequestId
+from controller.contract.replies import Elected
+from controller.contract.views import SetAnswer
+from tests.support.fake_controllers import (
+    KEY,
+    NAMES,
+    FakeControllers,
+    answer,
+    base,
+    fleet_status,
+    freshness,
+    problem,
+    set_page,
+    set_status,
+    verdict,
+)
+
+SET_PATH = "/v1/sets/demo/broker-a"
+
+
+def client_of(fake: FakeControllers) -> tuple[Client, list[float]]:
+    """A client whose clock moves by a second with every pause."""
+    now = [0.0]
+
+    def pause(_: float) -> None:
+        now[0] += 1.0
+
+    made = Client(
+        [f"{name}:9870" for name in NAMES],
+        requested_by="alice",
+        transport=fake.transport(),
+        clock=lambda: now[0],
+        pause=pause,
+    )
+    return made, now
+
+
+def redirect_to(name: str) -> httpx.Response:
+    return httpx.Response(307, headers={"Location": base(name) + SET_PATH})
+
+
+def test_follows_the_leader_that_a_follower_names() -> None:
+    """A 307 is followed, and the next call begins with the leader."""
+    set_answer = SetAnswer(freshness=freshness(), set=set_status())
+    fake = FakeControllers({("c1", "GET", SET_PATH): lambda _: redirect_to("c2"), ("c2", "GET", SET_PATH): set_answer})
+    client, _ = client_of(fake)
+
+    assert client.set(KEY) == set_answer
+    assert client.set(KEY) == set_answer
+    assert [name for name, _ in fake.requests] == ["c1", "c2", "c2"]
+
+
+def test_follows_the_hint_of_a_503() -> None:
+    """NO_LEADER with a named leader is a hint like a redirect."""
+    set_answer = SetAnswer(freshness=freshness(), set=set_status())
+    hint = problem(503, "NOT_LEADER", leader=base("c3"))
+    fake = FakeControllers({("c1", "GET", SET_PATH): hint, ("c3", "GET", SET_PATH): set_answer})
+    client, _ = client_of(fake)
+
+    assert client.set(KEY) == set_answer
+
+
+def test_nobody_there_is_unreachable_with_every_address() -> None:
+    """The message names each controller that was tried."""
+    client, now = client_of(FakeControllers({}))
+
+    with pytest.raises(Unreachable) as caught:
+        client.sets()
+
+    assert all(base(name) in str(caught.value) for name in NAMES)
+    assert now[0] >= 5.0
+
+
+def test_controllers_without_a_leader_are_not_unreachable() -> None:
+    """No leader is another exit code than nobody there."""
+    no_leader = problem(503, "NO_LEADER")
+    client, _ = client_of(FakeControllers({(name, "GET", "/v1/sets"): no_leader for name in NAMES}))
+
+    with pytest.raises(NoLeader):
+        client.sets()
+
+
+def test_refusal_is_definite_and_asked_only_once() -> None:
+    """A 409 of the leader is not tried on the others."""
+    refused = problem(409, "NOT_ELIGIBLE", requested="1", current="2")
+    fake = FakeControllers({("c1", "POST", f"{SET_PATH}/elect"): refused})
+    client, _ = client_of(fake)
+
+    with pytest.raises(RefusedError) as caught:
+        client.elect(KEY, designated=BrokerId(1))
+
+    assert caught.value.problem == refused
+    assert len(fake.requests) == 1
+
+
+def test_lost_answer_is_asked_again_with_the_same_request_id() -> None:
+    """A call that may have been executed is repeated under its own id, never under a new one."""
+    elected = Elected(verdict=verdict(), view=set_status().view)
+    tries = []
+
+    def lose_the_first(request: httpx.Request) -> httpx.Response:
+        tries.append(msgspec.json.decode(request.content)["requestId"])
+        if len(tries) == 1:
+            raise httpx.ReadTimeout("timed out", request=request)
+        return answer(elected)
+
+    client, _ = client_of(FakeControllers({("c1", "POST", f"{SET_PATH}/elect"): lose_the_first}))
+
+    assert client.elect(KEY) == elected
+    assert len(set(tries)) == 1
+    assert len(tries) == 2
+
+
+def test_outcome_is_unknown_if_no_definite_answer_ever_came() -> None:
+    """Timed out after sending is neither done nor refused, also if all others are unreachable."""
+
+    def never(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    client, _ = client_of(FakeControllers({("c1", "POST", f"{SET_PATH}/elect"): never}))
+
+    with pytest.raises(OutcomeUnknown) as caught:
+        client.elect(KEY, request_id=RequestId("r-1"))
+
+    assert caught.value.request_id == "r-1"
+    assert "r-1" in str(caught.value)
+
+
+def test_outcome_unknown_of_the_server_is_not_a_refusal() -> None:
+    """A proposal whose fate the leader does not know comes out as unknown after repeating."""
+    unknown = problem(503, "OUTCOME_UNKNOWN")
+    client, _ = client_of(FakeControllers({(name, "POST", f"{SET_PATH}/elect"): unknown for name in NAMES}))
+
+    with pytest.raises(OutcomeUnknown):
+        client.elect(KEY)
+
+
+def test_timed_out_read_is_not_an_unknown_outcome() -> None:
+    """A read changes nothing, so nothing about it can be unknown."""
+
+    def never(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    client, _ = client_of(FakeControllers({("c1", "GET", "/v1/sets"): never}))
+
+    with pytest.raises(Unreachable):
+        client.sets()
+
+
+def test_answer_of_somebody_else_is_named_as_such() -> None:
+    """An HTML page on the port is neither a refusal nor a leaderless controller."""
+    fake = FakeControllers({("c1", "GET", "/v1/sets"): lambda _: httpx.Response(404, text="<html>")})
+    client, _ = client_of(fake)
+
+    with pytest.raises(BadAnswer, match="404"):
+        client.sets()
+
+
+def test_all_pages_of_sets_are_fetched() -> None:
+    """Ten thousand sets come in pages; the caller sees one answer."""
+    first = msgspec.structs.replace(set_page(set_status()), next_after="demo/broker-a", sets_total=2)
+
+    def pages(request: httpx.Request) -> httpx.Response:
+        return answer(set_page(set_status()) if "after" in request.url.params else first)
+
+    client, _ = client_of(FakeControllers({("c1", "GET", "/v1/sets"): pages}))
+    page = client.sets()
+
+    assert len(page.sets) == 2
+    assert page.next_after is None
+
+
+def test_survey_reports_who_does_not_answer() -> None:
+    """One dead controller does not hide the others."""
+    script = {(name, "GET", "/v1/status"): fleet_status(name) for name in ("c1", "c2")}
+    client, _ = client_of(FakeControllers(script))
+    reached = client.survey()
+
+    assert [found.status is not None for found in reached] == [True, True, False]
+    assert "refused" in reached[2].trouble
+
+
+def test_orders_say_who_gave_them() -> None:
+    """The record names the user."""
+    fake = FakeControllers({("c1", "POST", f"{SET_PATH}/clean"): {"reply": "Done"}})
+    client, _ = client_of(fake)
+
+    client.clean(KEY, broker_ids=[BrokerId(3)])
+
+    assert fake.requests[0][1].headers["X-Requested-By"] == "alice"
+    assert msgspec.json.decode(fake.requests[0][1].content)["brokerIds"] == [3]
+
+
+def test_addresses_may_be_urls() -> None:
+    """Both spellings of an address mean the same."""
+    assert base_url("h:1") == base_url("http://h:1/") == "http://h:1"
