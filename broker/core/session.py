@@ -173,6 +173,7 @@ class SessionMachine:
         self._beat_sent_at_ms = 0
         self._is_beat_in_flight = False
         self._due_ms: int | None = None
+        self._early_view: SetView | None = None
         self.state = SessionState.PAUSED
         self.connection = 0
         """Number of the newest connection; what names an older one is late."""
@@ -260,7 +261,9 @@ class SessionMachine:
         return [*self._leave(f"the session was refused: {refusal.reason}"), *self._pause(now_ms)]
 
     def noticed(self, connection: int, view: SetView) -> list[SessionAction]:
-        """A push."""
+        """A push. One that overtakes the answer to the registration waits for it."""
+        if connection == self.connection and self.state is SessionState.JOINING:
+            self._early_view = view
         if connection != self.connection or self.state is not SessionState.OPEN:
             return []
         return [TellView(view=view)]
@@ -289,6 +292,7 @@ class SessionMachine:
 
     def _dial(self, address: str) -> Dial:
         self.connection += 1
+        self._early_view = None
         self.address = address
         self.state = SessionState.DIALLING
         self._due_ms = None
@@ -340,4 +344,6 @@ class SessionMachine:
         # Stay with this controller: after a lost connection it is asked first.
         if self.address in self.addresses:
             self._next_index = self.addresses.index(self.address)
-        return [TellOpened(registered=registered), *self._beat(now_ms, registered.session_ordinal)]
+        early = [] if self._early_view is None else [TellView(view=self._early_view)]
+        self._early_view = None
+        return [TellOpened(registered=registered), *early, *self._beat(now_ms, registered.session_ordinal)]

@@ -1,0 +1,382 @@
+"""
+The session's shell: remoting connections to controllers, driven by ``broker.core.session``.
+
+Here: dialling, sending, decoding, one timer; the batch of milestones. Not here: any decision about sessions.
+Rule 1: pushes reach the owner in the turn in which they arrive.
+Rule 2: who asks something through ``ask`` gets an answer or ``SessionUnavailable`` within ``session_rpc_timeout_ms``.
+Rule 3: at most ``MILESTONES_MAX`` milestones wait; beyond that the oldest are dropped and counted: a record for
+people, no part of any decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from broker.core.durable import Identity
+from broker.core.registration import AskForId
+from broker.core.session import (
+    Ask,
+    Beat,
+    Dial,
+    FindLeader,
+    Hang,
+    Persist,
+    SessionAction,
+    SessionMachine,
+    TellBlocked,
+    TellEnded,
+    TellLost,
+    TellOpened,
+    TellView,
+)
+from controller.contract.codes import RefusalCode, RequestCode
+from controller.contract.commands import Milestone, RecordMilestones, Value
+from controller.contract.ids import SessionOrdinal, SetKey
+from controller.contract.replies import AnyReply, Refused, Registered, SetView
+from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, RoleNotice
+from node.config import split_address
+from node.remoting.connection import RemotingConnection, RemotingError, connect
+from node.remoting.frame import Frame
+
+MILESTONES_MAX = 256
+MILESTONES_PER_BATCH_MAX = 32
+
+_decode_reply: Callable[[bytes], AnyReply] = msgspec.json.Decoder(AnyReply).decode
+_decode_hint = msgspec.json.Decoder(LeaderHint).decode
+_decode_beat = msgspec.json.Decoder(HeartbeatAck).decode
+_decode_notice = msgspec.json.Decoder(RoleNotice).decode
+_encode = msgspec.json.encode
+
+
+class SessionUnavailable(Exception):
+    """No leader answered: the outcome is unknown if the request had been sent."""
+
+
+class NotLeader(Exception):
+    """The controller that was asked does not lead; the hint says who might."""
+
+    def __init__(self, hint: LeaderHint) -> None:
+        """With the controller's own words."""
+        super().__init__(f"{hint.controller} does not lead")
+        self.hint = hint
+
+
+class SessionOwner(Protocol):
+    """The broker, as its session sees it. Called on the loop, must not block."""
+
+    def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
+        """What to say now."""
+        ...
+
+    def session_opened(self, registered: Registered) -> None: ...
+
+    def session_lost(self, reason: str) -> None: ...
+
+    def view_arrived(self, view: SetView) -> None: ...
+
+    def registration_blocked(self, refusal: Refused) -> None: ...
+
+    def incarnation_ended(self, refusal: Refused) -> None: ...
+
+    async def persist_identity(self, identity: Identity) -> None:
+        """Durable on return. Raises ``OSError``; the process ends then."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """A fault of our own inside a task of the session: the process ends."""
+        ...
+
+
+@dataclass(slots=True)
+class SessionCounters:
+    """For /metrics."""
+
+    heartbeats: int = 0
+    connections: int = 0
+    milestones_dropped: int = 0
+    peer_nonsense: int = 0
+
+
+class Session:
+    """Keeps one session open; ``start`` after recovery, ``stop`` once."""
+
+    def __init__(self, *, machine: SessionMachine, owner: SessionOwner, set_key: SetKey, rpc_timeout_ms: int) -> None:
+        """Nothing is dialled yet."""
+        self.counters = SessionCounters()
+        self._machine = machine
+        self._owner = owner
+        self._set_key = set_key
+        self._rpc_timeout_ms = rpc_timeout_ms
+        self._link: RemotingConnection | None = None
+        self._link_number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._milestones: deque[Milestone] = deque(maxlen=MILESTONES_MAX)
+        self._is_reporting = False
+
+    @property
+    def is_open(self) -> bool:
+        """Registered with a controller that led when it last answered."""
+        return self._machine.session_ordinal is not None
+
+    @property
+    def controller(self) -> str | None:
+        """host:port of the controller of the open session."""
+        return self._machine.address if self.is_open else None
+
+    def start(self) -> None:
+        """Begin to dial; on the running loop."""
+        self._do(self._machine.start())
+
+    async def stop(self, reason: str) -> None:
+        """Hang up; returns when nothing of it runs any more."""
+        self._do(self._machine.stop(reason))
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def ask(self, code: RequestCode, command: Value) -> AnyReply:
+        """
+        Ask on the open session.
+
+        Raises ``SessionUnavailable``: no session, no answer in time, or the controller does not lead any more.
+        """
+        link, number = self._link, self._link_number
+        if link is None or not self.is_open:
+            raise SessionUnavailable("no session is open")
+        try:
+            return _decode_reply(await self._exchange(link, code, command))
+        except NotLeader as error:
+            self._do(self._machine.hinted(number, error.hint, self._now_ms()))
+            raise SessionUnavailable(str(error)) from error
+        except (RemotingError, msgspec.MsgspecError) as error:
+            raise SessionUnavailable(str(error)) from error
+
+    def report(self, milestone: Milestone) -> None:
+        """Send it with the next batch, which leaves in the next turn of the loop if a session is open."""
+        if len(self._milestones) == MILESTONES_MAX:
+            self.counters.milestones_dropped += 1
+        self._milestones.append(milestone)
+        self._report_soon()
+
+    def report_link(self, report: LinkReport) -> None:
+        """One-way (R13); lost without a session, and repeated by the role machine when one opens."""
+        if self._link is not None and self.is_open:
+            self._link.send_one_way(RequestCode.SESSION_LINKS, body=_encode(report))
+
+    # --- FrameHandler of one connection, through _Link ---------------------------------------------------------------
+
+    def pushed(self, number: int, frames: Sequence[Frame]) -> None:
+        """One-ways of the controller, newest last."""
+        for frame in frames:
+            if frame.code != RequestCode.SESSION_NOTICE:
+                self.counters.peer_nonsense += 1
+                continue
+            try:
+                notice = _decode_notice(frame.body)
+            except msgspec.MsgspecError as error:
+                self._lost(number, f"a notice that cannot be read: {error}")
+                return
+            self._do(self._machine.noticed(number, notice.view))
+
+    def closed(self, number: int, reason: str) -> None:
+        """The connection is gone."""
+        if number == self._link_number:
+            self._link = None
+        self._do(self._machine.lost(number, reason, self._now_ms()))
+
+    # --- doing -------------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def _do(self, actions: list[SessionAction]) -> None:
+        for action in actions:
+            if isinstance(action, Beat):
+                self._spawn(self._beat(action))
+            elif isinstance(action, Dial):
+                self._spawn(self._dial(action))
+            elif isinstance(action, FindLeader):
+                self._spawn(self._find_leader(action.connection))
+            elif isinstance(action, Ask):
+                self._spawn(self._question(action))
+            elif isinstance(action, Persist):
+                self._spawn(self._persist(action.identity))
+            elif isinstance(action, Hang):
+                self._hang(action)
+            else:
+                self._tell(action)
+        self._arm()
+
+    def _tell(self, action: TellOpened | TellLost | TellView | TellBlocked | TellEnded) -> None:
+        if isinstance(action, TellView):
+            self._owner.view_arrived(action.view)
+        elif isinstance(action, TellOpened):
+            self._owner.session_opened(action.registered)
+            self._report_soon()
+        elif isinstance(action, TellLost):
+            self._owner.session_lost(action.reason)
+        elif isinstance(action, TellBlocked):
+            self._owner.registration_blocked(action.refusal)
+        else:
+            self._owner.incarnation_ended(action.refusal)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ms = self._machine.next_due_ms
+        if due_ms is not None:
+            # One millisecond late rather than early: an early tick would do nothing and be the last one.
+            self._timer = asyncio.get_running_loop().call_at((due_ms + 1) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._do(self._machine.tick(self._now_ms()))
+
+    def _hang(self, action: Hang) -> None:
+        if self._link is not None and self._link_number == action.connection:
+            link, self._link = self._link, None
+            link.close(action.reason)
+
+    def _lost(self, number: int, reason: str) -> None:
+        self._do(self._machine.lost(number, reason, self._now_ms()))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._owner.failed(error)
+
+    async def _dial(self, action: Dial) -> None:
+        host, port = split_address(action.address)
+        try:
+            link = await connect(host, port, _Link(self, action.connection), timeout_ms=self._rpc_timeout_ms)
+        except (OSError, TimeoutError) as error:
+            self._lost(action.connection, f"{action.address}: {error or 'no connection in time'}")
+            return
+        if action.connection != self._machine.connection:
+            link.close("another controller was dialled meanwhile")
+            return
+        self.counters.connections += 1
+        self._link, self._link_number = link, action.connection
+        self._do(self._machine.dialled(action.connection))
+
+    async def _find_leader(self, number: int) -> None:
+        async def find(link: RemotingConnection) -> None:
+            hint = _decode_hint(await self._exchange(link, RequestCode.FIND_LEADER, None))
+            self._do(self._machine.hinted(number, hint, self._now_ms()))
+
+        await self._on_link(number, find)
+
+    async def _question(self, action: Ask) -> None:
+        is_id = isinstance(action.question, AskForId)
+        code = RequestCode.SESSION_APPLY_ID if is_id else RequestCode.SESSION_REGISTER
+
+        async def put(link: RemotingConnection) -> None:
+            reply = _decode_reply(await self._exchange(link, code, action.question.command))
+            self._do(self._machine.replied(action.connection, reply, self._now_ms()))
+
+        await self._on_link(action.connection, put)
+
+    async def _beat(self, action: Beat) -> None:
+        async def beat(link: RemotingConnection) -> None:
+            self.counters.heartbeats += 1
+            body = await self._exchange(
+                link, RequestCode.SESSION_HEARTBEAT, self._owner.heartbeat(action.session_ordinal)
+            )
+            self._do(self._machine.beat_answered(action.connection, _decode_beat(body), self._now_ms()))
+
+        await self._on_link(action.connection, beat)
+
+    async def _persist(self, identity: Identity) -> None:
+        await self._owner.persist_identity(identity)
+        self._do(self._machine.persisted(identity, self._now_ms()))
+
+    async def _on_link(self, number: int, work: Callable[[RemotingConnection], Coroutine[Any, Any, None]]) -> None:
+        """Run an exchange of connection ``number``; whatever goes wrong with the peer becomes an input."""
+        link = self._link
+        if link is None or number != self._link_number:
+            return
+        try:
+            await work(link)
+        except NotLeader as error:
+            self._do(self._machine.hinted(number, error.hint, self._now_ms()))
+        except _RefusedBeat as error:
+            self._do(self._machine.refused(number, error.refusal, self._now_ms()))
+        except (RemotingError, msgspec.MsgspecError) as error:
+            self._lost(number, str(error))
+
+    async def _exchange(self, link: RemotingConnection, code: RequestCode, message: Value | None) -> bytes:
+        """One request; returns the answer's body. A refusal of a heartbeat is raised, it has no ``HeartbeatAck``."""
+        body = b"" if message is None else _encode(message)
+        frame = await link.request(code, body=body, timeout_ms=self._rpc_timeout_ms)
+        if frame.code == RefusalCode.NOT_LEADER:
+            raise NotLeader(_decode_hint(frame.body))
+        if frame.code != 0 and code in (RequestCode.SESSION_HEARTBEAT, RequestCode.FIND_LEADER):
+            reply = _decode_reply(frame.body)
+            if isinstance(reply, Refused):
+                raise _RefusedBeat(reply)
+        return frame.body
+
+    # --- milestones --------------------------------------------------------------------------------------------------
+
+    def _report_soon(self) -> None:
+        if self._milestones and not self._is_reporting and self.is_open:
+            self._is_reporting = True
+            self._spawn(self._report_batches())
+
+    async def _report_batches(self) -> None:
+        try:
+            # One turn, so that the milestones of one role change leave together.
+            await asyncio.sleep(0)
+            while self._milestones and self.is_open:
+                batch = tuple(self._milestones)[:MILESTONES_PER_BATCH_MAX]
+                await self.ask(
+                    RequestCode.SESSION_MILESTONES, RecordMilestones(set_key=self._set_key, milestones=batch)
+                )
+                for milestone in batch:
+                    if self._milestones and self._milestones[0] is milestone:
+                        self._milestones.popleft()
+        except SessionUnavailable:
+            pass  # kept; sent again when a session opens
+        finally:
+            self._is_reporting = False
+
+
+class _RefusedBeat(Exception):
+    def __init__(self, refusal: Refused) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+class _Link:
+    """Gives one connection its number."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session = session
+        self._number = number
+
+    def connected(self, connection: RemotingConnection) -> None:
+        """Told by ``connect`` as well."""
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        """Controllers ask nothing; what they push is one-way."""
+        del connection
+        self._session.pushed(self._number, frames)
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        """Also after our own ``close``; the machine knows late ones by their number."""
+        del connection
+        self._session.closed(self._number, reason)
