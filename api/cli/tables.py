@@ -55,7 +55,7 @@ class ControllerRow:
 
 def read_line(freshness: Freshness) -> str:
     """``read at index 4,207 from c2, 0.2 s old``."""
-    stale = "STALE, " if freshness.is_stale or not freshness.is_authoritative else ""
+    stale = "STALE, " if freshness.is_stale else ""
     age = output.age_ms(freshness.age_ms)
     return f"{stale}read at index {output.number(freshness.index)} from {freshness.read_from}, {age} old"
 

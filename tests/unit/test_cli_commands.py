@@ -1,0 +1,302 @@
+"""The CLI against scripted controllers: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from api.cli import context
+from api.cli.main import app
+from api.client import Client
+from controller.contract.replies import Condition, Elected
+from controller.contract.views import ElectionPreview, HistoryPage, SetAnswer
+from tests.support.fake_controllers import (
+    KEY,
+    NAMES,
+    FakeControllers,
+    fleet_status,
+    freshness,
+    history_row,
+    problem,
+    set_page,
+    set_status,
+    verdict,
+)
+
+SET_PATH = "/v1/sets/demo/broker-a"
+
+
+@dataclass
+class Ran:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def rollcall(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command against a script of controllers."""
+
+    def run(script: dict[tuple[str, str, str], object], *arguments: str) -> Ran:
+        transport = FakeControllers(script).transport()
+
+        def make() -> Client:
+            ticks = iter(range(10_000))
+            return Client(NAMES, transport=transport, clock=lambda: float(next(ticks)), pause=lambda _: None)
+
+        monkeypatch.setattr(context, "make_client", make)
+        done = CliRunner().invoke(app, list(arguments))
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Ran(done.exit_code, done.stdout, done.stderr)
+
+    return run
+
+
+def everywhere(method: str, path: str, value: object) -> dict[tuple[str, str, str], object]:
+    return {(name, method, path): value for name in NAMES}
+
+
+STATUS = {(name, "GET", "/v1/status"): fleet_status(name) for name in NAMES} | {
+    ("c1", "GET", "/v1/status"): fleet_status("c2"),
+}
+SETS = everywhere("GET", "/v1/sets", set_page(set_status()))
+
+
+def test_status_has_one_verdict_line_first_and_says_where_it_was_read(rollcall: Run) -> None:
+    """The first line is enough to know whether to worry."""
+    ran = rollcall(STATUS, "status")
+    first = ran.out.splitlines()[0]
+
+    assert ran.code == 0
+    assert first.startswith("OK  1 broker set, 3 replicas in sync")
+    assert first.endswith("read at index 4,207 from c2, 0.2 s old")
+    assert "5,120,442" in ran.out
+    assert "-1" not in ran.out.replace("broker-", "")
+
+
+def test_status_without_a_leader_still_answers_and_is_marked_stale(rollcall: Run) -> None:
+    """The page does not go dark with the quorum; exit code 0 because it answered."""
+    script = {("c1", "GET", "/v1/status"): fleet_status("c1", is_stale=True)}
+    ran = rollcall(script, "status")
+
+    assert ran.code == 0
+    assert ran.out.startswith("STALE  ")
+    assert "broker-a" in ran.out
+    assert "c2 unreachable" in ran.out
+
+
+def test_status_check_tells_a_script_that_something_is_degraded(rollcall: Run) -> None:
+    """Exit code 6, and the page all the same."""
+    weak = set_status(in_sync=(1,), problems=("no replica to fail over to",))
+    script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(weak,)) for name in NAMES}
+
+    assert rollcall(script, "status", "--check").code == 6
+    assert rollcall(script, "status").out.startswith("DEGRADED  broker-a: no replica to fail over to")
+
+
+def test_status_names_the_set_without_a_master_first(rollcall: Run) -> None:
+    """A set that does not serve is worse than one without redundancy."""
+    down = set_status(master=None, condition=Condition.NO_ELIGIBLE_REPLICA, reason="1 gone; 2 gone; 3 not in sync")
+    script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(down,)) for name in NAMES}
+
+    assert rollcall(script, "status").out.startswith("DOWN  broker-a does not serve: 1 gone; 2 gone; 3 not in sync")
+
+
+@pytest.mark.parametrize("command", [("sets",), ("history", "broker-a"), ("status",)])
+def test_unreachable_controllers_have_their_own_exit_code(rollcall: Run, command: tuple[str, ...]) -> None:
+    """4, on standard error, with nothing on standard output."""
+    ran = rollcall({}, *command)
+
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err.startswith("UNREACHABLE  ")
+
+
+def test_no_leader_has_its_own_exit_code(rollcall: Run) -> None:
+    """3 where controllers answer but none leads."""
+    ran = rollcall(everywhere("GET", "/v1/sets", problem(503, "NO_LEADER")), "sets")
+
+    assert ran.code == 3
+    assert "rollcall status" in ran.err
+
+
+def test_refusal_shows_both_values_every_replica_and_the_remedy(rollcall: Run) -> None:
+    """Exit code 1; the text goes to standard error."""
+    refused = problem(409, "NOT_ELIGIBLE", requested="1", current="2", verdict=verdict(winner=None))
+    ran = rollcall(SETS | {("c1", "POST", f"{SET_PATH}/elect"): refused}, "elect", "broker-a", "--to", "1")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "REFUSED  NOT_ELIGIBLE" in ran.err
+    assert "requested 1; current 2" in ran.err
+    assert "not in SyncStateSet; unclean election is off" in ran.err
+    assert "What to do: do this" in ran.err
+
+
+def test_refusal_for_a_program_is_the_problem_document(rollcall: Run) -> None:
+    """With -o json standard output has the document and nothing else."""
+    refused = problem(409, "NOT_ELIGIBLE", requested="1", current="2")
+    script = SETS | {("c1", "POST", f"{SET_PATH}/elect"): refused}
+    ran = rollcall(script, "elect", "broker-a", "--to", "1", "-o", "json")
+
+    assert ran.code == 1
+    assert json.loads(ran.out)["code"] == "NOT_ELIGIBLE"
+
+
+def test_unknown_outcome_names_the_request_id_and_how_to_find_out(rollcall: Run) -> None:
+    """Exit code 5."""
+
+    def never(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    script = SETS | {("c1", "POST", f"{SET_PATH}/elect"): never}
+    ran = rollcall(script, "elect", "broker-a", "--request-id", "r-77")
+
+    assert ran.code == 5
+    assert "rollcall events --request r-77" in ran.err
+    assert "--request-id r-77" in ran.err
+
+
+def test_dry_run_names_every_replica_with_its_reason(rollcall: Run) -> None:
+    """The winner first, and what would change."""
+    preview = ElectionPreview(
+        freshness=freshness(), verdict=verdict(), refusal=None, grade_note="0 bytes, proven once 2 entered"
+    )
+    ran = rollcall(SETS | {("c1", "POST", f"{SET_PATH}/elect"): preview}, "elect", "broker-a", "--dry-run")
+    lines = ran.out.splitlines()
+
+    assert ran.code == 0
+    assert lines[0].startswith("Would elect broker 2.")
+    assert [line.split()[1] for line in lines[4:7]] == ["2", "3", "1"]
+    assert "masterEpoch 7 -> 8, SyncStateSet {1,2} -> {2}, SyncStateSetEpoch 12 -> 13" in ran.out
+
+
+def test_election_passes_on_what_the_caller_expects(rollcall: Run) -> None:
+    """--expect-master and --expect-epoch are checked where the decision is made."""
+    bodies = []
+
+    def elect(request: httpx.Request) -> httpx.Response:
+        bodies.append(msgspec.json.decode(request.content))
+        return httpx.Response(200, content=msgspec.json.encode(Elected(verdict=verdict(), view=set_status().view)))
+
+    script = SETS | {("c1", "POST", f"{SET_PATH}/elect"): elect}
+    options = ("--to", "2", "--expect-master", "1", "--expect-epoch", "7", "--reason", "disk swap")
+    ran = rollcall(script, "elect", "broker-a", *options)
+
+    assert ran.code == 0
+    assert ran.out.startswith("OK  broker 2 is master of broker-a in masterEpoch 8")
+    del bodies[0]["requestId"]
+    assert bodies == [{"designated": 2, "expectMaster": 1, "expectEpoch": 7, "reason": "disk swap"}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("elect", "broker-a", "--unclean"),
+        ("elect", "broker-a", "--accept-loss", "1"),
+        ("elect", "broker-a", "--unclean", "--accept-loss", "1"),
+        ("clean", "broker-a"),
+        ("elect", "nobody"),
+        ("events", "--from", "here"),
+        ("status", "--watch=0.01s"),
+        ("status", "-o", "xml"),
+    ],
+)
+def test_wrong_use_changes_nothing_and_exits_with_2(rollcall: Run, arguments: tuple[str, ...]) -> None:
+    """A script without a terminal is never asked, and never loses by accident."""
+    ran = rollcall(SETS | STATUS, *arguments)
+
+    assert ran.code == 2
+    assert ran.err
+
+
+def test_ambiguous_set_name_wants_the_cluster(rollcall: Run) -> None:
+    """Two clusters may use one name; the message shows both full names."""
+    other = set_status()
+    key = msgspec.structs.replace(KEY, cluster="other")
+    other = msgspec.structs.replace(other, view=msgspec.structs.replace(other.view, set_key=key))
+    ran = rollcall(everywhere("GET", "/v1/sets", set_page(set_status(), other)), "history", "broker-a")
+
+    assert ran.code == 2
+    assert "demo/broker-a, other/broker-a" in ran.err
+
+
+def test_history_phases_and_the_unexplained_rest_add_up_to_the_total(rollcall: Run) -> None:
+    """Columns that say nothing are left out; what no phase explains has its own."""
+    page = HistoryPage(freshness=freshness(), set_key=KEY, rows=(history_row(),), next_before=None)
+    ran = rollcall(SETS | {("c1", "GET", f"{SET_PATH}/history"): page}, "history", "broker-a")
+    header, row = ran.out.splitlines()[2:4]
+
+    assert "FIRST ACK" not in header
+    assert "ENTER" not in header
+    assert [cell.strip() for cell in row.split("  ") if cell.strip()][5:10] == [
+        "3.1 s",
+        "12 ms",
+        "50 ms",
+        "3.0 ms",
+        "3.2 s",
+    ]
+
+
+def test_formats_agree_with_each_other(rollcall: Run) -> None:
+    """json and yaml hold the answer of REST, tsv the rows of the table."""
+    as_json = json.loads(rollcall(SETS, "sets", "-o", "json").out)
+    as_yaml = yaml.safe_load(rollcall(SETS, "sets", "-o", "yaml").out)
+    as_tsv = rollcall(SETS, "sets", "-o", "tsv").out.splitlines()
+
+    assert as_json == as_yaml == json.loads(msgspec.json.encode(set_page(set_status())))
+    assert [line.split("\t")[0] for line in as_tsv] == ["SET", "demo/broker-a"]
+
+
+def test_full_set_name_needs_no_lookup(rollcall: Run) -> None:
+    """cluster/name is taken as it is."""
+    set_answer = SetAnswer(freshness=freshness(), set=set_status())
+    page = HistoryPage(freshness=freshness(), set_key=KEY, rows=(), next_before=None)
+    script = {("c1", "GET", SET_PATH): set_answer, ("c1", "GET", f"{SET_PATH}/history"): page}
+
+    assert rollcall(script, "history", "demo/broker-a").code == 0
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """--help is fast because neither HTTP, nor servers, nor tables of the contract are imported for it."""
+    code = (
+        "import sys\nfrom api.cli.main import app\n"
+        "try: app(args=['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'httpx', 'fastapi', 'pysyncobj', 'pydantic', 'cryptography', 'yaml', 'uvloop', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path.cwd())
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_addresses_come_from_the_demo_if_nobody_says_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a directory with a demo the CLI says where it looked; without any source it is wrong use."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(context.ENVIRONMENT, raising=False)
+    node = "127.0.0.1:{0}1,127.0.0.1:{0}2,127.0.0.1:{0}3"
+
+    without = CliRunner().invoke(app, ["sets"])
+    founded = CliRunner().invoke(app, ["init", "--directory", ".demo", "--controller", "c1=" + node.format(1)])
+    context.OPTIONS.controllers = ""
+
+    assert without.exit_code == 2
+    assert context.ENVIRONMENT in without.stderr
+    assert founded.exit_code == 0
+    assert context.controller_addresses() == ("127.0.0.1:13",)
+    monkeypatch.setenv(context.ENVIRONMENT, "h1:1, h2:2")
+    assert context.controller_addresses() == ("h1:1", "h2:2")
