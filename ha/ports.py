@@ -83,8 +83,8 @@ class MasterLinkEvents(Protocol):
         """An ack came, at most one per link and turn of the loop: ``SyncState.ack``."""
         ...
 
-    def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode, detail: str) -> None:
-        """A link that was told by ``slave_opened`` is gone: ``SyncState.link_closed``."""
+    def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode | None, detail: str) -> None:
+        """A link that was told by ``slave_opened`` is gone (``code`` None: the network): ``SyncState.link_closed``."""
         ...
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
@@ -141,7 +141,7 @@ class SlaveLinkEvents(Protocol):
 
     def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
         """
-        The link is gone, or could not be opened (``code`` None: the network said so); another attempt follows by itself.
+        The link is gone, or did not open (``code`` None: the network said so); another attempt follows by itself.
 
         Told once per attempt: the R13 report of a closed link.
         """

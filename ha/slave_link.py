@@ -86,7 +86,7 @@ class SlaveLink:
     ) -> None:
         """``durable_confirm``: highest confirm offset on the own disk, for R26."""
         self._identity = identity
-        self._target = target
+        self.target = target
         self._log = log
         self._durable_confirm = durable_confirm
         self._is_promise_durable = is_promise_durable
@@ -130,7 +130,7 @@ class SlaveLink:
         if self.state is not SlaveLinkState.CONNECTING:
             return []
         self.state = SlaveLinkState.WAITING
-        mine, target = self._identity, self._target
+        mine, target = self._identity, self.target
         shake = Handshake(
             set_key=mine.set_key,
             fleet_incarnation=mine.fleet_incarnation,
@@ -230,7 +230,7 @@ class SlaveLink:
         if self.state is SlaveLinkState.CLOSED:
             return []
         self.connection_lost()
-        return [*farewell(self._identity, code, self._target.master_epoch, expected=expected, actual=actual)]
+        return [*farewell(self._identity, code, self.target.master_epoch, expected=expected, actual=actual)]
 
     def connection_lost(self) -> None:
         """The socket is gone; nothing more will be said, and what was buffered is dropped (R12)."""
@@ -292,7 +292,7 @@ class SlaveLink:
                 return self.fail(ErrorCode.PROTOCOL, f"a frame for {self.state.value}", type(frame).__name__)
 
     def _take_reply(self, reply: HandshakeReply) -> list[SlaveAction]:
-        mine, target = self._identity, self._target
+        mine, target = self._identity, self.target
         if (reply.set_key, reply.fleet_incarnation) != (mine.set_key, mine.fleet_incarnation):
             expected = f"{mine.set_key} fleet {mine.fleet_incarnation}"
             return self.fail(ErrorCode.WRONG_SET, expected, f"{reply.set_key} fleet {reply.fleet_incarnation}")
@@ -323,7 +323,7 @@ class SlaveLink:
         return [answered, TruncateLog(plan=plan)]
 
     def _take_header(self, header: Transfer) -> list[SlaveAction]:
-        own = self._target.master_epoch, self._link_generation
+        own = self.target.master_epoch, self._link_generation
         if (header.master_epoch, header.link_generation) != own:
             actual = f"epoch {header.master_epoch} link {header.link_generation}"
             return self.fail(ErrorCode.PROTOCOL, f"epoch {own[0]} link {own[1]}", actual)
@@ -350,7 +350,7 @@ class SlaveLink:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _report_epoch(self, frame: HandshakeReply | LinkError) -> list[SlaveAction]:
-        if frame.master_epoch <= self._target.master_epoch:
+        if frame.master_epoch <= self.target.master_epoch:
             return []
         return [
             HigherEpochSeen(master_epoch=frame.master_epoch, broker_id=frame.broker_id, incarnation=frame.incarnation)
@@ -372,7 +372,7 @@ class SlaveLink:
 
     def _ackable(self) -> LogOffset:
         end = self._log.max_offset
-        return min(end, self._synced_end) if self._target.flush is FlushMode.SYNC else end
+        return min(end, self._synced_end) if self.target.flush is FlushMode.SYNC else end
 
     def _ack_if_due(self, now_ms: int) -> list[SlaveAction]:
         if self.state not in (SlaveLinkState.TRANSFER, SlaveLinkState.RECORDING) or self._acked is None:
@@ -384,7 +384,7 @@ class SlaveLink:
         self._acked, self._acked_with_promise = self._ackable(), self._is_promise_durable
         self._sent_at_ms = now_ms
         ack = Ack(
-            master_epoch=self._target.master_epoch,
+            master_epoch=self.target.master_epoch,
             link_generation=self._link_generation,
             incarnation=self._identity.incarnation,
             offset=self._acked,

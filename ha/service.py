@@ -1,0 +1,466 @@
+"""
+HA links of one broker: the address that slaves connect to, and the connection to the own master.
+
+Here: accepting, dialling, reconnecting, one link per replica, timers. Not here: bytes on sockets (``transport``),
+decisions (``master_link``, ``slave_link``), what acks are worth (``sync_state``, which the broker feeds by the events).
+
+Rule 1: one link per replica; a newer one replaces the older one, which is told closed first (W10).
+Rule 2: every link ends with its reign; a slave that comes before the reign waits for it (R12).
+Rule 3: while the broker cuts its log or records an epoch for one link, no other link is dialled: two plans for one log
+never overlap.
+All methods are called on the loop that runs the links. RocketMQ's protocols are recognised and closed with a clear
+line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from ha.actions import (
+    ConfirmHeard,
+    HigherEpochSeen,
+    IsolationWanted,
+    LinkReady,
+    LogGrew,
+    MasterAction,
+    MasterAnswered,
+    RecordEpoch,
+    SlaveAcked,
+    SlaveAction,
+    SlaveOpened,
+    TruncateLog,
+)
+from ha.errors import ErrorCode
+from ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
+from ha.master_link import MasterLink, MasterLinkState
+from ha.ports import MasterLinkEvents, ReplicaLog, SlaveLinkEvents
+from ha.slave_link import SlaveLink, SlaveLinkState
+from ha.transport import MasterConnection, SlaveConnection, monotonic_ms
+
+CONNECTIONS_MAX = 64
+"""Accepted at once; a set has a handful of replicas."""
+TICK_MS = 50
+_BACKLOG_CONNECTIONS = 16
+
+_log = structlog.get_logger("ha")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterLinkStatus:
+    """One slave as metrics and status pages show it."""
+
+    broker_id: BrokerId
+    link_generation: int
+    state: MasterLinkState
+    position: LogOffset
+    acked: LogOffset
+    lag_bytes: int
+    dropped_acks: int
+
+
+class _Ticker:
+    """Calls ``tick`` every ``TICK_MS`` until it is stopped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]) -> None:
+        self._loop = loop
+        self._tick = tick
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._handle is None:
+            self._handle = self._loop.call_later(TICK_MS / 1000, self._run)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run(self) -> None:
+        self._handle = None
+        self.start()  # before the tick, which may stop it
+        self._tick()
+
+
+class HaServer:
+    """The master's side: an address, and one connection per slave."""
+
+    def __init__(
+        self,
+        *,
+        identity: ReplicaIdentity,
+        log: ReplicaLog,
+        events: MasterLinkEvents,
+        settings: LinkSettings,
+        clock_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        """Nothing listens yet; ``start`` does."""
+        self._identity = identity
+        self._replica_log = log
+        self._events = events
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._reign: LinkReign | None = None
+        self._confirm = LogOffset(0)
+        self._generation = 0
+        self._connections: set[MasterConnection] = set()
+        self._current: dict[BrokerId, MasterConnection] = {}
+        self._listener: socket.socket | None = None
+        self._ticker: _Ticker | None = None
+        self._confirm_timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; port 0 = any. Returns the port. Raises ``OSError``."""
+        loop = asyncio.get_running_loop()
+        family, kind, protocol, _, address = (
+            await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG_CONNECTIONS)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        self._listener = listener
+        loop.add_reader(listener.fileno(), self._accept, listener, loop)
+        self._ticker = _Ticker(loop, self._tick)
+        self._ticker.start()
+        bound: int = listener.getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Close the address and all links."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+        if self._ticker is not None:
+            self._ticker.stop()
+        if self._confirm_timer is not None:
+            self._confirm_timer.cancel()
+        for connection in list(self._connections):
+            connection.execute(connection.link.end(ErrorCode.STOPPING, "the broker stops"))
+
+    def open_reign(self, reign: LinkReign, confirm: LogOffset) -> None:
+        """This broker has entered the epoch: answer the slaves, those that wait already first."""
+        if self._reign is not None:
+            self.end_reign(f"masterEpoch {reign.master_epoch} begins")
+        self._reign, self._confirm = reign, confirm
+        now_ms = self._clock_ms()
+        for connection in list(self._connections):
+            connection.execute(connection.link.reign_opened(reign, confirm, now_ms))
+
+    def end_reign(self, detail: str) -> None:
+        """This broker left its epoch: every link of it ends before this returns (R12)."""
+        self._reign = None
+        for connection in list(self._connections):
+            connection.execute(connection.link.reign_ended(detail))
+
+    def log_extended(self) -> None:
+        """The log grew: send. Called once per batch of appends."""
+        for connection in list(self._current.values()):
+            if not connection.has_queue:
+                connection.guarded_pump()
+
+    def confirm_moved(self, offset: LogOffset) -> None:
+        """Slaves hear it with the next data, or after ``confirm_delay_ms``."""
+        self._confirm = offset
+        if self._confirm_timer is None and self._current:
+            delay_s = self._settings.confirm_delay_ms / 1000
+            self._confirm_timer = asyncio.get_running_loop().call_later(delay_s, self._tell_confirm)
+
+    def links(self) -> tuple[MasterLinkStatus, ...]:
+        """The current links, by broker id."""
+        return tuple(
+            MasterLinkStatus(
+                broker_id=broker_id,
+                link_generation=connection.link.link_generation,
+                state=connection.link.state,
+                position=connection.link.position,
+                acked=connection.link.acked,
+                lag_bytes=connection.link.lag_bytes,
+                dropped_acks=connection.link.dropped_acks,
+            )
+            for broker_id, connection in sorted(self._current.items())
+        )
+
+    def _accept(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            sock, address = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            _log.warning("ha_accept_failed", error=str(error))
+            return
+        if len(self._connections) >= CONNECTIONS_MAX:
+            sock.close()
+            _log.warning("ha_connection_refused", peer=str(address), connections=len(self._connections))
+            return
+        self._generation += 1
+        link = MasterLink(
+            identity=self._identity,
+            reign=self._reign,
+            link_generation=self._generation,
+            log=self._replica_log,
+            settings=self._settings,
+            now_ms=self._clock_ms(),
+        )
+        connection = MasterConnection(
+            sock,
+            link,
+            self._replica_log,
+            loop=loop,
+            clock_ms=self._clock_ms,
+            confirm=lambda: self._confirm,
+            on_event=self._on_event,
+            on_closed=self._on_closed,
+        )
+        self._connections.add(connection)
+        connection.start_reading()
+
+    def _on_event(self, connection: MasterConnection, action: MasterAction) -> None:
+        match action:
+            case SlaveAcked(ack=ack):
+                self._events.slave_acked(ack)
+            case SlaveOpened(handshake=handshake, link_generation=generation):
+                older = self._current.get(handshake.broker_id)
+                if older is not None and older.link.link_generation > generation:
+                    connection.execute(connection.link.end(ErrorCode.LINK_REPLACED, "a newer link of the same replica"))
+                    return
+                if older is not None:
+                    del self._current[handshake.broker_id]
+                    older.execute(older.link.end(ErrorCode.LINK_REPLACED, f"link {generation} of the same replica"))
+                    self._tell_closed(handshake.broker_id, older, ErrorCode.LINK_REPLACED, "replaced by a newer link")
+                self._current[handshake.broker_id] = connection
+                self._events.slave_opened(handshake, generation)
+            case HigherEpochSeen(master_epoch=epoch, broker_id=broker_id, incarnation=incarnation):
+                self._events.higher_epoch_seen(epoch, broker_id, incarnation)
+
+    def _on_closed(self, connection: MasterConnection, code: ErrorCode | None, detail: str) -> None:
+        self._connections.discard(connection)
+        peer = connection.link.peer
+        if peer is not None and self._current.get(peer.broker_id) is connection:
+            del self._current[peer.broker_id]
+            self._tell_closed(peer.broker_id, connection, code, detail)
+        else:
+            _log.info("ha_connection_closed", code=code.name if code else None, detail=detail)
+
+    def _tell_closed(
+        self, broker_id: BrokerId, connection: MasterConnection, code: ErrorCode | None, detail: str
+    ) -> None:
+        _log.info("ha_slave_closed", slave=broker_id, code=code.name if code else None, detail=detail)
+        self._events.slave_closed(broker_id, connection.link.link_generation, code, detail)
+
+    def _tick(self) -> None:
+        now_ms = self._clock_ms()
+        for connection in list(self._connections):
+            connection.tick(now_ms)
+
+    def _tell_confirm(self) -> None:
+        self._confirm_timer = None
+        self._tick()
+
+
+class HaClient:
+    """The slave's side: follows one master at a time and comes back until it is told otherwise."""
+
+    def __init__(
+        self,
+        *,
+        identity: ReplicaIdentity,
+        log: ReplicaLog,
+        events: SlaveLinkEvents,
+        settings: LinkSettings,
+        reconnect_delay_ms: int,
+        reconnect_delay_ms_max: int,
+        clock_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        """Follows nobody yet. The first attempt on a target has no pause, later ones wait from min to max, doubling."""
+        self._identity = identity
+        self._replica_log = log
+        self._events = events
+        self._settings = settings
+        self._delay_ms = reconnect_delay_ms
+        self._delay_ms_max = reconnect_delay_ms_max
+        self._clock_ms = clock_ms
+        self._connection: SlaveConnection | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._ticker: _Ticker | None = None
+        self._is_idle = asyncio.Event()
+        """Set while the broker executes nothing for a link."""
+        self._is_idle.set()
+        self._was_ready = False
+
+    @property
+    def state(self) -> SlaveLinkState | None:
+        """Of the current link; None = there is none."""
+        return None if self._connection is None else self._connection.link.state
+
+    def follow(self, target: FollowTarget) -> None:
+        """Leave the current link and dial ``target`` at once; call it again for another epoch of the same master."""
+        self.stop_following(f"following {target.master} in masterEpoch {target.master_epoch} now")
+        loop = asyncio.get_running_loop()
+        self._ticker = _Ticker(loop, self._tick)
+        self._ticker.start()
+        self._runner = loop.create_task(self._run(target), name=f"ha-follow-{target.master}")
+
+    def stop_following(self, detail: str) -> None:
+        """The link is closed when this returns: no byte of it is taken any more (R12)."""
+        if self._runner is not None:
+            self._runner.cancel()
+            self._runner = None
+        if self._ticker is not None:
+            self._ticker.stop()
+            self._ticker = None
+        connection = self._connection
+        if connection is not None:
+            connection.execute(connection.link.fail(ErrorCode.STOPPING, "this link", detail))
+            connection.close(ErrorCode.STOPPING, detail)
+
+    async def stop(self) -> None:
+        """Close the link and wait for the dialler to end."""
+        runner = self._runner
+        self.stop_following("the broker stops")
+        if runner is not None:
+            await asyncio.gather(runner, return_exceptions=True)
+
+    def truncation_done(self) -> None:
+        """Answer to ``truncation_wanted``, whether its link still lives or not."""
+        self._is_idle.set()
+        if self._connection is not None:
+            self._connection.answer(self._connection.link.truncation_done(self._clock_ms()))
+
+    def truncation_failed(self, reason: str) -> None:
+        """Answer to ``truncation_wanted``: the link closes and another attempt follows."""
+        self._is_idle.set()
+        if self._connection is not None:
+            self._connection.answer(self._connection.link.truncation_failed(reason))
+
+    def epoch_recorded(self) -> None:
+        """Answer to ``epoch_wanted``."""
+        self._is_idle.set()
+        if self._connection is not None:
+            self._connection.answer(self._connection.link.epoch_recorded(self._clock_ms()))
+
+    def epoch_failed(self, reason: str) -> None:
+        """Answer to ``epoch_wanted``: the link closes and another attempt follows."""
+        self._is_idle.set()
+        if self._connection is not None:
+            failure = self._connection.link.fail(ErrorCode.LOG_FAILED, "an epoch on the disk", reason)
+            self._connection.answer(failure)
+
+    def log_synced(self, end: LogOffset) -> None:
+        """The own log is on disk up to ``end``; matters in sets with ``flush = sync``."""
+        if self._connection is not None:
+            self._connection.execute(self._connection.link.log_synced(end, self._clock_ms()))
+
+    def promise_synced(self, master_epoch: MasterEpoch) -> None:
+        """The promise of this epoch is on disk."""
+        connection = self._connection
+        if connection is not None and connection.link.target.master_epoch == master_epoch:
+            connection.execute(connection.link.promise_synced(self._clock_ms()))
+
+    async def _run(self, target: FollowTarget) -> None:
+        delay_ms = self._delay_ms
+        while True:
+            await self._is_idle.wait()
+            self._was_ready = False
+            await self._attempt(target)
+            delay_ms = self._delay_ms if self._was_ready else min(delay_ms, self._delay_ms_max)
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms *= 2
+
+    async def _attempt(self, target: FollowTarget) -> None:
+        """One connection from dialling to its end."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
+                sock = await _dial(loop, target.host, target.port)
+        except (OSError, TimeoutError) as error:
+            detail = f"connect to {target.host}:{target.port}: {error or 'timeout'}"
+            self._events.link_closed(target, None, detail)
+            return
+        link = SlaveLink(
+            identity=self._identity,
+            target=target,
+            log=self._replica_log,
+            durable_confirm=self._events.durable_confirm(),
+            is_promise_durable=self._events.is_promise_durable(target.master_epoch),
+            settings=self._settings,
+            now_ms=self._clock_ms(),
+        )
+        ended = loop.create_future()
+
+        def on_closed(code: ErrorCode | None, detail: str) -> None:
+            self._connection = None
+            if not ended.done():
+                ended.set_result(None)
+            _log.info("ha_master_closed", master=target.master, code=code.name if code else None, detail=detail)
+            self._events.link_closed(target, code, detail)
+
+        connection = SlaveConnection(
+            sock,
+            link,
+            loop=loop,
+            clock_ms=self._clock_ms,
+            on_event=lambda action: self._on_event(target, action),
+            on_closed=on_closed,
+        )
+        self._connection = connection
+        self._events.link_opened(target)
+        connection.answer(link.connected(self._clock_ms()))
+        await ended
+
+    def _on_event(self, target: FollowTarget, action: SlaveAction) -> None:
+        events = self._events
+        match action:
+            case LogGrew(start=start, end=end):
+                events.log_grew(start, end)
+            case ConfirmHeard(offset=offset, master_end=master_end):
+                events.confirm_heard(offset, master_end)
+            case TruncateLog(plan=plan):
+                self._is_idle.clear()
+                events.truncation_wanted(target, plan)
+            case RecordEpoch(entry=entry):
+                self._is_idle.clear()
+                events.epoch_wanted(target, entry)
+            case MasterAnswered(reply=reply):
+                events.master_answered(target, reply)
+            case LinkReady(offset=offset):
+                self._was_ready = True
+                events.link_ready(target, offset)
+            case IsolationWanted(plan=plan):
+                events.isolation_wanted(target, plan)
+            case HigherEpochSeen(master_epoch=epoch, broker_id=broker_id, incarnation=incarnation):
+                events.higher_epoch_seen(epoch, broker_id, incarnation)
+
+    def _tick(self) -> None:
+        if self._connection is not None:
+            self._connection.tick(self._clock_ms())
+
+
+async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A connected socket. Raises ``OSError`` with the last address's error."""
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure or OSError(f"{host} has no address")

@@ -1,0 +1,458 @@
+"""
+Sockets of native links: one shell per machine. Bytes go out by sendfile and come in straight into the log's map.
+
+Not here: who may connect, reconnecting, which link counts (``service``); decisions (``master_link``, ``slave_link``).
+
+Rule 1: own non-blocking sockets with ``add_reader`` / ``add_writer``: uvloop has no sendfile, and the standard loop's
+stops reading meanwhile, so acks would starve.
+Rule 2: a link sends or receives at most ``TURN_BYTES_MAX`` in one turn of the loop; no coroutine or task per message.
+Rule 3: a link that lags far behind may need bytes that are not in memory: its own thread reads them ahead into the page
+cache, so that sendfile on the loop never waits for the disk.
+Rule 4: views of the log are released in the function that asked for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from controller.contract.ids import LogOffset
+from ha.actions import CloseLink, MasterAction, Send, SendTransfer, SlaveAcked, SlaveAction
+from ha.codec_rocketmq import SNIFF_BYTES, Protocol, sniff
+from ha.errors import ErrorCode, FrameCorrupt
+from ha.master_link import MasterLink
+from ha.ports import FileRegion, ReplicaLog
+from ha.slave_link import SlaveLink
+
+TURN_BYTES_MAX = 1024 * 1024
+SEND_QUEUE_BYTES_MAX = 4 * 1024 * 1024
+"""Control frames that a peer does not read; a transfer is planned only when nothing is queued."""
+CONTROL_READ_BYTES = 64 * 1024
+COLD_LAG_BYTES = 64 * 1024 * 1024
+"""A link that lags more is read ahead by a thread; less was written a moment ago and is in memory."""
+COLD_WINDOW_BYTES = 8 * 1024 * 1024
+_COLD_PIECE_BYTES = 1024 * 1024
+
+ActionT = TypeVar("ActionT")
+
+
+def monotonic_ms() -> int:
+    """The clock of all links of a process."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class _Connection(ABC, Generic[ActionT]):
+    """A socket on the loop, its queue of outgoing parts, and the actions of its machine in their order."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, clock_ms: Callable[[], int]) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._parts: deque[memoryview | FileRegion] = deque()
+        self._queued_bytes = 0
+        self._actions: deque[ActionT] = deque()
+        self._is_executing = False
+        self._is_reading = False
+        self._is_waiting_to_write = False
+        self.is_closed = False
+
+    @property
+    def has_queue(self) -> bool:
+        """Something waits for room in the socket; it will be woken by itself."""
+        return bool(self._parts)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def start_reading(self) -> None:
+        """Wake on bytes; again after a pause."""
+        if not self.is_closed and not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self._sock.fileno(), self._guarded_read)
+
+    def _pause_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._sock.fileno())
+
+    def _guarded_read(self) -> None:
+        try:
+            self._read()
+        except OSError as error:
+            self.close(None, f"receive: {error.strerror or error}")
+
+    @abstractmethod
+    def _read(self) -> None:
+        """Take what one readable event brings, at most ``TURN_BYTES_MAX``."""
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _write_some(self, budget_bytes: int) -> int:
+        """Write queued parts until the socket is full or the budget is used; returns the bytes written."""
+        written = 0
+        try:
+            while self._parts and written < budget_bytes:
+                part = self._parts[0]
+                if isinstance(part, memoryview):
+                    more = socket.MSG_MORE if len(self._parts) > 1 else 0
+                    count = self._sock.send(part, more)
+                    rest: memoryview | FileRegion = part[count:]
+                    is_done = count == len(part)
+                else:
+                    length = min(part.length, budget_bytes - written)
+                    count = os.sendfile(self._sock.fileno(), part.fd, part.position, length)
+                    if count == 0:
+                        raise OSError(f"file {part.fd} ends at {part.position}, {part.length} bytes early")
+                    rest = FileRegion(fd=part.fd, position=part.position + count, length=part.length - count)
+                    is_done = count == part.length
+                if is_done:
+                    self._parts.popleft()
+                else:
+                    self._parts[0] = rest
+                written += count
+                self._queued_bytes -= count
+        except BlockingIOError:
+            pass
+        return written
+
+    def _want_write(self, wanted: bool) -> None:
+        if wanted is self._is_waiting_to_write or self.is_closed:
+            return
+        self._is_waiting_to_write = wanted
+        if wanted:
+            self._loop.add_writer(self._sock.fileno(), self.guarded_pump)
+        else:
+            self._loop.remove_writer(self._sock.fileno())
+
+    def guarded_pump(self) -> None:
+        """As ``pump``; an error closes the connection."""
+        try:
+            self.pump()
+        except OSError as error:
+            self.close(None, f"send: {error.strerror or error}")
+
+    def pump(self) -> None:
+        """Write what is queued; raises ``OSError``."""
+        self._write_some(TURN_BYTES_MAX)
+        self._want_write(bool(self._parts))
+
+    def _queue(self, *parts: memoryview | FileRegion) -> None:
+        for part in parts:
+            self._parts.append(part)
+            self._queued_bytes += part.length if isinstance(part, FileRegion) else len(part)
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    def execute(self, actions: Sequence[ActionT]) -> None:
+        """Do these behind those that are being done: an event may call back and cause more."""
+        self._actions.extend(actions)
+        if self._is_executing:
+            return
+        self._is_executing = True
+        try:
+            while self._actions and not self.is_closed:
+                action = self._actions.popleft()
+                if isinstance(action, Send):
+                    self._queue(memoryview(action.data))
+                    if self._queued_bytes > SEND_QUEUE_BYTES_MAX:
+                        self.close(None, f"{self._queued_bytes} bytes are queued, the limit is {SEND_QUEUE_BYTES_MAX}")
+                elif isinstance(action, SendTransfer):
+                    self._queue(memoryview(action.header), action.region)
+                elif isinstance(action, CloseLink):
+                    self._say_last_word()
+                    self.close(action.code, action.detail)
+                else:
+                    self._tell(action)
+        finally:
+            self._is_executing = False
+        if self._parts and not self._is_waiting_to_write and not self.is_closed:
+            self.guarded_pump()
+
+    def _say_last_word(self) -> None:
+        try:
+            self._write_some(SEND_QUEUE_BYTES_MAX)
+        except OSError:
+            return  # it is being closed anyway; the peer sees the end
+
+    def close(self, code: ErrorCode | None, detail: str) -> None:
+        """Close the socket and tell it once."""
+        if self.is_closed:
+            return
+        self._pause_reading()
+        self._want_write(False)
+        self.is_closed = True
+        self._parts.clear()
+        self._actions.clear()
+        self._sock.close()
+        self._tell_closed(code, detail)
+
+    @abstractmethod
+    def _tell(self, action: ActionT) -> None:
+        """Pass an event on."""
+
+    @abstractmethod
+    def _tell_closed(self, code: ErrorCode | None, detail: str) -> None:
+        """The socket is closed."""
+
+
+class MasterConnection(_Connection[MasterAction]):
+    """An accepted connection; speaks once its first bytes turned out to be native."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        link: MasterLink,
+        log: ReplicaLog,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+        confirm: Callable[[], LogOffset],
+        on_event: Callable[[MasterConnection, MasterAction], None],
+        on_closed: Callable[[MasterConnection, ErrorCode | None, str], None],
+    ) -> None:
+        """``on_event`` gets what is not for the shell; ``on_closed`` is called once."""
+        super().__init__(sock, loop, clock_ms)
+        self.link = link
+        self._log = log
+        self._confirm = confirm
+        self._on_event = on_event
+        self._on_closed = on_closed
+        self._sniffed = bytearray()
+        self._is_native = False
+        self._read_ahead = _ReadAhead(loop, self.guarded_pump)
+
+    def pump(self) -> None:
+        """Send what is queued and then more of the log, one turn's worth. Raises ``OSError``."""
+        if self.is_closed:
+            return
+        budget = TURN_BYTES_MAX
+        while budget > 0:
+            if not self._parts and not self._plan():
+                break
+            written = self._write_some(budget)
+            if self._parts and written < budget:  # the socket is full
+                break
+            budget -= written
+        if not self.is_closed:
+            self._want_write(bool(self._parts) or (budget <= 0 and self.link.lag_bytes > 0))
+
+    def tick(self, now_ms: int) -> None:
+        """Time passed."""
+        self.execute(self.link.tick(self._confirm(), now_ms, can_send=not self._parts))
+
+    def _plan(self) -> bool:
+        link = self.link
+        is_cold = link.lag_bytes > COLD_LAG_BYTES
+        if is_cold and not self._read_ahead.covers(self._log, link.position):
+            return False
+        actions = link.plan_transfer(self._confirm(), self._clock_ms())
+        if not actions:
+            return False
+        for action in actions:
+            if isinstance(action, SendTransfer):
+                self._queue(memoryview(action.header), action.region)
+            else:
+                self.execute([action])
+        return bool(self._parts)
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(CONTROL_READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self.close(None, "the slave closed the connection")
+            return
+        if not self._is_native:
+            self._sniffed += data
+            if len(self._sniffed) < SNIFF_BYTES or not self._is_our_protocol():
+                return
+            data, self._is_native = bytes(self._sniffed), True
+            self._sniffed.clear()
+        actions = self.link.bytes_received(data, self._confirm(), self._clock_ms())
+        # Acks of one batch: the last one says it all.
+        last_ack = next((action for action in reversed(actions) if isinstance(action, SlaveAcked)), None)
+        was_idle = not self._parts
+        self.execute([action for action in actions if not isinstance(action, SlaveAcked) or action is last_ack])
+        if was_idle and last_ack is not None and not self._is_waiting_to_write:
+            self.guarded_pump()  # the first ack says where to begin
+
+    def _is_our_protocol(self) -> bool:
+        try:
+            protocol = sniff(bytes(self._sniffed[:SNIFF_BYTES]))
+        except FrameCorrupt as error:
+            self.close(ErrorCode.CODEC_UNSUPPORTED, str(error))
+            return False
+        if protocol is not Protocol.NATIVE:
+            self.close(
+                ErrorCode.CODEC_UNSUPPORTED,
+                f"the slave speaks RocketMQ's {protocol.value} protocol, this broker serves native links only",
+            )
+            return False
+        return True
+
+    def _tell(self, action: MasterAction) -> None:
+        self._on_event(self, action)
+
+    def _tell_closed(self, code: ErrorCode | None, detail: str) -> None:
+        self.link.connection_lost()
+        self._read_ahead.stop()
+        self._on_closed(self, code, detail)
+
+
+class SlaveConnection(_Connection[SlaveAction]):
+    """A dialled connection."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        link: SlaveLink,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+        on_event: Callable[[SlaveAction], None],
+        on_closed: Callable[[ErrorCode | None, str], None],
+    ) -> None:
+        """``on_event`` gets what is not for the shell; ``on_closed`` is called once."""
+        super().__init__(sock, loop, clock_ms)
+        self.link = link
+        self._on_event = on_event
+        self._on_closed = on_closed
+
+    def answer(self, actions: Sequence[SlaveAction]) -> None:
+        """The broker answered a request: do what follows and read on."""
+        self.execute(actions)
+        if self.link.body_wanted or self.link.header_wanted:
+            self.start_reading()
+
+    def tick(self, now_ms: int) -> None:
+        """Time passed."""
+        self.execute(self.link.tick(now_ms))
+
+    def _read(self) -> None:
+        budget = TURN_BYTES_MAX
+        while budget > 0 and not self.is_closed:
+            taken = self._read_body(budget) if self.link.body_wanted else self._read_header()
+            if taken == 0:
+                break
+            budget -= taken
+        if not self.is_closed:
+            self.execute(self.link.batch_ended(self._clock_ms()))
+
+    def _read_header(self) -> int:
+        wanted = self.link.header_wanted
+        if wanted == 0:
+            self._pause_reading()
+            return 0
+        try:
+            data = self._sock.recv(wanted)
+        except BlockingIOError:
+            return 0
+        if not data:
+            self.close(None, "the master closed the connection")
+            return 0
+        self.execute(self.link.bytes_received(data, self._clock_ms()))
+        return len(data)
+
+    def _read_body(self, budget_bytes: int) -> int:
+        try:
+            view = self.link.body_view(budget_bytes)
+        except OSError as error:
+            self.execute(self.link.fail(ErrorCode.LOG_FAILED, "room in the log", str(error)))
+            return 0
+        try:
+            taken = self._sock.recv_into(view)
+        except BlockingIOError:
+            return 0
+        finally:
+            view.release()
+        if taken == 0:
+            self.close(None, "the master closed the connection inside a body")
+            return 0
+        self.link.body_received(taken, self._clock_ms())
+        return taken
+
+    def _tell(self, action: SlaveAction) -> None:
+        self._on_event(action)
+
+    def _tell_closed(self, code: ErrorCode | None, detail: str) -> None:
+        self.link.connection_lost()
+        self._on_closed(code, detail)
+
+
+class _ReadAhead:
+    """Brings the bytes of a cold link into the page cache, one window ahead of what is sent."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, resume: Callable[[], None]) -> None:
+        self._loop = loop
+        self._resume = resume
+        self._executor: ThreadPoolExecutor | None = None
+        self._warm_from = 0
+        self._warm_until = 0
+        self._reading_until: int | None = None
+        self._is_awaited = False
+
+    def covers(self, log: ReplicaLog, offset: LogOffset) -> bool:
+        """Whether ``offset`` may be sent now; if not, ``resume`` is called as soon as it may."""
+        is_warm = self._warm_from <= offset < self._warm_until
+        if not is_warm and self._reading_until is None:
+            self._warm_from = self._warm_until = offset
+        if self._reading_until is None and self._warm_until - offset < COLD_WINDOW_BYTES:
+            self._read_on(log, LogOffset(self._warm_until))
+        self._is_awaited = not is_warm
+        return is_warm
+
+    def stop(self) -> None:
+        """Forget it; a running read ends by itself."""
+        self._is_awaited = False
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+
+    def _read_on(self, log: ReplicaLog, start: LogOffset) -> None:
+        region = log.region(start, COLD_WINDOW_BYTES)
+        if region is None:
+            self._warm_until = start
+            return
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ha-cold")
+        self._reading_until = start + region.length
+        done = self._executor.submit(_touch, region)
+        done.add_done_callback(self._wake)
+
+    def _wake(self, done: Future[None]) -> None:
+        """On the reading thread. A loop that is closed meanwhile needs no bytes any more."""
+        if not done.cancelled() and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._finished)
+
+    def _finished(self) -> None:
+        if self._reading_until is None:
+            return
+        self._warm_until, self._reading_until = self._reading_until, None
+        if self._is_awaited:
+            self._is_awaited = False
+            self._resume()
+
+
+def _touch(region: FileRegion) -> None:
+    """Read a region and forget it. If the file is gone by now, the loop finds out when it plans."""
+    scratch = bytearray(min(region.length, _COLD_PIECE_BYTES))
+    position, end = region.position, region.position + region.length
+    while position < end:
+        try:
+            count = os.preadv(region.fd, [scratch], position)
+        except OSError:
+            return
+        if count == 0:
+            return
+        position += count
