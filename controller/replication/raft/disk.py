@@ -66,7 +66,7 @@ class DirectoryDisk:
         write_all(self._descriptor(path), data)
 
     def sync(self, path: str) -> None:
-        """fdatasync."""
+        """By fdatasync: the length is synced with the data."""
         os.fdatasync(self._descriptor(path))
 
     def replace(self, path: str, data: bytes) -> None:

@@ -1,14 +1,17 @@
 """
-``RaftLog``: the Raft group as ``ports.ReplicatedLog``, with the thread that drives it.
+``RaftLog``: the Raft group as ``ports.ReplicatedLog``, with real sockets, real files and the thread that drives it.
 
-Here: life cycle, the raft thread, publishing. Not here: the protocol (``node``, ``repairs``), links (``transport``), files
-(``journal``, ``snapshot``).
+Here: the raft thread. Not here: what a member does (``member``, ``node``), links (``transport``), files (``journal``, ``snapshot``).
 Rule 1: only the raft thread touches the library. State and leadership reach others by one assignment each.
-Rule 2: this controller proposes only while it leads; nothing is forwarded inside Raft.
+Rule 2: a tick that fails is logged and repeated; ``FAILED_TICKS_MAX`` in a row end the process.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,16 +19,22 @@ from typing import Generic, TypeVar
 from controller.contract.ids import ControllerName
 from controller.contract.timing import Timing
 from controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
+from controller.replication.raft.config import FAILED_TICKS_MAX, TICK_SECONDS
+from controller.replication.raft.disk import DirectoryDisk
+from controller.replication.raft.failstop import FailStop
+from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftMember, RaftStartError
+from controller.replication.raft.resolver import Resolver
+from controller.replication.raft.seams import Seams
+from controller.replication.raft.transport import LinkPoller, TlsTransport
 from node.tls import TlsFiles
+
+__all__ = ["FOUNDING_FILE_NAME", "RaftLog", "RaftStartError"]
 
 S = TypeVar("S")
 
-FOUNDING_FILE_NAME = "FOUNDING"
-"""Written into each controller's raft directory by ``rollcall init``, and by nothing else: allows an empty directory to vote."""
+FAILED_TICK_PAUSE_SECONDS = 0.02
 
-
-class RaftStartError(RuntimeError):
-    """This node must not start; the message says why and what to do."""
+_logger = logging.getLogger(__name__)
 
 
 class RaftLog(Generic[S]):
@@ -42,51 +51,124 @@ class RaftLog(Generic[S]):
         tls: TlsFiles | None,
         compaction_floor: Callable[[], int] | None = None,
         compaction_entries: int = 20_000,
+        seams: Seams | None = None,
     ) -> None:
         """
         Args:
             machine: The deterministic part.
             me: Own name; it must be in ``members`` and in the certificate.
             members: Name -> host:port of all, this one included; the same everywhere. One, three or five.
-            directory: Holds journal and snapshots; made if missing.
+            directory: Holds journal and snapshots; made (0700) if missing.
             timing: The raft_* durations and ``propose_timeout_ms``.
             tls: Certificate files; None only if every address is loopback.
             compaction_floor: Index up to which the event journal is synced; snapshots wait for it (R24).
             compaction_entries: Entries after which a snapshot is written.
+            seams: Clock, chance and exit; None: the real ones.
+
+        Raises:
+            RaftStartError: ``me`` is no member.
         """
-        raise NotImplementedError
+        self._seams = seams if seams is not None else Seams()
+        self._disk = DirectoryDisk(directory)
+        self._waker_read, self._waker_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poller = LinkPoller()
+        self._poller.subscribe(self._waker_read, self._on_wake, 1)
+        self._is_awake = False
+        resolver = Resolver()
+        self._member = RaftMember(
+            machine,
+            me=me,
+            members=members,
+            disk=self._disk,
+            carrier=lambda own, peers: TlsTransport(
+                own, peers, timing=timing, tls=tls, clock_ns=self._seams.monotonic_ns, resolve=resolver
+            ),
+            poller=self._poller,
+            timing=timing,
+            seams=self._seams,
+            compaction_floor=compaction_floor,
+            compaction_entries=compaction_entries,
+        )
+        self._thread: threading.Thread | None = None
+        self._is_stopping = False
 
     @property
     def published(self) -> Published[S]:
         """Newest applied state; any thread."""
-        raise NotImplementedError
+        return self._member.published
 
     @property
     def leadership(self) -> Leadership:
         """Newest known leadership; any thread."""
-        raise NotImplementedError
+        return self._member.leadership
+
+    @property
+    def is_voter(self) -> bool:
+        """False while this member, having lost its memory, catches up."""
+        return self._member.is_voter
 
     @property
     def ticked_at_ns(self) -> int:
         """Monotonic time of the newest completed tick, for the watchdog; any thread."""
-        raise NotImplementedError
+        return self._member.ticked_at_ns
+
+    @property
+    def member(self) -> RaftMember[S]:
+        """What the thread drives; for metrics and tests."""
+        return self._member
 
     def propose(self, payload: str, done: Callable[[ProposalOutcome], None]) -> None:
         """As ``ports.ReplicatedLog.propose``."""
-        raise NotImplementedError
+        self._member.propose(payload, done)
+        self._wake()
 
     def transfer_leadership(self, to: ControllerName | None, done: Callable[[str | None], None]) -> None:
-        """Ask ``to`` (None: whoever has most) to elect itself at once; ``done(None)`` once asked, else with the reason."""
-        raise NotImplementedError
+        """Ask ``to`` (None: who has most) to elect itself at once; ``done(None)`` once asked, else with the reason."""
+        self._member.transfer_leadership(to, done)
+        self._wake()
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         """As ``ports.ReplicatedLog.subscribe``."""
-        raise NotImplementedError
+        self._member.subscribe(listener)
 
     def start(self) -> None:
         """Recover, bind, take part. Raises ``RaftStartError``."""
-        raise NotImplementedError
+        self._member.start()
+        self._thread = threading.Thread(target=self._run, name="raft", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Leave; returns when everything buffered is durable and the thread has ended."""
-        raise NotImplementedError
+        self._is_stopping = True
+        self._wake()
+        if self._thread is not None:
+            self._thread.join()
+        self._disk.close()
+        os.close(self._waker_read)
+        os.close(self._waker_write)
+
+    def _wake(self) -> None:
+        if not self._is_awake:
+            self._is_awake = True
+            try:
+                os.write(self._waker_write, b"w")
+            except OSError:
+                return  # full: it wakes anyway; closed: it has stopped
+
+    def _on_wake(self, descriptor: int, _events: int) -> None:
+        os.read(descriptor, 4096)
+        self._is_awake = False  # after the read: who found it set has queued before, and the next tick looks
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._is_stopping:
+            try:
+                self._member.tick(TICK_SECONDS)
+                failures = 0
+            except Exception as error:
+                failures += 1
+                _logger.exception("tick failed, %d in a row", failures)
+                if failures >= FAILED_TICKS_MAX:
+                    self._seams.fail_stop(FailStop.TICKS, f"{failures} ticks failed in a row, the last with {error!r}")
+                time.sleep(FAILED_TICK_PAUSE_SECONDS)
+        self._member.stop()

@@ -1,0 +1,151 @@
+"""
+Every private name of PySyncObj that we touch, typed, in one place.
+
+Rule: the names were checked with one release. ``require_known_release`` runs before anything else; a new release is judged
+by the tests in ``tests/unit/test_replication_stock_faults.py`` and by this page.
+
+Overridden in ``node`` besides: ``_SyncObj__doApplyCommand``, ``_SyncObj__generateRaftTimeout``, ``_checkCommandsToApply``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from pysyncobj.node import Node
+from pysyncobj.version import VERSION
+
+from controller.contract.ids import ControllerName
+from controller.replication.ports import RaftRole
+
+KNOWN_RELEASE = "0.3.17"
+
+_ROLES = (RaftRole.FOLLOWER, RaftRole.CANDIDATE, RaftRole.LEADER)
+
+
+class LibraryVersionError(RuntimeError):
+    """Another release of PySyncObj is installed than the one whose private names we know."""
+
+
+def require_known_release(found: str = VERSION) -> None:
+    """Raises ``LibraryVersionError``."""
+    if found != KNOWN_RELEASE:
+        raise LibraryVersionError(
+            f"PySyncObj {found} is installed, this program needs exactly {KNOWN_RELEASE}: install it as pinned"
+        )
+
+
+class Member(Node):  # type: ignore[misc]
+    """
+    One member of the group, as the library knows it.
+
+    Hashed by its ordinal: the library iterates sets of members, and their order must not depend on the hash seed.
+    """
+
+    def __init__(self, name: ControllerName, ordinal: int, address: str) -> None:
+        """``ordinal``: position among the sorted names."""
+        super().__init__(name)
+        self.name = name
+        self.ordinal = ordinal
+        self.address = address
+
+    def __eq__(self, other: object) -> bool:
+        """By name."""
+        return isinstance(other, Member) and other.name == self.name
+
+    def __hash__(self) -> int:
+        """See the class."""
+        return self.ordinal
+
+    def __repr__(self) -> str:
+        """For logs."""
+        return f"Member({self.name})"
+
+
+class Internals:
+    """What a ``SyncObj`` does not show."""
+
+    def __init__(self, library: Any) -> None:
+        """``library``: a ``SyncObj``."""
+        self._library = library
+
+    @property
+    def term(self) -> int:
+        """Newest term."""
+        return int(self._library._SyncObj__raftCurrentTerm)
+
+    @property
+    def role(self) -> RaftRole:
+        """By the library's own view."""
+        return _ROLES[self._library._SyncObj__raftState]
+
+    @property
+    def is_leader(self) -> bool:
+        """By the library's own view."""
+        return self.role is RaftRole.LEADER
+
+    @property
+    def leader(self) -> Member | None:
+        """Whom this node takes for the leader."""
+        leader: Member | None = self._library._SyncObj__raftLeader
+        return leader
+
+    @property
+    def commit_index(self) -> int:
+        """Highest index known to be committed."""
+        return int(self._library._SyncObj__raftCommitIndex)
+
+    @property
+    def last_applied(self) -> int:
+        """Highest index applied."""
+        return int(self._library._SyncObj__raftLastApplied)
+
+    @property
+    def next_index(self) -> dict[Member, int]:
+        """Per peer, what a leader sends next."""
+        next_index: dict[Member, int] = self._library._SyncObj__raftNextIndex
+        return next_index
+
+    def adopt_log(self, journal: Any, serializer: Any) -> None:
+        """Put our journal and snapshots in place of the library's, before its first tick."""
+        library = self._library
+        library._SyncObj__raftLog = journal
+        library._SyncObj__serializer = serializer
+        library._SyncObj__needLoadDumpFile = False
+        library._SyncObj__raftCurrentTerm = max(journal.getCurrentTerm(), journal[-1][2])
+        library._SyncObj__votedForNodeId = journal.getVotedForNodeId()
+        if library._SyncObj__raftCurrentTerm > journal.getCurrentTerm():
+            library._SyncObj__votedForNodeId = None
+        library._SyncObj__raftCommitIndex = journal.getRaftCommitIndex()
+
+    def adopt_snapshot(self, index: int, last_index: int) -> None:
+        """The state of ``index`` is in place; the log ends at ``last_index``."""
+        library = self._library
+        library._SyncObj__raftLastApplied = index
+        library._SyncObj__raftCommitIndex = max(index, min(self.commit_index, last_index))
+
+    def adopt_poller(self, poller: Any) -> None:
+        """Replace poller and wake-up pipe, whose two descriptors the library never closes."""
+        notifier = self._library.__dict__.pop("_SyncObj__pipeNotifier", None)
+        if notifier is not None:
+            os.close(notifier._PipeNotifier__pipeR)
+            os.close(notifier._PipeNotifier__pipeW)
+        self._library._poller = poller
+
+    def hold_election(self) -> None:
+        """Do not stand for election: until this is called no more and a leader was heard or a timeout began anew."""
+        self._library._SyncObj__raftElectionDeadline = math.inf
+
+    def expect_leader(self) -> None:
+        """Begin an election timeout now."""
+        library = self._library
+        library._SyncObj__raftElectionDeadline = library.library_now() + library._SyncObj__generateRaftTimeout()
+
+    def send_appends(self) -> None:
+        """Send every peer what it lacks."""
+        self._library._SyncObj__sendAppendEntries()
+
+    def send_appends_soon(self) -> None:
+        """Send with the next tick instead of the next heartbeat."""
+        self._library._SyncObj__newAppendEntriesTime = 0

@@ -1,0 +1,388 @@
+"""
+The Raft log of one node, its term and its vote, in one append-only file that survives a power cut.
+
+Here: the file format, recovery, and the list that the library works on (its ``Journal`` interface, hence the foreign
+method names). Not here: when to sync (``repairs``, ``node``), what an entry means (``node``).
+
+Format. A file is a magic, then batches; a batch is what one sync wrote:
+
+    header  payload length u32 | batch number u64 | CRC-32 of payload u32 | CRC-32 of the 16 bytes before u32   (little endian)
+    payload records: type u8 | length u32 | body
+            ENTRY index u64, term u64, command | CUT from index u64 | VOTE term u64, name | CLEAR | COMMIT index u64
+
+Rule 1: nothing is durable before ``sync``: one write and one fdatasync for all records since the last one. An error
+ends the process.
+Rule 2: a batch counts whole or not at all: no record of a torn batch was ever acknowledged.
+Rule 3: at start, a tail that was never completely written (the file ends within it, or a sector of it is all zeros) is
+dropped. Any other damage means that something acknowledged is gone: refuse to start. A later whole batch proves it too,
+because a batch is only written when the one before is synced.
+Rule 4: shortening from the front writes a new file and replaces the old one; the file then has one batch.
+Rule 5: entries that were applied are never cut; the library asking for it means that this node has diverged.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import overload
+
+from pysyncobj.journal import Journal
+
+from controller.replication.raft.disk import Disk
+from controller.replication.raft.failstop import FailStop, FailStopPort
+
+JOURNAL_FILE_NAME = "journal"
+MAGIC = b"RCJOURN1"
+SECTOR_BYTES = 512
+
+_HEADER = struct.Struct("<IQI")
+_CRC = struct.Struct("<I")
+_HEADER_BYTES = _HEADER.size + _CRC.size
+_RECORD = struct.Struct("<BI")
+_ENTRY = struct.Struct("<QQ")
+_INDEX = struct.Struct("<Q")
+
+ENTRY, CUT, VOTE, CLEAR, COMMIT = 1, 2, 3, 4, 5
+
+Entry = tuple[bytes, int, int]
+"""(command, index, term), in the order that the library wants."""
+
+NO_OP = b"\x01"
+"""Command of the entry that a new leader appends, and of the first one of every log."""
+
+FIRST_ENTRY: Entry = (NO_OP, 1, 0)
+"""What every log begins with, on every node; it counts as applied."""
+
+
+class JournalDamagedError(ValueError):
+    """The file cannot be trusted; the message says where and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One whole batch as it was found."""
+
+    number: int
+    payload: bytes
+
+
+def encode_batch(number: int, payload: bytes) -> bytes:
+    """One batch as bytes."""
+    header = _HEADER.pack(len(payload), number, zlib.crc32(payload))
+    return header + _CRC.pack(zlib.crc32(header)) + payload
+
+
+def read_batches(raw: bytes) -> tuple[list[Batch], int]:
+    """
+    All whole batches, and how many bytes of a torn tail follow them.
+
+    Raises ``JournalDamagedError`` by rule 3.
+    """
+    if raw[: len(MAGIC)] != MAGIC:
+        raise JournalDamagedError(f"journal begins with {raw[: len(MAGIC)]!r}, expected {MAGIC!r}")
+    batches: list[Batch] = []
+    offset = len(MAGIC)
+    while offset < len(raw):
+        batch = _batch_at(raw, offset)
+        expected = batches[-1].number + 1 if batches else None
+        if batch is None or (expected is not None and batch.number != expected):
+            _require_torn(raw, offset, batches[-1].number if batches else 0)
+            break
+        batches.append(batch)
+        offset += _HEADER_BYTES + len(batch.payload)
+    return batches, len(raw) - offset
+
+
+def _header_at(raw: bytes, offset: int) -> tuple[int, int, int] | None:
+    header = raw[offset : offset + _HEADER.size]
+    crc = raw[offset + _HEADER.size : offset + _HEADER_BYTES]
+    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(header):
+        return None
+    length, number, payload_crc = _HEADER.unpack(header)
+    return length, number, payload_crc
+
+
+def _batch_at(raw: bytes, offset: int) -> Batch | None:
+    header = _header_at(raw, offset)
+    if header is None:
+        return None
+    length, number, payload_crc = header
+    payload = raw[offset + _HEADER_BYTES : offset + _HEADER_BYTES + length]
+    return Batch(number, payload) if len(payload) == length and zlib.crc32(payload) == payload_crc else None
+
+
+def _require_torn(raw: bytes, offset: int, last_number: int) -> None:
+    """Raise unless what begins at ``offset`` can only be a batch that was never completely written (rule 3)."""
+    remedy = "restore this controller from another one: stop it, move its raft directory away, start it again"
+    for later in range(offset + 1, len(raw) - _HEADER_BYTES + 1):
+        header = _header_at(raw, later)
+        if header is not None and header[1] > last_number:
+            raise JournalDamagedError(
+                f"journal is damaged at byte {offset}: whole batch {header[1]} follows at byte {later}; {remedy}"
+            )
+    header = _header_at(raw, offset)
+    end = offset + _HEADER_BYTES + (header[0] if header is not None else 0)
+    if end > len(raw):
+        return
+    if header is None:
+        end = len(raw)
+    if not _has_empty_sector(raw, offset, end):
+        raise JournalDamagedError(
+            f"journal is damaged at byte {offset}: a completely written batch has a wrong checksum; {remedy}"
+        )
+
+
+def _has_empty_sector(raw: bytes, start: int, end: int) -> bool:
+    while start < end:
+        sector_end = min(end, start - start % SECTOR_BYTES + SECTOR_BYTES)
+        if not any(raw[start:sector_end]):
+            return True
+        start = sector_end
+    return False
+
+
+def _records(payload: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while offset < len(payload):
+        kind, length = _RECORD.unpack_from(payload, offset)
+        offset += _RECORD.size
+        yield kind, payload[offset : offset + length]
+        offset += length
+
+
+def _record(kind: int, body: bytes) -> bytes:
+    return _RECORD.pack(kind, len(body)) + body
+
+
+class DurableJournal(Journal):  # type: ignore[misc]
+    """The library's journal on our file. All methods are for the raft thread."""
+
+    def __init__(self, disk: Disk, fail_stop: FailStopPort) -> None:
+        """
+        Recover from ``disk``, or begin a new file, durable on return.
+
+        Raises:
+            JournalDamagedError: by rule 3, or a record that makes no sense.
+            OSError: the file cannot be read or written.
+        """
+        self._disk = disk
+        self._fail_stop = fail_stop
+        self._entries: list[Entry] = []
+        self._term = 0
+        self._vote: str | None = None
+        self._commit_index = 1
+        self._commit_index_written = 1
+        self._buffer: list[bytes] = []
+        self._batch_number = 0
+        self._bytes = 0
+        self.syncs = 0
+        """How often ``sync`` had something to do; for metrics and tests."""
+        self.applied_floor = 0
+        """Entries up to this index are applied here: cutting them ends the process (rule 5)."""
+        self.was_new = not disk.exists(JOURNAL_FILE_NAME)
+        if self.was_new:
+            self._entries.append(FIRST_ENTRY)
+            self.rewrite()
+        else:
+            self._recover(disk.read(JOURNAL_FILE_NAME))
+
+    def _recover(self, raw: bytes) -> None:
+        batches, torn_bytes = read_batches(raw)
+        if not batches:
+            raise JournalDamagedError("journal has no whole batch, but every journal begins with one; restore it")
+        for batch in batches:
+            for kind, body in _records(batch.payload):
+                self._replay(kind, body)
+        self._batch_number = batches[-1].number
+        self._bytes = len(raw)
+        self.torn_bytes = torn_bytes
+        if torn_bytes or not self._entries:
+            if not self._entries:
+                self._entries.append(FIRST_ENTRY)
+            self.rewrite()
+
+    torn_bytes = 0
+    """Bytes of a torn tail that recovery dropped."""
+
+    def _replay(self, kind: int, body: bytes) -> None:
+        match kind:
+            case 1:
+                index, term = _ENTRY.unpack_from(body)
+                if self._entries and index != self._entries[-1][1] + 1:
+                    raise JournalDamagedError(f"journal: entry {index} follows entry {self._entries[-1][1]}")
+                self._entries.append((body[_ENTRY.size :], index, term))
+            case 2:
+                (index,) = _INDEX.unpack(body)
+                while self._entries and self._entries[-1][1] >= index:
+                    self._entries.pop()
+            case 3:
+                (self._term,) = _INDEX.unpack_from(body)
+                self._vote = body[_INDEX.size :].decode("utf-8") or None
+            case 4:
+                self._entries.clear()
+            case 5:
+                (self._commit_index,) = _INDEX.unpack(body)
+                self._commit_index_written = self._commit_index
+            case _:
+                raise JournalDamagedError(f"journal: record of unknown type {kind}; it was written by newer code")
+
+    # --- durability ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        """Something is buffered that a power cut would lose."""
+        return bool(self._buffer)
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file, with what is buffered."""
+        return self._bytes
+
+    def sync(self) -> None:
+        """Everything so far is durable on return; an error ends the process."""
+        if not self._buffer:
+            return
+        self._batch_number += 1
+        batch = encode_batch(self._batch_number, b"".join(self._buffer))
+        self._buffer.clear()
+        try:
+            self._disk.append(JOURNAL_FILE_NAME, batch)
+            self._disk.sync(JOURNAL_FILE_NAME)
+        except OSError as error:
+            self._fail_stop(FailStop.STORAGE, f"journal cannot be written: {error}")
+        self.syncs += 1
+
+    def rewrite(self) -> None:
+        """Replace the file by one that holds the present content only; durable on return; an error ends the process."""
+        payload = [
+            _record(VOTE, _INDEX.pack(self._term) + (self._vote or "").encode("utf-8")),
+            _record(COMMIT, _INDEX.pack(self._commit_index)),
+        ]
+        payload.extend(_record(ENTRY, _ENTRY.pack(index, term) + command) for command, index, term in self._entries)
+        self._batch_number += 1
+        data = MAGIC + encode_batch(self._batch_number, b"".join(payload))
+        self._buffer.clear()
+        try:
+            self._disk.replace(JOURNAL_FILE_NAME, data)
+        except OSError as error:
+            self._fail_stop(FailStop.STORAGE, f"journal cannot be rewritten: {error}")
+        self._bytes = len(data)
+        self._commit_index_written = self._commit_index
+
+    def _put(self, kind: int, body: bytes) -> None:
+        record = _record(kind, body)
+        self._buffer.append(record)
+        self._bytes += len(record)
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def install(self, previous: Entry, last: Entry) -> bool:
+        """
+        Make the log begin with the two entries that a snapshot ends with; what agrees and follows is kept.
+
+        Returns whether anything changed. Durable on return if so.
+        """
+        first = self._entries[0][1]
+        position = previous[1] - first
+        if position >= 0 and self._entries[position : position + 2] == [previous, last]:
+            if position == 0:
+                return False
+            del self._entries[:position]
+        else:
+            self._entries = [previous, last]
+        self._commit_index = max(self._commit_index, last[1])
+        self.rewrite()
+        return True
+
+    # --- the library's interface: its names, its units ------------------------------------------------------------------
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        """Append one entry."""
+        self._entries.append((command, idx, term))
+        self._put(ENTRY, _ENTRY.pack(idx, term) + command)
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self._entries.clear()
+        self._put(CLEAR, b"")
+
+    def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803
+        """Cut the tail; ``entryFrom`` is a position, not an index."""
+        if entryFrom >= len(self._entries):
+            return
+        index = self._entries[entryFrom][1]
+        if index <= self.applied_floor:
+            self._fail_stop(
+                FailStop.DIVERGED, f"asked to cut entry {index}, but everything up to {self.applied_floor} is applied"
+            )
+        del self._entries[entryFrom:]
+        self._put(CUT, _INDEX.pack(index))
+
+    def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
+        """Drop the front; ``entryTo`` is a position. Rewrites the file."""
+        if entryTo > 0:
+            del self._entries[:entryTo]
+            self.rewrite()
+
+    @overload
+    def __getitem__(self, item: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, item: slice) -> list[Entry]: ...
+
+    def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
+        """By position."""
+        return self._entries[item]
+
+    def __len__(self) -> int:
+        """How many entries are in memory and file."""
+        return len(self._entries)
+
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
+        """Remember a hint; written once a second."""
+        self._commit_index = raftCommitIndex
+
+    def getRaftCommitIndex(self) -> int:  # noqa: N802
+        """The hint, never beyond the last entry."""
+        return max(1, min(self._commit_index, self._entries[-1][1]))
+
+    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+        """Remember term and vote."""
+        self._term, self._vote = term, votedForNodeId
+        self._put(VOTE, _INDEX.pack(term) + (votedForNodeId or "").encode("utf-8"))
+
+    def getCurrentTerm(self) -> int:  # noqa: N802
+        """Newest term."""
+        return self._term
+
+    def getVotedForNodeId(self) -> str | None:  # noqa: N802
+        """Who got this node's vote in that term."""
+        return self._vote
+
+    def onOneSecondTimer(self) -> None:  # noqa: N802
+        """Write the commit hint, so that a restart applies what is known to be committed before it meets anybody."""
+        if self._commit_index != self._commit_index_written:
+            self._commit_index_written = self._commit_index
+            self._put(COMMIT, _INDEX.pack(self._commit_index))
+
+    def _destroy(self) -> None:
+        self.sync()
+
+    # --- for the repairs ------------------------------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first entry that is still here."""
+        return self._entries[0][1]
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry."""
+        return self._entries[-1][1]
+
+    def term_at(self, index: int) -> int | None:
+        """Term of an entry; None if it is not here."""
+        position = index - self._entries[0][1]
+        return self._entries[position][2] if 0 <= position < len(self._entries) else None

@@ -1,0 +1,311 @@
+"""
+One member of the group, from recovery to stop, without a thread: ``log`` drives it with one, the simulation with a virtual clock.
+
+Here: refusing an unsafe start, what others may read, the port ``ReplicatedLog``. Not here: the protocol (``node``, ``repairs``).
+Rule 1: an empty directory may vote only if ``rollcall init`` left ``FOUNDING`` in it. The mark is used up when the journal
+exists durably. Without it the member catches up first (``catch_up``), over restarts.
+Rule 2: journal and snapshot must overlap: a gap between them means that something acknowledged is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from controller.contract.ids import ControllerName
+from controller.contract.timing import Timing
+from controller.replication.ports import (
+    AppliedEntry,
+    Leadership,
+    ProposalOutcome,
+    ProposalStatus,
+    Published,
+    RaftRole,
+    StateMachine,
+)
+from controller.replication.raft import config
+from controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
+from controller.replication.raft.disk import Disk
+from controller.replication.raft.failstop import FailStop
+from controller.replication.raft.internals import Member, require_known_release
+from controller.replication.raft.journal import JOURNAL_FILE_NAME, DurableJournal, JournalDamagedError
+from controller.replication.raft.messages import Message
+from controller.replication.raft.node import RaftNode
+from controller.replication.raft.repairs import RepairedTransport
+from controller.replication.raft.seams import Seams
+from controller.replication.raft.snapshot import Snapshot, SnapshotDamagedError, SnapshotStore
+
+S = TypeVar("S")
+
+FOUNDING_FILE_NAME = "FOUNDING"
+"""Written into each controller's raft directory by ``rollcall init``, and by nothing else: an empty directory may vote."""
+
+MEMBERS_MAX = 7
+
+_logger = logging.getLogger(__name__)
+
+
+class RaftStartError(RuntimeError):
+    """This node must not start; the message says why and what to do."""
+
+
+class Poller(Protocol):
+    """Where the library waits."""
+
+    def poll(self, timeout: float) -> None:
+        """Wait at most ``timeout`` seconds and handle what came."""
+        ...
+
+
+Carrier = Callable[[Member, Sequence[Member]], RepairedTransport]
+"""Makes the transport of a member: (me, peers)."""
+
+
+def members_of(members: Mapping[ControllerName, str]) -> dict[ControllerName, Member]:
+    """Members with their ordinals: equal mappings give equal members everywhere."""
+    return {name: Member(name, ordinal, members[name]) for ordinal, name in enumerate(sorted(members))}
+
+
+class RaftMember(Generic[S]):
+    """Implements ``ports.ReplicatedLog``; ``start``, ``tick``, ``receive`` and ``stop`` are for one thread."""
+
+    def __init__(
+        self,
+        machine: StateMachine[S],
+        *,
+        me: ControllerName,
+        members: Mapping[ControllerName, str],
+        disk: Disk,
+        carrier: Carrier,
+        poller: Poller,
+        timing: Timing,
+        seams: Seams,
+        compaction_floor: Callable[[], int] | None = None,
+        compaction_entries: int = 20_000,
+    ) -> None:
+        """Nothing is read or opened before ``start``. Raises ``RaftStartError`` if ``me`` is no member."""
+        require_known_release()
+        if me not in members or len(members) > MEMBERS_MAX:
+            known = ", ".join(sorted(members))
+            raise RaftStartError(f"{me!r} must be one of at most {MEMBERS_MAX} members; configured are: {known}")
+        self._machine = machine
+        self._members = members_of(members)
+        self._me = self._members[me]
+        self._disk = disk
+        self._carrier = carrier
+        self._poller = poller
+        self._timing = timing
+        self._seams = seams
+        self._floor = compaction_floor
+        self._compaction_entries = compaction_entries
+        self._listeners: list[Callable[[AppliedEntry[S]], None]] = []
+        self._node: RaftNode[S] | None = None
+        self._initial: Published[S] = Published(state=machine.initial(), term=0, index=0)
+        self._leadership = Leadership(
+            role=RaftRole.FOLLOWER, term=0, leader=None, commit_index=0, majority_asked_at_ns=None
+        )
+        self._requests: list[Callable[[RaftNode[S]], None]] = []
+        self.ticked_at_ns = seams.monotonic_ns()
+        """When the newest tick ended, for a watchdog; any thread."""
+
+    # --- the port -------------------------------------------------------------------------------------------------------
+
+    @property
+    def published(self) -> Published[S]:
+        """Newest applied state; any thread."""
+        node = self._node
+        return node.published if node is not None else self._initial
+
+    @property
+    def leadership(self) -> Leadership:
+        """Newest known leadership; any thread."""
+        return self._leadership
+
+    @property
+    def is_voter(self) -> bool:
+        """False while this member, having lost its memory, catches up."""
+        return self._node is not None and self._node.catch_up is None
+
+    @property
+    def node(self) -> RaftNode[S]:
+        """For metrics and tests; only after ``start``."""
+        assert self._node is not None
+        return self._node
+
+    def propose(self, payload: str, done: Callable[[ProposalOutcome], None]) -> None:
+        """As ``ports.ReplicatedLog.propose``; the next tick takes it."""
+        node = self._node
+        if node is None:
+            done(ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason="this controller has not started"))
+        elif self._leadership.role is not RaftRole.LEADER:
+            reason = f"this controller does not lead; {self._leadership.leader or 'nobody'} does"
+            done(ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
+        else:
+            node.propose(payload, done)
+
+    def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
+        """As ``ports.ReplicatedLog.subscribe``."""
+        assert self._node is None, "subscribe before start"
+        self._listeners.append(listener)
+
+    def transfer_leadership(self, to: ControllerName | None, done: Callable[[str | None], None]) -> None:
+        """Ask ``to`` (None: who has most) to elect itself at once; ``done(None)`` once asked, else with the reason."""
+
+        def ask(node: RaftNode[S]) -> None:
+            def answered(_: object, error: int) -> None:
+                done(
+                    None
+                    if error == 0
+                    else f"not possible now (code {error}): this node must lead, the other have caught up"
+                )
+
+            node.transferLeadership(None if to is None else self._members.get(to, node.transport.me), answered)
+
+        self._requests.append(ask)
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover and listen. Raises ``RaftStartError``."""
+        try:
+            journal, store, snapshot, catch_up = self._recover()
+        except (JournalDamagedError, SnapshotDamagedError) as error:
+            raise RaftStartError(f"{self._me.name}: {error}") from error
+        except OSError as error:
+            raise RaftStartError(f"{self._me.name}: raft directory cannot be used: {error}") from error
+        peers = [member for member in self._members.values() if member is not self._me]
+        transport = self._carrier(self._me, peers)
+        try:
+            node = RaftNode(
+                self._machine,
+                me=self._me,
+                peers=peers,
+                configuration=config.library_configuration(self._timing, compaction_entries=self._compaction_entries),
+                transport=transport,
+                journal=journal,
+                store=store,
+                snapshot=snapshot,
+                catch_up=catch_up,
+                on_caught_up=self._on_caught_up,
+                seams=self._seams,
+                propose_timeout_ms=self._timing.propose_timeout_ms,
+            )
+            node.internals.adopt_poller(self._poller)
+            transport.bind(self._poller)
+        except ValueError as error:
+            raise RaftStartError(f"{self._me.name}: snapshot cannot be read: {error}") from error
+        except OSError as error:
+            raise RaftStartError(f"{self._me.name}: cannot listen on {self._me.address}: {error}") from error
+        node.listeners = self._listeners
+        node.addOnTickCallback(self._settle)
+        self._node = node
+        self._look()
+
+    def tick(self, timeout_s: float) -> None:
+        """One turn; waits at most ``timeout_s`` for the network."""
+        node = self.node
+        while self._requests:
+            self._requests.pop(0)(node)
+        node.tick(timeout_s)
+        self._look()
+        self.ticked_at_ns = self._seams.monotonic_ns()
+
+    def receive(self, sender: ControllerName, message: Message) -> None:
+        """For carriers without a poller (simulation): one message, and what it answers. Raises ``ProtocolError``."""
+        node = self.node
+        node.transport.deliver(self._members[sender], message)
+        node.transport.flush_answers()
+        self._look()
+
+    def stop(self) -> None:
+        """Give up links and waiters; what was buffered is durable on return."""
+        node, self._node = self._node, None
+        if node is not None:
+            self._initial = node.published
+            node.refuse_proposals()
+            node.transport.close()
+            node.journal.sync()
+            self._leadership = Leadership(
+                role=RaftRole.FOLLOWER,
+                term=self._leadership.term,
+                leader=None,
+                commit_index=self._leadership.commit_index,
+                majority_asked_at_ns=None,
+            )
+
+    def _settle(self) -> None:
+        self.node.settle()
+        self._look()
+
+    def _look(self) -> None:
+        """Publish what others may know about who leads, by one assignment."""
+        node = self.node
+        internals = node.internals
+        leader = internals.leader
+        seen = Leadership(
+            role=internals.role,
+            term=internals.term,
+            leader=leader.name if leader is not None else None,
+            commit_index=internals.commit_index,
+            majority_asked_at_ns=node.transport.majority_asked_at_ns(),
+        )
+        if seen != self._leadership:
+            self._leadership = seen
+
+    # --- recovery -------------------------------------------------------------------------------------------------------
+
+    def _recover(self) -> tuple[DurableJournal, SnapshotStore, Snapshot | None, CatchUp | None]:
+        disk, name = self._disk, self._me.name
+        is_founder = disk.exists(FOUNDING_FILE_NAME)
+        if not disk.exists(JOURNAL_FILE_NAME) and not is_founder and not disk.exists(CATCHING_UP_FILE_NAME):
+            disk.replace(CATCHING_UP_FILE_NAME, b"")
+        store = SnapshotStore(
+            disk, self._seams.fail_stop, run_beside=self._seams.run_beside, floor=self._compaction_floor
+        )
+        snapshot = store.load()
+        journal = DurableJournal(disk, self._seams.fail_stop)
+        if is_founder:
+            disk.unlink(FOUNDING_FILE_NAME)
+        if journal.torn_bytes:
+            _logger.warning("%s: dropped %d bytes of a write that was never completed", name, journal.torn_bytes)
+        self._align(journal, snapshot)
+        if not disk.exists(CATCHING_UP_FILE_NAME):
+            return journal, store, snapshot, None
+        _logger.warning(
+            "%s has no memory of this fleet: it neither votes nor counts until it has caught up with a leader that a "
+            "majority of the others follows",
+            name,
+        )
+        return journal, store, snapshot, CatchUp()
+
+    def _align(self, journal: DurableJournal, snapshot: Snapshot | None) -> None:
+        """Rule 2."""
+        remedy = "move this raft directory away and start again: it is filled from the others"
+        covered = snapshot.last[1] if snapshot is not None else 1
+        if journal.first_index > covered or (snapshot is None and journal.first_index != 1):
+            raise JournalDamagedError(
+                f"the journal begins at entry {journal.first_index}, but the snapshot ends at {covered}; {remedy}"
+            )
+        if snapshot is not None:
+            journal.install(snapshot.previous, snapshot.last)
+
+    def _compaction_floor(self) -> int:
+        return self._floor() if self._floor is not None else self.published.index
+
+    def _on_caught_up(self) -> None:
+        try:
+            self._disk.unlink(CATCHING_UP_FILE_NAME)
+        except OSError as error:
+            self._seams.fail_stop(FailStop.STORAGE, f"{CATCHING_UP_FILE_NAME} cannot be removed: {error}")
+        _logger.warning("%s has caught up: it votes and counts from now on", self._me.name)
+
+
+def nothing_to_poll() -> Any:
+    """A poller for members whose messages come through ``receive``."""
+    return _NoPoller()
+
+
+class _NoPoller:
+    def poll(self, timeout: float) -> None:
+        """Return at once."""

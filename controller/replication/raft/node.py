@@ -1,0 +1,314 @@
+"""
+The library's node, made safe: it proposes only as a leader, applies without ever raising, and unpickles nothing.
+
+Here: the subclass of ``SyncObj`` and what it does around the library's tick. Not here: repairs of messages (``repairs``), who
+drives the ticks (``member``, ``log``).
+Rule 1: an entry is one type byte and ASCII text; term and index come from the log, not from the entry.
+Rule 2: apply is total by contract. If it raises all the same, the entry is a counted no-op, the same everywhere (S4);
+only what another node may not meet (memory, stack) ends the process.
+Rule 3: an outcome is told once, guarded: a callback that raises disturbs nothing (S5).
+Rule 4: an entry is COMMITTED for its proposer only if the entry applied at its index has its term (S3).
+Rule 5: who stops leading tells UNKNOWN to everybody who waits, and so does a snapshot that jumps over them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pysyncobj import SERIALIZER_STATE, SyncObj, SyncObjConf
+from pysyncobj import syncobj as library_module
+
+from controller.replication.codec import ENTRY_BYTES_MAX
+from controller.replication.ports import (
+    AppliedEntry,
+    ProposalOutcome,
+    ProposalStatus,
+    Published,
+    StateMachine,
+)
+from controller.replication.raft.catch_up import CatchUp
+from controller.replication.raft.config import JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
+from controller.replication.raft.failstop import FailStop
+from controller.replication.raft.internals import Internals, Member
+from controller.replication.raft.journal import NO_OP, DurableJournal
+from controller.replication.raft.messages import REGULAR
+from controller.replication.raft.repairs import RepairedTransport
+from controller.replication.raft.seams import Seams
+from controller.replication.raft.snapshot import Piece, Snapshot, SnapshotStore
+
+S = TypeVar("S")
+Done = Callable[[ProposalOutcome], None]
+
+SNAPSHOT_PENDING_BYTES_MAX = 4 * 1024 * 1024
+"""While more than this waits on a link, it gets no further piece of a snapshot."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    command: bytes
+    done: Done
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    term: int
+    done: Done
+    deadline_ns: int
+
+
+class _SerializerAdapter:
+    """Our snapshots in the shape of the library's ``Serializer``."""
+
+    def __init__(self, node: RaftNode[Any]) -> None:
+        self._node = node
+
+    def checkSerializing(self) -> tuple[int, int | None]:  # noqa: N802
+        """Whether a snapshot is under way, or was just finished: then from which index on the log must stay."""
+        kept_from = self._node.store.poll()
+        if kept_from is not None:
+            return SERIALIZER_STATE.SUCCESS, kept_from
+        if self._node.store.is_writing:
+            return SERIALIZER_STATE.SERIALIZING, None
+        return SERIALIZER_STATE.NOT_SERIALIZING, None
+
+    def serialize(self, data: tuple[Any, ...], _kept_from: int) -> None:
+        """Begin one of the present state; ``data`` carries the last two applied entries."""
+        self._node.take_snapshot(previous=data[2], last=data[1])
+
+    def getTransmissionData(self, peer: Member) -> Piece | None:  # noqa: N802
+        """The next piece for a peer that lacks what the log no longer has."""
+        if self._node.transport.pending_bytes(peer) > SNAPSHOT_PENDING_BYTES_MAX:
+            return None
+        return self._node.store.next_piece(peer)
+
+    def setTransmissionData(self, _data: object) -> bool:  # noqa: N802
+        """Received pieces never come here (``repairs``)."""
+        return False
+
+    def cancelTransmisstion(self, peer: Member) -> None:  # noqa: N802
+        """The library's spelling."""
+        self._node.store.cancel(peer)
+
+
+class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
+    """One node; everything but ``propose`` is for the raft thread."""
+
+    def __init__(
+        self,
+        machine: StateMachine[S],
+        *,
+        me: Member,
+        peers: Sequence[Member],
+        configuration: SyncObjConf,
+        transport: RepairedTransport,
+        journal: DurableJournal,
+        store: SnapshotStore,
+        snapshot: Snapshot | None,
+        catch_up: CatchUp | None,
+        on_caught_up: Callable[[], None],
+        seams: Seams,
+        propose_timeout_ms: int,
+    ) -> None:
+        """``journal`` is aligned with ``snapshot``. Raises ``ValueError`` if the state in ``snapshot`` cannot be read."""
+        self.machine = machine
+        self.transport = transport
+        self.journal = journal
+        self.store = store
+        self.catch_up = catch_up
+        self.listeners: list[Callable[[AppliedEntry[S]], None]] = []
+        self.apply_failures = 0
+        """Entries on which apply raised: a bug of ours (rule 2)."""
+        self._on_caught_up = on_caught_up
+        self._seams = seams
+        self._timeout_ns = propose_timeout_ms * 1_000_000
+        self._proposals: deque[_Proposal] = deque()
+        self._waiters: dict[int, _Waiter] = {}
+        self._accepts = True
+        state = machine.decode(snapshot.items) if snapshot is not None else machine.initial()
+        super().__init__(me, peers, conf=configuration, transport=transport)
+        self.internals = Internals(self)
+        self.internals.adopt_log(journal, _SerializerAdapter(self))
+        index, term = 1, 0
+        if snapshot is not None:
+            _, index, term = snapshot.last
+            self.internals.adopt_snapshot(index, journal.last_index)
+        journal.applied_floor = index
+        self.published: Published[S] = Published(state=state, term=term, index=index)
+        """Replaced by one assignment; any thread reads it."""
+        if catch_up is not None:
+            self.internals.hold_election()
+        transport.attach(self)
+
+    # --- ticks ----------------------------------------------------------------------------------------------------------
+
+    def tick(self, timeout_s: float) -> None:
+        """One turn of the library with the barriers around it; waits for the network at most ``timeout_s``."""
+        self.journal.sync()
+        self.transport.flush_answers()
+        self.transport.attend()
+        if self.catch_up is not None:
+            self.internals.hold_election()
+        if self.journal.file_bytes > JOURNAL_BYTES_MAX and not self.store.is_writing:
+            self.forceLogCompaction()
+        self.doTick(timeout_s)
+        self.transport.flush_answers()
+        self._expire()
+
+    def settle(self) -> None:
+        """Between the library's own work and its wait for the network: what was appended is durable."""
+        self.journal.sync()
+        if self._waiters and not self.internals.is_leader:
+            self._give_up(lambda _index, _waiter: True, "this controller stopped leading")
+
+    @staticmethod
+    def library_now() -> float:
+        """Seconds on the library's clock."""
+        return float(library_module.monotonicTime())
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        """Replaces the library's, which draws from the global generator."""
+        shortest, longest = self.conf.raftMinTimeout, self.conf.raftMaxTimeout
+        return float(shortest + (longest - shortest) * self._seams.random())
+
+    # --- proposing ------------------------------------------------------------------------------------------------------
+
+    def propose(self, payload: str, done: Done) -> None:
+        """Queue an entry; any thread."""
+        reason = ""
+        if not self._accepts:
+            reason = "this controller is stopping"
+        elif len(payload) > ENTRY_BYTES_MAX or not payload.isascii():
+            reason = f"entry has {len(payload)} characters; allowed are {ENTRY_BYTES_MAX} of ASCII"
+        elif len(self._proposals) >= PROPOSALS_QUEUED_MAX:
+            reason = f"{len(self._proposals)} entries wait already"
+        if reason:
+            _tell(done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
+            return
+        deadline_ns = self._seams.monotonic_ns() + self._timeout_ns
+        self._proposals.append(_Proposal(REGULAR + payload.encode("ascii"), done, deadline_ns))
+
+    def _checkCommandsToApply(self) -> None:  # noqa: N802
+        """Replaces the library's: nothing is forwarded, and many entries leave with one append."""
+        is_leader = self.internals.is_leader
+        count = len(self._proposals)
+        for _ in range(count):
+            proposal = self._proposals.popleft()
+            if not is_leader:
+                reason = f"this controller does not lead; {self.internals.leader or 'nobody'} does"
+                _tell(proposal.done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
+                continue
+            index, term = self.journal.last_index + 1, self.internals.term
+            self.journal.add(proposal.command, index, term)
+            self._waiters[index] = _Waiter(term, proposal.done, proposal.deadline_ns)
+        if count and is_leader:
+            self.internals.send_appends()
+
+    def _expire(self) -> None:
+        if self._waiters:
+            now_ns = self._seams.monotonic_ns()
+            self._give_up(lambda _index, waiter: waiter.deadline_ns <= now_ns, "no majority confirmed it in time")
+
+    def _give_up(self, is_lost: Callable[[int, _Waiter], bool], reason: str) -> None:
+        for index in [index for index, waiter in self._waiters.items() if is_lost(index, waiter)]:
+            waiter = self._waiters.pop(index)
+            _tell(waiter.done, ProposalOutcome(status=ProposalStatus.UNKNOWN, reason=reason))
+
+    def refuse_proposals(self) -> None:
+        """The node stops: nobody waits any more, and nobody may begin to."""
+        self._accepts = False
+        while self._proposals:
+            reason = "this controller is stopping"
+            _tell(self._proposals.popleft().done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
+        self._give_up(lambda _index, _waiter: True, "this controller stopped")
+
+    # --- applying -------------------------------------------------------------------------------------------------------
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
+        """Replaces the library's, which unpickles; called for the entry after the last applied one, in order."""
+        index = self.internals.last_applied + 1
+        term = self.journal.term_at(index)
+        assert term is not None
+        entry: AppliedEntry[S] = AppliedEntry(
+            term=term, index=index, state=self.published.state, replies=(), records=()
+        )
+        if command != NO_OP:
+            entry = self._applied(command, term, index)
+        self.journal.applied_floor = index
+        self._publish(entry)
+        waiter = self._waiters.pop(index, None)
+        if waiter is None:
+            return
+        outcome = ProposalOutcome(
+            status=ProposalStatus.NOT_PROPOSED, reason=f"an entry of term {term} took its place at index {index}"
+        )
+        if waiter.term == term:
+            outcome = ProposalOutcome(status=ProposalStatus.COMMITTED, replies=entry.replies, term=term, index=index)
+        _tell(waiter.done, outcome)
+
+    def _applied(self, command: bytes, term: int, index: int) -> AppliedEntry[S]:
+        state = self.published.state
+        try:
+            applied = self.machine.apply(state, command[1:].decode("ascii"), term=term, index=index)
+        except (MemoryError, RecursionError, SystemError) as error:
+            self._seams.fail_stop(FailStop.NOT_DETERMINISTIC, f"apply of entry {index} failed: {error!r}")
+        except Exception:
+            self.apply_failures += 1
+            _logger.exception("apply raised on entry %d of term %d; it changes nothing", index, term)
+            return AppliedEntry(term=term, index=index, state=state, replies=(), records=())
+        if applied.stop_reason is not None:
+            self._seams.fail_stop(FailStop.FEATURE_LEVEL, applied.stop_reason)
+        return AppliedEntry(
+            term=term, index=index, state=applied.state, replies=applied.replies, records=applied.records
+        )
+
+    def _publish(self, entry: AppliedEntry[S]) -> None:
+        self.published = Published(state=entry.state, term=entry.term, index=entry.index)
+        for listener in self.listeners:
+            try:
+                listener(entry)
+            except Exception:
+                _logger.exception("a listener raised on entry %d", entry.index)
+
+    # --- snapshots ------------------------------------------------------------------------------------------------------
+
+    def take_snapshot(self, previous: tuple[bytes, int, int], last: tuple[bytes, int, int]) -> None:
+        """Begin a snapshot of what is published, which ends with ``last``."""
+        state = self.published.state
+        self.store.take(lambda: self.machine.encode(state), previous, last)
+
+    def install(self, snapshot: Snapshot) -> int:
+        """As ``repairs.RepairedNode.install``."""
+        _, index, term = snapshot.last
+        if index <= self.internals.last_applied:
+            return self.internals.last_applied
+        try:
+            state = self.machine.decode(snapshot.items)
+        except ValueError as error:
+            self._seams.fail_stop(FailStop.FEATURE_LEVEL, f"the leader's snapshot cannot be read: {error}")
+        self.store.keep()
+        self.journal.install(snapshot.previous, snapshot.last)
+        self.journal.applied_floor = index
+        self.internals.adopt_snapshot(index, self.journal.last_index)
+        self._give_up(lambda at, _waiter: at <= index, "a snapshot jumped over it")
+        self._publish(AppliedEntry(term=term, index=index, state=state, replies=(), records=(), is_snapshot=True))
+        return index
+
+    def caught_up(self) -> None:
+        """As ``repairs.RepairedNode.caught_up``."""
+        self._on_caught_up()
+        self.catch_up = None
+        self.internals.expect_leader()
+
+
+def _tell(done: Done, outcome: ProposalOutcome) -> None:
+    try:
+        done(outcome)
+    except Exception:
+        _logger.exception("a proposer's callback raised")

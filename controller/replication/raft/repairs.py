@@ -1,0 +1,385 @@
+"""
+Between library and network: what leaves is durable, what arrives is repaired.
+
+Here: every repair of the protocol that can be made on messages (pysyncobj.md, sections 3 and 10.3; R5), and the barriers
+of group commit. Not here: bytes (``messages``), sockets (``transport``), the log's own part (``node``).
+
+Rule 1 (votes): term and vote are synced before a vote or a request for one leaves; a peer's vote counts once per term.
+Rule 2 (answers): an answer leaves after one sync for all that the tick received.
+Rule 3 (S1): entries that agree with the leader's are kept; the log is cut at a conflict only, and only what was compared
+is acknowledged or committed.
+Rule 4 (S1): a leader's send position never falls back by an acknowledgement, and of many resets that answer one burst
+only the first counts.
+Rule 5 (S3): a snapshot's pieces commit nothing; the snapshot counts as a whole, once it is verified and durable.
+Rule 6 (R5): appends carry (term, send time), answers echo both; an answer of another term is dropped before it counts
+for commit or authority, and authority counts from the send time.
+Rule 7: a member without memory (``catch_up``) neither votes nor counts.
+Rule 8: a follower whose tail conflicts answers with the beginning of that term, not with one entry less.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pysyncobj.transport import Transport
+
+from controller.replication.raft.catch_up import CatchUp
+from controller.replication.raft.internals import Internals, Member
+from controller.replication.raft.journal import DurableJournal
+from controller.replication.raft.messages import (
+    Answer,
+    Append,
+    Message,
+    ProtocolError,
+    RequestVote,
+    SnapshotPiece,
+    TransferNow,
+    Vote,
+)
+from controller.replication.raft.snapshot import Snapshot, SnapshotDamagedError, SnapshotStore
+
+
+class RepairedNode(Protocol):
+    """What the repairs need of the node that they serve."""
+
+    internals: Internals
+    journal: DurableJournal
+    store: SnapshotStore
+    catch_up: CatchUp | None
+    """None: a voter."""
+
+    def install(self, snapshot: Snapshot) -> int:
+        """Make a received snapshot the state, durably, unless it is old; returns the index applied then."""
+        ...
+
+    def caught_up(self) -> None:
+        """Become a voter, durably."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is being answered."""
+
+    term: int
+    sent_ns: int
+
+
+class RepairedTransport(Transport):  # type: ignore[misc]
+    """
+    The library's transport, repaired; a subclass carries messages.
+
+    A subclass calls ``peer_up``, ``peer_down`` and ``deliver``, and implements ``transmit``, ``pending_bytes``, ``bind``,
+    ``attend`` and ``close``. All in the raft thread.
+    """
+
+    def __init__(self, me: Member, peers: Sequence[Member], clock_ns: Callable[[], int]) -> None:
+        """``peers``: all members but ``me``."""
+        super().__init__(None, me, peers)
+        self.me = me
+        self.peers = tuple(peers)
+        self._clock_ns = clock_ns
+        self._node: RepairedNode | None = None
+        self._newest_stamp_ns = 0
+        self._answering: _Asked | None = None
+        self._held: list[tuple[Member, Answer]] = []
+        self._term = 0
+        self._voted: set[Member] = set()
+        self._answered_ns: dict[Member, int] = {}
+        self._reset_ns: dict[Member, int] = {}
+        self.dropped_answers = 0
+        """Answers of another term or to nothing that was asked (rule 6); for metrics and tests."""
+
+    def attach(self, node: RepairedNode) -> None:
+        """Before the first tick."""
+        self._node = node
+
+    # --- for subclasses -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def transmit(self, peer: Member, message: Message) -> bool:
+        """Hand a message to the link to ``peer``; False if there is none."""
+
+    @abstractmethod
+    def pending_bytes(self, peer: Member) -> int:
+        """What waits on the link to ``peer``."""
+
+    @abstractmethod
+    def bind(self, poller: Any) -> None:
+        """Listen. Raises ``OSError``."""
+
+    @abstractmethod
+    def attend(self) -> None:
+        """Once per tick: dial, ping, give up links that are silent. Must not raise."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up all links."""
+
+    def peer_up(self, peer: Member) -> None:
+        """The link to ``peer`` works in both directions."""
+        self._onNodeConnected(peer)
+
+    def peer_down(self, peer: Member) -> None:
+        """The link to ``peer`` is gone."""
+        self._held = [(to, answer) for to, answer in self._held if to is not peer]
+        self._onNodeDisconnected(peer)
+
+    # --- authority (R5) -------------------------------------------------------------------------------------------------
+
+    def majority_asked_at_ns(self) -> int | None:
+        """Send time of the newest append that a majority of voters, this leader included, has answered in this term."""
+        node = self._attached()
+        needed = (len(self.peers) + 1) // 2
+        if not node.internals.is_leader:
+            return None
+        if needed == 0:
+            return self._clock_ns()
+        self._enter_term(node.internals.term)
+        answered = sorted(self._answered_ns.values(), reverse=True)
+        return answered[needed - 1] if len(answered) >= needed else None
+
+    def _enter_term(self, term: int) -> None:
+        if term != self._term:
+            self._term = term
+            self._voted.clear()
+            self._answered_ns.clear()
+            self._reset_ns.clear()
+
+    def _stamp(self) -> int:
+        """Now, later than every stamp before."""
+        self._newest_stamp_ns = max(self._newest_stamp_ns + 1, self._clock_ns())
+        return self._newest_stamp_ns
+
+    def _attached(self) -> RepairedNode:
+        assert self._node is not None
+        return self._node
+
+    # --- library -> network ---------------------------------------------------------------------------------------------
+
+    def send(self, node: Member, message: dict[str, Any]) -> bool:
+        """Called by the library."""
+        match message["type"]:
+            case "append_entries":
+                return self.transmit(node, self._append_of(message))
+            case "next_node_idx":
+                self._answer_for_library(node, message)
+                return True
+            case "request_vote":
+                self._attached().journal.sync()
+                request = RequestVote(
+                    term=message["term"], last_index=message["last_log_index"], last_term=message["last_log_term"]
+                )
+                return self.transmit(node, request)
+            case "response_vote":
+                self._attached().journal.sync()
+                return self.transmit(node, Vote(term=message["term"]))
+            case "timeout_now":
+                return self.transmit(node, TransferNow(term=message["term"]))
+            case _:
+                return False  # forwarded commands: this controller proposes only while it leads
+
+    def _append_of(self, message: dict[str, Any]) -> Append | SnapshotPiece:
+        if "prevLogIdx" not in message:
+            return SnapshotPiece(term=message["term"], sent_ns=self._stamp(), piece=message["serialized"])
+        return Append(
+            term=message["term"],
+            sent_ns=self._stamp(),
+            confirmed_ns=self.majority_asked_at_ns() or 0,
+            commit_index=message["commit_index"],
+            last_index=self._attached().journal.last_index,
+            previous_index=message["prevLogIdx"],
+            previous_term=message["prevLogTerm"],
+            entries=tuple(message["entries"]),
+        )
+
+    def _answer_for_library(self, peer: Member, message: dict[str, Any]) -> None:
+        next_index = message["next_node_idx"]
+        if message["reset"]:
+            next_index = self._begin_of_conflict(next_index)
+        self._answer(peer, next_index=next_index, is_success=message["success"], is_reset=message["reset"])
+
+    def _begin_of_conflict(self, next_index: int) -> int:
+        """Rule 8. An index beyond the log's end, or of what is applied, stays as it is."""
+        node = self._attached()
+        term = node.journal.term_at(next_index)
+        if term is None:
+            return next_index
+        lowest = max(node.internals.last_applied, node.journal.first_index) + 1
+        while next_index > lowest and node.journal.term_at(next_index - 1) == term:
+            next_index -= 1
+        return next_index
+
+    def _answer(self, peer: Member, *, next_index: int, is_success: bool, is_reset: bool) -> None:
+        asked = self._answering
+        assert asked is not None
+        is_voter = self._attached().catch_up is None
+        answer = Answer(
+            term=asked.term,
+            sent_ns=asked.sent_ns,
+            next_index=next_index,
+            is_success=is_success and is_voter,
+            is_reset=is_reset,
+            is_voter=is_voter,
+        )
+        if self._held or self._attached().journal.is_dirty:
+            self._held.append((peer, answer))
+        else:
+            self.transmit(peer, answer)
+
+    def flush_answers(self) -> None:
+        """Rule 2: one sync, then everything that waited for it."""
+        if self._held:
+            self._attached().journal.sync()
+            held, self._held = self._held, []
+            for peer, answer in held:
+                self.transmit(peer, answer)
+
+    # --- network -> library ---------------------------------------------------------------------------------------------
+
+    def deliver(self, peer: Member, message: Message) -> None:
+        """A message of an authenticated peer. Raises ``ProtocolError``: close the link."""
+        match message:
+            case Append():
+                self._on_append(peer, message)
+            case SnapshotPiece():
+                self._on_piece(peer, message)
+            case Answer():
+                self._on_answer(peer, message)
+            case RequestVote():
+                self._on_request_vote(peer, message)
+            case Vote():
+                self._on_vote(peer, message)
+            case TransferNow():
+                if self._attached().catch_up is None:
+                    self._hand_over(peer, {"type": "timeout_now", "term": message.term})
+            case _:
+                raise ProtocolError(f"{peer.name} sent {type(message).__name__}, which has no meaning here")
+
+    def _hand_over(self, peer: Member, message: dict[str, Any]) -> None:
+        self._onMessageReceived(peer, message)
+
+    def _on_request_vote(self, peer: Member, message: RequestVote) -> None:
+        if self._attached().catch_up is None:
+            self._hand_over(
+                peer,
+                {
+                    "type": "request_vote",
+                    "term": message.term,
+                    "last_log_index": message.last_index,
+                    "last_log_term": message.last_term,
+                },
+            )
+
+    def _on_vote(self, peer: Member, message: Vote) -> None:
+        self._enter_term(self._attached().internals.term)
+        if message.term != self._term or peer in self._voted:
+            return
+        self._voted.add(peer)
+        self._hand_over(peer, {"type": "response_vote", "term": message.term})
+
+    def _on_append(self, peer: Member, message: Append) -> None:
+        node = self._attached()
+        if message.term < node.internals.term:
+            return
+        self._require_follower(peer, message.term)
+        self._answering = _Asked(message.term, message.sent_ns)
+        try:
+            self._append(peer, message)
+        finally:
+            self._answering = None
+        if node.catch_up is not None and node.catch_up.observe(
+            leader=peer.ordinal,
+            term=message.term,
+            sent_ns=message.sent_ns,
+            confirmed_ns=message.confirmed_ns,
+            last_index=message.last_index,
+            applied_index=node.internals.last_applied,
+        ):
+            node.caught_up()
+
+    def _require_follower(self, peer: Member, term: int) -> None:
+        internals = self._attached().internals
+        if internals.is_leader and internals.term == term:
+            raise ProtocolError(f"{peer.name} claims to lead term {term}, in which this node was elected")
+
+    def _append(self, peer: Member, message: Append) -> None:
+        """Rule 3."""
+        journal = self._attached().journal
+        previous, entries = message.previous_index, message.entries
+        is_comparable = previous < journal.last_index and journal.term_at(previous) == message.previous_term
+        known = 0
+        if is_comparable:
+            while known < len(entries) and journal.term_at(entries[known][1]) == entries[known][2]:
+                known += 1
+        compared = previous + known
+        library_message: dict[str, Any] = {
+            "type": "append_entries",
+            "term": message.term,
+            "commit_index": min(message.commit_index, compared),
+        }
+        if is_comparable and known == len(entries) and compared < journal.last_index:
+            self._hand_over(peer, library_message)
+            self._answer(peer, next_index=compared + 1, is_success=True, is_reset=False)
+            return
+        library_message["commit_index"] = message.commit_index
+        library_message["prevLogIdx"] = compared
+        library_message["prevLogTerm"] = entries[known - 1][2] if known else message.previous_term
+        library_message["entries"] = entries[known:]
+        self._hand_over(peer, library_message)
+
+    def _on_piece(self, peer: Member, message: SnapshotPiece) -> None:
+        """Rule 5."""
+        node = self._attached()
+        if message.term < node.internals.term:
+            return
+        self._require_follower(peer, message.term)
+        self._hand_over(peer, {"type": "append_entries", "term": message.term, "commit_index": 0, "serialized": None})
+        self._answering = _Asked(message.term, message.sent_ns)
+        try:
+            snapshot = node.store.receive(message.piece) if message.piece is not None else None
+            if snapshot is None:
+                self._answer(peer, next_index=1, is_success=False, is_reset=False)
+            else:
+                self._answer(peer, next_index=node.install(snapshot) + 1, is_success=True, is_reset=False)
+        except SnapshotDamagedError as error:
+            raise ProtocolError(f"{peer.name} sent a snapshot that is damaged: {error}") from error
+        finally:
+            self._answering = None
+
+    def _on_answer(self, peer: Member, message: Answer) -> None:
+        """Rules 4, 6 and 7."""
+        internals = self._attached().internals
+        self._enter_term(internals.term)
+        last_index = self._attached().journal.last_index
+        is_impossible = message.sent_ns > self._newest_stamp_ns or (
+            message.is_success and message.next_index > last_index + 1
+        )
+        if not internals.is_leader or message.term != internals.term or is_impossible:
+            self.dropped_answers += 1
+            return
+        is_reset = message.is_reset and message.sent_ns > self._reset_ns.get(peer, 0)
+        next_index = max(2, min(message.next_index, last_index + 1))
+        if is_reset:
+            self._reset_ns[peer] = self._newest_stamp_ns
+            internals.send_appends_soon()
+        if not message.is_voter:
+            if is_reset:
+                internals.next_index[peer] = next_index
+            return
+        self._answered_ns[peer] = max(self._answered_ns.get(peer, 0), message.sent_ns)
+        position = internals.next_index.get(peer, 0)
+        self._hand_over(
+            peer,
+            {
+                "type": "next_node_idx",
+                "next_node_idx": next_index,
+                "reset": is_reset,
+                "success": message.is_success,
+            },
+        )
+        if not is_reset:
+            internals.next_index[peer] = max(position, internals.next_index.get(peer, 0))

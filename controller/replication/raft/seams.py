@@ -1,0 +1,26 @@
+"""
+Everything in this package that is not determined by its inputs, in one value.
+
+Here: the real ones. Not here: the simulated ones (``simulation_seams``, ``tests.support``).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.replication.raft.failstop import FailStopPort, exit_process
+from controller.replication.raft.snapshot import run_on_thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seams:
+    """Clock, chance, the end of the process, and work beside the raft thread."""
+
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    random: Callable[[], float] = random.SystemRandom().random
+    """From [0, 1): spreads election timeouts."""
+    fail_stop: FailStopPort = exit_process
+    run_beside: Callable[[Callable[[], None]], None] = run_on_thread

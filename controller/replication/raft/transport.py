@@ -1,0 +1,458 @@
+"""
+Links between members: mutual TLS on non-blocking sockets, in the raft thread.
+
+Here: dialling, accepting, handshakes, frames, limits. Not here: messages' meaning (``repairs``), their bytes (``messages``).
+Rule 1: TLS 1.3, a certificate on both sides. Who the peer is comes from its certificate, on both sides; nothing that it
+sends is parsed before the handshake is done.
+Rule 2: the first frame is a ``Hello`` of our protocol version with the name that the certificate has.
+Rule 3: a peer's nonsense closes that link only; a listener that was lost is bound again.
+Rule 4: without TLS only between loopback addresses (tests, demonstrations): the name is then what ``Hello`` says.
+Rule 5: of two members the one with the greater name dials. A new link replaces the old one.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import select
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pysyncobj.poller import POLL_EVENT_TYPE
+
+from controller.contract.timing import Timing
+from controller.replication.raft.internals import Member
+from controller.replication.raft.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    Message,
+    Ping,
+    ProtocolError,
+    decode_message,
+    encode_message,
+    frame_length,
+)
+from controller.replication.raft.repairs import RepairedTransport
+from node.config import split_address
+from node.tls import TlsFiles, mutual_context, peer_name
+
+PENDING_HANDSHAKES_MAX = 32
+"""Accepted links that have not proved who they are; of more, the oldest is dropped."""
+HANDSHAKE_SECONDS_MAX = 3.0
+OUT_BYTES_MAX = 64 * 1024 * 1024
+"""Unsent bytes after which a link is given up: the peer begins again when it can follow."""
+ACCEPTS_PER_EVENT_MAX = 16
+HELLO_BYTES_MAX = 1024
+"""A peer that has not said who it is may not send more."""
+READ_BYTES = 256 * 1024
+WRITE_BYTES = 128 * 1024
+REBIND_SECONDS = 0.5
+_READ, _WRITE, _ERROR = POLL_EVENT_TYPE.READ, POLL_EVENT_TYPE.WRITE, POLL_EVENT_TYPE.ERROR
+
+_logger = logging.getLogger(__name__)
+
+
+class LinkPoller:
+    """``select.poll`` with the library's interface; forgets a descriptor at once, so that a reused number is never confused."""
+
+    def __init__(self) -> None:
+        """Nothing is watched."""
+        self._poll = select.poll()
+        self._callbacks: dict[int, Callable[[int, int], None]] = {}
+
+    def subscribe(self, descriptor: int, callback: Callable[[int, int], None], mask: int) -> None:
+        """Watch, or watch for something else."""
+        events = (select.POLLIN if mask & _READ else 0) | (select.POLLOUT if mask & _WRITE else 0)
+        self._callbacks[descriptor] = callback
+        self._poll.register(descriptor, events)
+
+    def unsubscribe(self, descriptor: int) -> None:
+        """Watch no more; fine if it was not watched."""
+        if self._callbacks.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
+
+    def poll(self, timeout: float) -> None:
+        """Wait at most ``timeout`` seconds, then call back for everything that is ready."""
+        for descriptor, events in self._poll.poll(timeout * 1000):
+            callback = self._callbacks.get(descriptor)
+            if callback is not None:
+                is_readable = events & (select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL)
+                callback(descriptor, (_READ if is_readable else 0) | (_WRITE if events & select.POLLOUT else 0))
+
+
+class Link:
+    """One connection, dialled or accepted, from its first byte to its end."""
+
+    def __init__(self, owner: TlsTransport, raw: socket.socket, peer: Member | None, *, opened_ns: int) -> None:
+        """``peer`` None: accepted, and not yet known."""
+        self.owner = owner
+        self.peer = peer
+        self.is_server = peer is None
+        self.is_up = False
+        self.is_closed = False
+        self.opened_ns = opened_ns
+        self.heard_ns = opened_ns
+        self._is_connecting = not self.is_server
+        self._is_secure = False
+        self._proved: str | None = None
+        self._socket: socket.socket | ssl.SSLSocket = raw
+        self._in = bytearray()
+        self._out = bytearray()
+        self._mask = 0
+        if self.is_server:
+            self._wrap()
+        self._watch(_READ | _WRITE)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What waits to be sent."""
+        return len(self._out)
+
+    def _wrap(self) -> None:
+        context = self.owner.context(is_server=self.is_server)
+        if context is not None:
+            # Detaches the plain socket; the descriptor stays the same.
+            self._socket = context.wrap_socket(self._socket, server_side=self.is_server, do_handshake_on_connect=False)
+
+    def _watch(self, mask: int) -> None:
+        if mask != self._mask and not self.is_closed:
+            self._mask = mask
+            self.owner.poller.subscribe(self._socket.fileno(), self._on_event, mask)
+
+    def close(self, reason: str) -> None:
+        """Idempotent."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.owner.poller.unsubscribe(self._socket.fileno())
+        self._socket.close()
+        self.owner.link_closed(self, reason)
+
+    # --- events ---------------------------------------------------------------------------------------------------------
+
+    def _on_event(self, _descriptor: int, events: int) -> None:
+        if self.is_closed:
+            return
+        try:
+            if not self._is_secure:
+                self._advance_handshake()
+            if events & _WRITE:
+                self._flush()
+            self._read()
+        except ssl.SSLWantReadError:
+            self._watch(_READ)
+        except ssl.SSLWantWriteError:
+            self._watch(_READ | _WRITE)
+        except (OSError, ProtocolError) as error:
+            self.close(str(error))
+
+    def _advance_handshake(self) -> None:
+        """Raises ``SSLWantReadError`` and the like until it is done."""
+        if self._is_connecting:
+            failure = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if failure:
+                raise OSError(failure, errno.errorcode.get(failure, "connect failed"))
+            self._is_connecting = False
+            self._wrap()
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._socket.do_handshake()
+            self._proved = peer_name(self._socket.getpeercert())
+            if self._proved is None or (self.peer is not None and self._proved != self.peer.name):
+                expected = self.peer.name if self.peer is not None else "a member"
+                raise ProtocolError(f"its certificate names {self._proved!r}, expected {expected}")
+        self._is_secure = True
+        self._watch(_READ)
+        self.send(Hello(version=PROTOCOL_VERSION, name=self.owner.me.name))
+
+    def _read(self) -> None:
+        if self.is_closed:
+            return
+        while True:
+            try:
+                data = self._socket.recv(READ_BYTES)
+            except (ssl.SSLWantReadError, BlockingIOError):
+                break
+            except ssl.SSLWantWriteError:
+                self._watch(_READ | _WRITE)
+                break
+            if not data:
+                self._take_frames()
+                self.close("the peer closed it")
+                return
+            self._in += data
+            self._take_frames()
+            if self.is_closed or (len(data) < READ_BYTES and not isinstance(self._socket, ssl.SSLSocket)):
+                return
+
+    def _take_frames(self) -> None:
+        self.heard_ns = self.owner.now_ns()
+        offset = 0
+        try:
+            while not self.is_closed:
+                length = frame_length(self._in, offset)
+                if length is not None and length > HELLO_BYTES_MAX and not self.is_up:
+                    raise ProtocolError(f"its first frame has {length} bytes, at most {HELLO_BYTES_MAX} are allowed")
+                if length is None or len(self._in) - offset < length:
+                    break
+                frame = bytes(memoryview(self._in)[offset : offset + length])
+                offset += length
+                self._on_message(decode_message(frame))
+        finally:
+            del self._in[:offset]
+
+    def _on_message(self, message: Message) -> None:
+        if self.is_up and self.peer is not None:
+            if not isinstance(message, Ping):
+                self.owner.deliver(self.peer, message)
+            return
+        if not isinstance(message, Hello):
+            raise ProtocolError(f"its first frame is {type(message).__name__}, expected Hello")
+        if message.version != PROTOCOL_VERSION:
+            raise ProtocolError(f"it speaks version {message.version}, this node {PROTOCOL_VERSION}")
+        if self._proved is not None and message.name != self._proved:
+            raise ProtocolError(f"it says it is {message.name!r}, its certificate names {self._proved!r}")
+        member = self.owner.peer_named(message.name)
+        if member is None or (self.peer is not None and member is not self.peer):
+            raise ProtocolError(f"{message.name!r} is not expected here")
+        self.peer = member
+        self.is_up = True
+        self.owner.link_up(self)
+
+    # --- sending --------------------------------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Queue and try to write; a peer that does not read loses its link."""
+        self._out += encode_message(message)
+        if len(self._out) > OUT_BYTES_MAX:
+            self.close(f"{len(self._out)} bytes wait for it, at most {OUT_BYTES_MAX} may")
+            return
+        if not self._mask & _WRITE:
+            try:
+                self._flush()
+            except OSError as error:
+                self.close(str(error))
+
+    def _flush(self) -> None:
+        sent = 0
+        try:
+            with memoryview(self._out) as view:
+                while sent < len(view):
+                    sent += self._socket.send(view[sent : sent + WRITE_BYTES])
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError, BlockingIOError):
+            self._watch(_READ | _WRITE)
+        finally:
+            del self._out[:sent]
+        if not self._out:
+            self._watch(_READ)
+
+
+class TlsTransport(RepairedTransport):
+    """Carries messages over ``Link``."""
+
+    def __init__(
+        self,
+        me: Member,
+        peers: Sequence[Member],
+        *,
+        timing: Timing,
+        tls: TlsFiles | None,
+        clock_ns: Callable[[], int],
+        resolve: Callable[[str], str | None],
+    ) -> None:
+        """
+        ``resolve`` gives the address of a host name without blocking; None: not known yet.
+
+        Raises ``OSError`` (which ``ssl.SSLError`` is) if a certificate file cannot be used, or rule 4 is broken.
+        """
+        super().__init__(me, peers, clock_ns)
+        if tls is None:
+            _require_loopback(me, *peers)
+        self._server_context = None if tls is None else mutual_context(tls, is_server=True)
+        self._client_context = None if tls is None else mutual_context(tls, is_server=False)
+        self._timing = timing
+        self._resolve = resolve
+        self._links: dict[Member, Link] = {}
+        self._pending: list[Link] = []
+        self._dial_at_ns: dict[Member, int] = {}
+        self._ping_at_ns = 0
+        self._bind_at_ns = 0
+        self._listener: socket.socket | None = None
+        self.poller: Any = None
+        self.refused_links = 0
+        """Links that ended before the peer had proved to be a member; for metrics and tests."""
+
+    # --- for links ------------------------------------------------------------------------------------------------------
+
+    def now_ns(self) -> int:
+        """The node's monotonic clock."""
+        return self._clock_ns()
+
+    def context(self, *, is_server: bool) -> ssl.SSLContext | None:
+        """None: plain text."""
+        return self._server_context if is_server else self._client_context
+
+    def peer_named(self, name: str) -> Member | None:
+        """A member other than this one."""
+        return next((peer for peer in self.peers if peer.name == name), None)
+
+    def link_up(self, link: Link) -> None:
+        """The peer has proved who it is."""
+        assert link.peer is not None
+        self._pending.remove(link)
+        old = self._links.pop(link.peer, None)
+        if old is not None:
+            old.close("a newer link replaces it")
+            self.peer_down(link.peer)
+        self._links[link.peer] = link
+        self.peer_up(link.peer)
+
+    def link_closed(self, link: Link, reason: str) -> None:
+        """Whatever the reason."""
+        name = link.peer.name if link.peer is not None else "an unknown peer"
+        if link in self._pending:
+            self._pending.remove(link)
+            self.refused_links += link.is_server
+            _logger.debug("%s: link to %s refused: %s", self.me.name, name, reason)
+        elif link.peer is not None and self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            _logger.info("%s: link to %s closed: %s", self.me.name, name, reason)
+            self.peer_down(link.peer)
+
+    # --- for the repairs ------------------------------------------------------------------------------------------------
+
+    def transmit(self, peer: Member, message: Message) -> bool:
+        """As in the base class."""
+        link = self._links.get(peer)
+        if link is None:
+            return False
+        link.send(message)
+        return not link.is_closed
+
+    def pending_bytes(self, peer: Member) -> int:
+        """As in the base class."""
+        link = self._links.get(peer)
+        return link.pending_bytes if link is not None else 0
+
+    def bind(self, poller: Any) -> None:
+        """Listen on the configured address, and on no other."""
+        self.poller = poller
+        host, port = split_address(self.me.address)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setblocking(False)
+            listener.bind(address)
+            listener.listen(64)
+        except OSError:
+            listener.close()
+            raise
+        self._listener = listener
+        poller.subscribe(listener.fileno(), self._on_accept, _READ)
+
+    def close(self) -> None:
+        """Give up listener and links."""
+        self._drop_listener()
+        for link in (*self._pending, *self._links.values()):
+            link.close("this node stops")
+
+    def attend(self) -> None:
+        """Once per tick."""
+        now_ns = self.now_ns()
+        for link in list(self._pending):
+            if now_ns - link.opened_ns > HANDSHAKE_SECONDS_MAX * 1e9:
+                link.close(f"no handshake within {HANDSHAKE_SECONDS_MAX} s")
+        for link in list(self._links.values()):
+            silence_ms = (now_ns - link.heard_ns) // 1_000_000
+            if silence_ms > self._timing.raft_connection_timeout_ms:
+                link.close(f"silent for {silence_ms} ms")
+        for peer in self.peers:
+            if self.me.name > peer.name and now_ns >= self._dial_at_ns.get(peer, 0):
+                self._dial(peer, now_ns)
+        if now_ns >= self._ping_at_ns:
+            self._ping_at_ns = now_ns + self._timing.raft_connection_timeout_ms * 1_000_000 // 4
+            for peer in list(self._links):
+                self.transmit(peer, Ping())
+        if self._listener is None and now_ns >= self._bind_at_ns and self.poller is not None:
+            self._bind_again(now_ns)
+
+    # --- listening and dialling -----------------------------------------------------------------------------------------
+
+    def _bind_again(self, now_ns: int) -> None:
+        self._bind_at_ns = now_ns + int(REBIND_SECONDS * 1e9)
+        try:
+            self.bind(self.poller)
+        except OSError as error:
+            _logger.error("%s: cannot listen on %s again: %s", self.me.name, self.me.address, error)  # noqa: TRY400
+
+    def _drop_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self.poller.unsubscribe(listener.fileno())
+            listener.close()
+
+    def _on_accept(self, _descriptor: int, _events: int) -> None:
+        for _ in range(ACCEPTS_PER_EVENT_MAX):
+            if self._listener is None:
+                return
+            try:
+                raw, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # Out of descriptors, or an aborted connection: listen again after a pause instead of never.
+                _logger.warning("%s: cannot accept: %s", self.me.name, error)
+                self._drop_listener()
+                self._bind_at_ns = self.now_ns() + int(REBIND_SECONDS * 1e9)
+                return
+            accepted = [link for link in self._pending if link.is_server]
+            if len(accepted) >= PENDING_HANDSHAKES_MAX:
+                accepted[0].close(f"more than {PENDING_HANDSHAKES_MAX} handshakes at a time")
+            self._open(raw, None)
+
+    def _open(self, raw: socket.socket, peer: Member | None) -> None:
+        raw.setblocking(False)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._pending.append(Link(self, raw, peer, opened_ns=self.now_ns()))
+        except OSError as error:
+            raw.close()
+            _logger.warning("%s: link refused: %s", self.me.name, error)
+
+    def _dial(self, peer: Member, now_ns: int) -> None:
+        if peer in self._links or any(link.peer is peer for link in self._pending):
+            return
+        self._dial_at_ns[peer] = now_ns + self._timing.reconnect_delay_ms * 1_000_000
+        host, port = split_address(peer.address)
+        address = self._resolve(host)
+        if address is None:
+            return
+        raw = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        raw.setblocking(False)
+        try:
+            raw.connect((address, port))
+        except BlockingIOError:
+            pass
+        except OSError:
+            raw.close()
+            return
+        self._open(raw, peer)
+
+
+def _require_loopback(*members: Member) -> None:
+    for member in members:
+        host, _ = split_address(member.address)
+        if host != "localhost" and not _is_loopback(host):
+            raise OSError(
+                errno.EPERM, f"{member.name} at {member.address} is not on loopback: links between hosts need TLS"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
