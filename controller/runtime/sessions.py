@@ -31,7 +31,7 @@ from controller.contract.commands import (
     ReplicaEvidence,
     SilenceCause,
 )
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, SessionOrdinal, SetKey
+from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
 from controller.contract.replies import MemberView, Refused, SetView
 from controller.contract.session import BrokerState, Heartbeat, LinkReport, ProbeAnswer
 from controller.contract.timing import Timing
@@ -493,31 +493,34 @@ class Sessions:
     def evidence(
         self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int
     ) -> Evidence:
-        """Soft facts about every replica of ``view``, with what they were taken against (R14)."""
+        """Soft facts about every replica that this leader has heard, with what they were taken against (R14)."""
         return Evidence(
             read_at_index=view.index,
             master_epoch=view.master_epoch,
             sync_state_set_epoch=view.sync_state_set_epoch,
-            replicas=tuple(self._replica_evidence(view, member, now_ns) for member in view.members),
+            replicas=tuple(
+                seen for member in view.members if (seen := self._replica_evidence(view, member, now_ns)) is not None
+            ),
             triggered_by=triggered_by,
             detection=stamps.ages(now_ns) if stamps is not None else None,
             epoch_jump_draw=draw,
         )
 
-    def _replica_evidence(self, view: SetView, member: MemberView, now_ns: int) -> ReplicaEvidence:
+    def _replica_evidence(self, view: SetView, member: MemberView, now_ns: int) -> ReplicaEvidence | None:
         session = self._sessions.get((view.set_key, member.broker_id))
-        positions = session.positions if session is not None else None
-        heard_ns = session.heard_ns if session is not None else None
+        if session is None or session.positions is None:
+            return None
+        positions, heard_ns = session.positions, session.heard_ns
         return ReplicaEvidence(
             broker_id=member.broker_id,
             incarnation=member.incarnation,
             session_ordinal=member.session_ordinal,
             heartbeat_age_ms=None if heard_ns is None else (now_ns - heard_ns) // NS_PER_MS,
-            is_ready=session is not None and session.is_ready,
-            last_epoch=positions.last_epoch if positions is not None else NO_EPOCH,
-            max_offset=positions.max_offset if positions is not None else LogOffset(0),
-            confirm_offset=positions.confirm_offset if positions is not None else LogOffset(0),
-            released=positions.released if positions is not None else LogOffset(0),
+            is_ready=session.is_ready,
+            last_epoch=positions.last_epoch,
+            max_offset=positions.max_offset,
+            confirm_offset=positions.confirm_offset,
+            released=positions.released,
         )
 
 
