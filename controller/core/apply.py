@@ -4,22 +4,49 @@ Applying one replicated entry: operations in, next state, replies and events out
 Here: order within a batch, dedupe, chain hashes, totality. Not here: any rule about sets (``decide``, ``evolve``), bytes (``replication``).
 Imported by: ``controller.replication``, ``controller.runtime``, tests. Imports: ``controller.contract``, ``controller.core``.
 
-Rule 1: total. Whatever comes in, a state comes out, the same on every controller (C8). A bug of ours in one item becomes a
+Rule 1: total. Whatever comes in, a state comes out, the same on every controller (C8). A fault of ours in one item becomes a
 refusal on record and changes nothing; only what may differ between nodes (no memory, no stack) makes this node stop.
 Rule 2: elections come before alters, items are independent, replies keep the order of the operations (R25).
 Rule 3: an answered request id is answered again, and nothing is recorded (R24).
 Rule 4: an operation above this node's feature level stops the node before anything of the entry is applied (R15).
+Rule 5: the dictionaries of the state are copied once per entry, never per operation.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.contract.commands import Operation
-from controller.contract.events import EventRecord
-from controller.contract.replies import AnyReply
-from controller.core.state import FleetState
+import msgspec
+from msgspec.structs import replace
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import (
+    FEATURE_LEVEL,
+    AlterSyncStateSet,
+    AnyCommand,
+    Barrier,
+    MarkAlive,
+    MarkSilent,
+    Operation,
+    RaiseFeatureLevel,
+    TakeLeadership,
+)
+from controller.contract.events import SCHEMA_VERSION, AnyEvent, EventRecord, chain_of
+from controller.contract.ids import SetKey
+from controller.contract.replies import AnyReply, Elected, Registered
+from controller.core.decide import decide
+from controller.core.decision import Decision, refuse
+from controller.core.evolve import evolve_all
+from controller.core.fleet import evolve_fleet
+from controller.core.state import REQUEST_WINDOW_ENTRIES, AnsweredRequest, FleetState, SetState
+from controller.core.views import set_view
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+_NOT_REMEMBERED = (Barrier, TakeLeadership, MarkSilent, MarkAlive, AlterSyncStateSet)
+"""Commands whose repetition is answered from the object that they change. An alter's retry must hear the verdict of its seq (R1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,4 +74,138 @@ def apply_operations(state: FleetState, operations: Sequence[Operation], *, term
 
     Keeps: R14 (time), R15, R24, R25, C8, C10.
     """
-    raise NotImplementedError
+    stop_reason = _stop_reason(operations)
+    if stop_reason is not None:
+        return AppliedOperations(state=state, replies=(), records=(), stop_reason=stop_reason)
+    entry = _Entry(state, term=term, index=index)
+    replies: dict[int, AnyReply] = {}
+    try:
+        for position, operation in enumerate(operations):
+            if not isinstance(operation.command, AlterSyncStateSet):
+                replies[position] = entry.run(operation)
+        # R25: an alter that shares its entry with an election is decided against the new epoch, and refused.
+        for position, operation in enumerate(operations):
+            if isinstance(operation.command, AlterSyncStateSet):
+                replies[position] = entry.run(operation)
+    except Exception as error:  # noqa: BLE001 - what lands here may differ between nodes, so this one must not go on
+        reason = f"entry {index} of term {term} could not be applied: {type(error).__name__}: {error}"
+        return AppliedOperations(state=state, replies=(), records=(), stop_reason=reason)
+    return AppliedOperations(
+        state=entry.finished(),
+        replies=tuple(replies[position] for position in range(len(operations))),
+        records=tuple(entry.records),
+    )
+
+
+def _stop_reason(operations: Sequence[Operation]) -> str | None:
+    for operation in operations:
+        level = operation.version
+        if isinstance(operation.command, RaiseFeatureLevel):
+            level = max(level, operation.command.level)
+        if level > FEATURE_LEVEL:
+            return (
+                f"operation {operation.request_id} needs feature level {level}, this controller understands "
+                f"{FEATURE_LEVEL}: upgrade it; it stops so that it does not diverge"
+            )
+    return None
+
+
+class _Entry:
+    """One entry while it is applied. Its dictionaries are private until ``finished``."""
+
+    def __init__(self, state: FleetState, *, term: int, index: int) -> None:
+        self._sets = dict(state.sets)
+        self._requests = dict(state.requests)
+        self._fleet = replace(state, sets=self._sets, requests=self._requests, term=term, index=index)
+        self.records: list[EventRecord] = []
+
+    def finished(self) -> FleetState:
+        """The state after the entry."""
+        while len(self._requests) > REQUEST_WINDOW_ENTRIES:
+            del self._requests[next(iter(self._requests))]
+        return self._fleet
+
+    def run(self, operation: Operation) -> AnyReply:
+        """Apply one item: all of it, or nothing but a refusal."""
+        try:
+            return self._run(operation)
+        except (MemoryError, RecursionError):
+            # Not a property of the entry: another node may have had more. Diverging is worse than stopping.
+            raise
+        except Exception as error:  # noqa: BLE001 - Rule 1: equal on every node, and visible
+            fault = refuse(
+                operation,
+                RefusalCode.INVALID_REQUEST,
+                f"internal fault: {type(error).__name__}",
+                "nothing was changed; report this with the event's index",
+            )
+            return self._commit(operation, fault, set_key=None)
+
+    def _run(self, operation: Operation) -> AnyReply:
+        if isinstance(operation.command, _NOT_REMEMBERED):
+            return self._commit(operation, decide(self._fleet, operation))
+        digest = hashlib.sha256(_ENCODER.encode(operation.command)).hexdigest()
+        answered = self._requests.get(operation.request_id)
+        if answered is None:
+            reply = self._commit(operation, decide(self._fleet, operation))
+            self._requests[operation.request_id] = AnsweredRequest(digest=digest, reply=reply)
+            return reply
+        if answered.digest == digest:
+            return answered.reply
+        reused = refuse(
+            operation,
+            RefusalCode.INVALID_REQUEST,
+            f"request id {operation.request_id} was used for another command",
+            "draw a new request id for every request",
+        )
+        return self._commit(operation, reused)
+
+    def _commit(
+        self, operation: Operation, decision: Decision, *, set_key: SetKey | None | msgspec.UnsetType = msgspec.UNSET
+    ) -> AnyReply:
+        """Make the decision true. Everything that can fail comes before the first change."""
+        key = _set_key_of(operation.command) if isinstance(set_key, msgspec.UnsetType) else set_key
+        stamp = max(self._fleet.last_stamp_ms, operation.stamped_at_ms)
+        records, chain_head = self._records_of(operation, decision.events, key, stamp_ms=stamp)
+        fleet = self._fleet
+        for event in decision.events:
+            fleet = evolve_fleet(fleet, event)
+        fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
+        reply = decision.reply
+        if key is not None:
+            before = self._sets.get(key) or SetState(set_key=key)
+            after = evolve_all(before, decision.events)
+            if isinstance(reply, Elected | Registered):
+                reply = replace(reply, view=set_view(fleet, after, term=fleet.term, index=fleet.index))
+            if after is not before:
+                self._sets[key] = after
+        self._fleet = fleet
+        self.records.extend(records)
+        return reply
+
+    def _records_of(
+        self, operation: Operation, events: Sequence[AnyEvent], set_key: SetKey | None, *, stamp_ms: int
+    ) -> tuple[list[EventRecord], str]:
+        records: list[EventRecord] = []
+        chain = self._fleet.chain_head
+        for ordinal, event in enumerate(events, start=len(self.records)):
+            record = EventRecord(
+                version=SCHEMA_VERSION,
+                fleet_incarnation=self._fleet.fleet_incarnation,
+                term=self._fleet.term,
+                index=self._fleet.index,
+                ordinal=ordinal,
+                stamped_at_ms=stamp_ms,
+                set_key=set_key,
+                request_id=operation.request_id,
+                requested_by=operation.requested_by,
+                event=event,
+            )
+            chain = chain_of(chain, record)
+            records.append(replace(record, chain=chain))
+        return records, chain
+
+
+def _set_key_of(command: AnyCommand) -> SetKey | None:
+    key: SetKey | None = getattr(command, "set_key", None)
+    return key

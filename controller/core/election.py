@@ -196,7 +196,9 @@ def _rank_reason(
     zone: str,
     designated: BrokerId | None,
 ) -> str:
-    base = f"{'in' if candidate.is_in_sync else 'not in'} SyncStateSet, alive{', suspect' if candidate.is_suspect else ''}"
+    base = (
+        f"{'in' if candidate.is_in_sync else 'not in'} SyncStateSet, alive{', suspect' if candidate.is_suspect else ''}"
+    )
     if designated is not None:
         return f"{base}, designated" if candidate is winner else f"{base}; replica {designated} is designated"
     if len(eligible) == 1:

@@ -34,7 +34,7 @@ from controller.contract.ids import BrokerId, Incarnation, LogOffset, SyncStateS
 from controller.contract.commands import SilenceCause
 from controller.contract.verdicts import ElectionKind, Intactness
 from controller.core.proof import reign_of
-from controller.core.recovery import after_report
+from controller.core.recovery import after_report, without
 from controller.core.state import (
     ENDED_INCARNATIONS_KEPT,
     REIGNS_KEPT,
@@ -109,9 +109,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         known_confirm=_confirm_after(set_state, event),
     )
     if event.is_recovering:
-        result = replace(
-            result, recovery=after_report(set_state, event.broker_id, event.stored, event.positions)
-        )
+        result = replace(result, recovery=after_report(set_state, event.broker_id, event.stored, event.positions))
     return _with_set(result, event)
 
 
@@ -176,9 +174,7 @@ def _silent(set_state: SetState, event: ReplicaSilent) -> SetState:
     before = set_state.replica(event.broker_id)
     if before is None:
         return set_state
-    return replace(
-        set_state, replicas=_with_replica(set_state, replace(before, is_alive=False, silence=event.cause))
-    )
+    return replace(set_state, replicas=_with_replica(set_state, replace(before, is_alive=False, silence=event.cause)))
 
 
 def _alive(set_state: SetState, event: ReplicaAlive) -> SetState:
@@ -252,9 +248,7 @@ def _altered(set_state: SetState, event: SyncStateSetAltered) -> SetState:
 
 
 def _alter_refused(set_state: SetState, event: AlterRefused) -> SetState:
-    return replace(
-        set_state, last_alter=StoredAlter(verdict=event.verdict, digest=event.digest, reason=event.reason)
-    )
+    return replace(set_state, last_alter=StoredAlter(verdict=event.verdict, digest=event.digest, reason=event.reason))
 
 
 def _entered(set_state: SetState, event: MasterEntered) -> SetState:
@@ -278,10 +272,7 @@ def _graded(set_state: SetState, event: LossGraded) -> SetState:
 
 def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
     is_master_kept = event.master is not None
-    recovering = set_state.recovery
-    if recovering is not None:
-        named = tuple(broker_id for broker_id in recovering.named if broker_id not in event.broker_ids)
-        recovering = replace(recovering, named=named)
+    recovering = without(set_state.recovery, event.broker_ids) if set_state.recovery is not None else None
     begins_anew = not event.remaining or (not event.sync_state_set and recovering is None)
     result = replace(
         set_state,

@@ -67,8 +67,6 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
     return Decision(
         reply=IdGranted(broker_id=set_state.next_id),
         events=(
-            BrokerIdGranted(
-                broker_id=set_state.next_id, register_code=command.register_code, address=command.address
-            ),
+            BrokerIdGranted(broker_id=set_state.next_id, register_code=command.register_code, address=command.address),
         ),
     )

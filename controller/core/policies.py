@@ -41,9 +41,7 @@ class ElectionPolicy:
     """Members whose restart proved nothing may win (R3)."""
 
 
-PREFERENCE_FIRST = ElectionPolicy(
-    name="preference-first@1", order=(RankPart.ZONE, RankPart.PRIORITY, RankPart.DATA)
-)
+PREFERENCE_FIRST = ElectionPolicy(name="preference-first@1", order=(RankPart.ZONE, RankPart.PRIORITY, RankPart.DATA))
 """Clean, mode ``all``."""
 
 DATA_FIRST = ElectionPolicy(name="data-first@1", order=(RankPart.DATA, RankPart.ZONE, RankPart.PRIORITY))

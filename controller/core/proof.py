@@ -101,7 +101,9 @@ def _facts(reign: Reign, entered: ReportEntered) -> tuple[str, ...]:
         f"it entered epoch {entered.master_epoch} at {entered.start_offset}, having acked up to {entered.acked_end_max}"
     )
     if reign.previous_released is not None:
-        facts.append(f"replica {reign.previous_master} was last heard to have acknowledged up to {reign.previous_released}")
+        facts.append(
+            f"replica {reign.previous_master} was last heard to have acknowledged up to {reign.previous_released}"
+        )
     return tuple(facts)
 
 

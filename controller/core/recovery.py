@@ -47,9 +47,7 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
         return False
     if stored.fleet_incarnation != fleet.fleet_incarnation:
         return not is_settled or stored.master_epoch > set_state.master_epoch
-    return (
-        stored.master_epoch > set_state.master_epoch or stored.sync_state_set_epoch > set_state.sync_state_set_epoch
-    )
+    return stored.master_epoch > set_state.master_epoch or stored.sync_state_set_epoch > set_state.sync_state_set_epoch
 
 
 def started(set_state: SetState) -> Recovery:
@@ -73,9 +71,7 @@ def started(set_state: SetState) -> Recovery:
     )
 
 
-def after_report(
-    set_state: SetState, broker_id: BrokerId, stored: StoredView | None, positions: Positions
-) -> Recovery:
+def after_report(set_state: SetState, broker_id: BrokerId, stored: StoredView | None, positions: Positions) -> Recovery:
     """The set's recovery, begun if need be, after one replica has reported."""
     recovery = set_state.recovery or started(set_state)
     highest_epoch = max(recovery.highest_epoch, positions.last_epoch)
@@ -95,6 +91,11 @@ def after_report(
 def _age(view: StoredView) -> tuple[int, int, SyncStateSet]:
     # The set is part of the key so that two views of one version cannot compare equal and differ.
     return view.master_epoch, view.sync_state_set_epoch, view.sync_state_set
+
+
+def without(recovery: Recovery, cleaned: Collection[BrokerId]) -> Recovery:
+    """``recovery`` when nobody waits any longer for ``cleaned``."""
+    return replace(recovery, named=tuple(broker_id for broker_id in recovery.named if broker_id not in cleaned))
 
 
 def adopted_set(recovery: Recovery, *, present: SyncStateSet, voters: Collection[BrokerId]) -> SyncStateSet:

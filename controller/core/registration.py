@@ -15,7 +15,6 @@ Rule 5: while a set recovers its past (R7) nobody leaves it: its members are tho
 
 from __future__ import annotations
 
-from msgspec.structs import replace
 
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import Operation, RegisterReplica
@@ -90,7 +89,9 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
         complaint = f"the stored view names {len(named)} members, at most {REPLICAS_PER_SET_MAX} are possible"
     if not complaint:
         return None
-    return refuse(operation, RefusalCode.INVALID_ARGUMENT, complaint, "correct the broker's configuration and restart it")
+    return refuse(
+        operation, RefusalCode.INVALID_ARGUMENT, complaint, "correct the broker's configuration and restart it"
+    )
 
 
 def _validate_readmission(
@@ -154,7 +155,7 @@ def _validate_identity(
             requested=command.incarnation,
             current=replica.incarnation,
         )
-    if not is_recovering and not _knows_records(set_state, replica, command):
+    if not is_recovering and not _knows_records(set_state, command):
         return refuse(
             operation,
             RefusalCode.UNKNOWN_RECORDS,
@@ -174,11 +175,11 @@ def _validate_identity(
     return None
 
 
-def _knows_records(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> bool:
+def _knows_records(set_state: SetState, command: RegisterReplica) -> bool:
     """Whether the log can be one of this set: empty, or last written in an epoch that the set has issued."""
     if command.positions.max_offset == 0 or not set_state.is_established:
         return True
-    oldest = 0 if set_state.accepts_any_epoch or replica.is_registered else 1
+    oldest = 0 if set_state.accepts_any_epoch else 1
     return oldest <= max(command.positions.last_epoch, 0) <= set_state.master_epoch
 
 
@@ -217,7 +218,9 @@ def _registration(
         intactness_reason=reason,
         sync_state_set=members,
         sync_state_set_epoch=(
-            recovery.next_set_epoch(set_state) if members != set_state.sync_state_set else set_state.sync_state_set_epoch
+            recovery.next_set_epoch(set_state)
+            if members != set_state.sync_state_set
+            else set_state.sync_state_set_epoch
         ),
         awaited_reports=awaited,
         stored=command.stored,

@@ -74,7 +74,10 @@ def _condition_before_first_election(set_state: SetState) -> tuple[Condition, st
         return Condition.WAITING_FOR_REPLICAS, f"{len(voters)} of {expected} expected replicas have registered"
     if not any(replica.is_alive for replica in voters):
         return Condition.NO_ELIGIBLE_REPLICA, "no registered replica is alive"
-    return Condition.WAITING_FOR_REPLICAS, f"all {expected} expected replicas have registered; the first election is due"
+    return (
+        Condition.WAITING_FOR_REPLICAS,
+        f"all {expected} expected replicas have registered; the first election is due",
+    )
 
 
 def _condition_without_master(set_state: SetState) -> tuple[Condition, str]:
@@ -82,7 +85,11 @@ def _condition_without_master(set_state: SetState) -> tuple[Condition, str]:
     for broker_id in set_state.sync_state_set:
         obstacle = _obstacle(set_state, set_state.replica(broker_id))
         if not obstacle:
-            gone = f"master {set_state.last_master} is gone" if set_state.recovery is None else "all named replicas reported"
+            gone = (
+                f"master {set_state.last_master} is gone"
+                if set_state.recovery is None
+                else "all named replicas reported"
+            )
             return Condition.MASTER_SILENT, f"{gone}; replica {broker_id} may be elected"
         obstacles.append(f"{broker_id} {obstacle}")
     return Condition.NO_ELIGIBLE_REPLICA, "in SyncStateSet: " + ("; ".join(obstacles) or "nobody")

@@ -1,0 +1,166 @@
+"""
+A master's compare-and-set on the SyncStateSet (R1).
+
+Here: ``decide_alter`` and the digest that binds a seq to one content. Not here: what the master waits for meanwhile (R2, ``ha``).
+Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``state``.
+
+Rule 1: the verdict on the last alter of the present master is stored, refusals too. The same seq with the same content hears
+it again; with other content, or a lower seq, it is refused. Only a higher seq or a new epoch replaces it: nothing evicts it.
+Rule 2: who is not the master of this epoch, by id and incarnation, is refused without a trace in the stored verdict.
+Rule 3: members that are added must be alive, registered with the incarnation whose ack passed the join test, and no learners.
+Members that merely stay are not checked for liveness: a dying one must not block the others (S07).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import AlterSyncStateSet, Operation
+from controller.contract.events import AlterRefused, SyncStateSetAltered
+from controller.contract.ids import BrokerId, Incarnation, SyncStateSet, SyncStateSetEpoch
+from controller.contract.replies import AlterDecided, AlterVerdict
+from controller.core.decision import Decision, refuse
+from controller.core.state import FleetState, SetState
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def alter_digest(command: AlterSyncStateSet) -> str:
+    """SHA-256 of the alter's content, 64 hex digits: equal for a retry that repeats it byte for byte."""
+    return hashlib.sha256(_ENCODER.encode(command)).hexdigest()
+
+
+def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStateSet) -> Decision:
+    """Change the set, or refuse and remember the refusal; a retry hears the stored verdict."""
+    set_state = fleet.sets.get(command.set_key)
+    if set_state is None or set_state.is_tombstone:
+        return refuse(
+            operation,
+            RefusalCode.SET_NOT_FOUND,
+            f"set {command.set_key} does not exist",
+            "register first",
+        )
+    digest = alter_digest(command)
+    last = set_state.last_alter
+    if last is not None and last.verdict.master_epoch == command.master_epoch:
+        if last.verdict.seq == command.seq and last.digest == digest:
+            return Decision(reply=AlterDecided(verdict=last.verdict, reason=last.reason or "answered again"))
+        if command.seq <= last.verdict.seq:
+            is_reused = command.seq == last.verdict.seq
+            return refuse(
+                operation,
+                RefusalCode.SEQUENCE_REUSED if is_reused else RefusalCode.STALE_SEQUENCE,
+                f"seq {command.seq} of epoch {command.master_epoch} "
+                + ("was decided with other content" if is_reused else f"is below the last decided, {last.verdict.seq}"),
+                "read the stored verdict and propose anew with a higher seq",
+                requested=command.seq,
+                current=last.verdict.seq,
+                alter=last.verdict,
+            )
+    fenced = _validate_master(set_state, operation, command)
+    if fenced is not None:
+        return fenced
+    refusal = _refusal(set_state, command)
+    if refusal is not None:
+        code, reason = refusal
+        verdict = _verdict(command, set_state.sync_state_set, set_state.sync_state_set_epoch, refusal=code)
+        return Decision(
+            reply=AlterDecided(verdict=verdict, reason=reason),
+            events=(AlterRefused(verdict=verdict, digest=digest, reason=reason),),
+        )
+    verdict = _verdict(command, command.new_set, SyncStateSetEpoch(set_state.sync_state_set_epoch + 1), refusal=None)
+    return Decision(
+        reply=AlterDecided(verdict=verdict, reason="committed"),
+        events=(
+            SyncStateSetAltered(
+                verdict=verdict,
+                previous_set=set_state.sync_state_set,
+                digest=digest,
+                bound_incarnations=_bound_after(set_state, command),
+            ),
+        ),
+    )
+
+
+def _verdict(
+    command: AlterSyncStateSet, members: SyncStateSet, set_epoch: SyncStateSetEpoch, *, refusal: RefusalCode | None
+) -> AlterVerdict:
+    return AlterVerdict(
+        master_epoch=command.master_epoch,
+        seq=command.seq,
+        is_accepted=refusal is None,
+        refusal=refusal,
+        sync_state_set=members,
+        sync_state_set_epoch=set_epoch,
+    )
+
+
+def _validate_master(set_state: SetState, operation: Operation, command: AlterSyncStateSet) -> Decision | None:
+    """Rule 2: only the present mastership may alter; it is (id, incarnation) in one epoch."""
+    checks = (
+        (RefusalCode.FENCED_MASTER_EPOCH, "masterEpoch", command.master_epoch, set_state.master_epoch),
+        (RefusalCode.INVALID_MASTER, "master", command.broker_id, set_state.master),
+        (RefusalCode.FENCED_INCARNATION, "master's incarnation", command.incarnation, set_state.master_incarnation),
+    )
+    for code, name, requested, current in checks:
+        if requested != current:
+            return refuse(
+                operation,
+                code,
+                f"{name} {requested} is not the current one, {current}",
+                "this mastership is over: stop acknowledging, read the set again",
+                requested=requested,
+                current=current,
+                alter=set_state.last_alter.verdict if set_state.last_alter is not None else None,
+            )
+    return None
+
+
+def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:
+    """Why the present master's alter cannot be; None if it can."""
+    if set_state.recovery is not None:
+        return RefusalCode.WAITING_FOR_REPORTS, "the set is being taken over after a wipe or restore; a new epoch comes"
+    if command.sync_state_set_epoch != set_state.sync_state_set_epoch:
+        return (
+            RefusalCode.FENCED_SYNC_STATE_SET_EPOCH,
+            f"SyncStateSetEpoch {command.sync_state_set_epoch} is stale, current is {set_state.sync_state_set_epoch}",
+        )
+    if command.seq < 1 or tuple(sorted(set(command.new_set))) != command.new_set:
+        return (
+            RefusalCode.INVALID_ARGUMENT,
+            f"seq {command.seq} is below 1, or {command.new_set} is not sorted, each once",
+        )
+    if command.broker_id not in command.new_set:
+        return RefusalCode.MIN_IN_SYNC, f"the new set {command.new_set} lacks the master {command.broker_id}"
+    if command.new_set == set_state.sync_state_set:
+        return RefusalCode.ALTER_REFUSED, f"the set is {command.new_set} already"
+    return _refusal_of_joining(set_state, command)
+
+
+def _refusal_of_joining(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:
+    added = [member for member in command.new_set if member not in set_state.sync_state_set]
+    joining = {member.broker_id: member.incarnation for member in command.joining}
+    if sorted(joining) != added or len(joining) != len(command.joining):
+        return RefusalCode.INVALID_REPLICAS, f"members {added} are added, incarnations came for {sorted(joining)}"
+    for broker_id in added:
+        replica = set_state.replica(broker_id)
+        if replica is None or not replica.is_voter:
+            what = "does not exist" if replica is None else "is a learner or has not registered"
+            return RefusalCode.INVALID_REPLICAS, f"replica {broker_id} {what}"
+        if replica.incarnation != joining[broker_id]:
+            return (
+                RefusalCode.FENCED_INCARNATION,
+                f"replica {broker_id} joined as incarnation {joining[broker_id]}, registered is {replica.incarnation}",
+            )
+        if not replica.is_alive:
+            return RefusalCode.BROKER_NOT_ALIVE, f"replica {broker_id} is silent"
+    return None
+
+
+def _bound_after(set_state: SetState, command: AlterSyncStateSet) -> tuple[tuple[BrokerId, Incarnation], ...]:
+    joining = [(member.broker_id, member.incarnation) for member in command.joining]
+    staying = [bound for bound in set_state.bound_incarnations if bound[0] in command.new_set]
+    return tuple(sorted([*joining, *staying]))

@@ -1,0 +1,122 @@
+"""
+Removing replicas, or a whole set, for good.
+
+Here: ``decide_clean``. Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``recovery``, ``state``.
+
+Rule 1: epochs and the next id stay in a tombstone; who comes back gets a fresh id and higher epochs (W29, S78).
+Rule 2: SyncStateSetEpoch rises with every cleaning, so that an alter on its way misses (S13); masterEpoch rises when the
+master goes. The master is cleared in the same event.
+Rule 3: without the unclean word nothing is cleaned that may still serve or be needed: a master that is not fenced, a living
+replica, the last member of the SyncStateSet, a set that recovers its past (R7, R8).
+"""
+
+from __future__ import annotations
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import CleanReplicas, Operation, SilenceCause
+from controller.contract.events import ReplicasCleaned
+from controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
+from controller.core import recovery
+from controller.core.decision import DONE, Decision, refuse
+from controller.core.state import FleetState, SetState
+
+_FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ONCE)
+"""Silences after which the process certainly serves no more. A timeout alone may be a broken network."""
+
+
+def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas) -> Decision:
+    """Remove the named replicas, or all of them if none is named."""
+    set_state = fleet.sets.get(command.set_key)
+    if set_state is None or set_state.is_tombstone:
+        return refuse(
+            operation,
+            RefusalCode.SET_NOT_FOUND if set_state is None else RefusalCode.TOMBSTONED,
+            f"set {command.set_key} {'does not exist' if set_state is None else 'was cleaned before'}",
+            "list the sets with: rollcall sets",
+        )
+    known = {replica.broker_id for replica in set_state.replicas}
+    awaited = set(set_state.recovery.awaited) if set_state.recovery is not None else set()
+    named = tuple(sorted(set(command.broker_ids))) or tuple(sorted(known))
+    unknown = [broker_id for broker_id in named if broker_id not in known | awaited]
+    if unknown:
+        return refuse(
+            operation,
+            RefusalCode.UNKNOWN_REPLICA,
+            f"replicas {unknown} of {command.set_key} do not exist",
+            "see its replicas with: rollcall status",
+        )
+    remaining = tuple(sorted(known - set(named)))
+    members = _members_after(set_state, remaining, named)
+    if not command.is_unclean:
+        refusal = _validate_clean(set_state, operation, command, named=named, members=members)
+        if refusal is not None:
+            return refusal
+    is_master_kept = set_state.master is not None and set_state.master in remaining
+    is_epoch_kept = bool(remaining) and (set_state.master is None or is_master_kept)
+    return Decision(
+        reply=DONE,
+        events=(
+            ReplicasCleaned(
+                broker_ids=named,
+                remaining=remaining,
+                master=set_state.master if is_master_kept else None,
+                master_epoch=set_state.master_epoch if is_epoch_kept else MasterEpoch(set_state.master_epoch + 1),
+                sync_state_set=members,
+                sync_state_set_epoch=recovery.next_set_epoch(set_state),
+                is_unclean=command.is_unclean,
+                reason=command.reason,
+            ),
+        ),
+    )
+
+
+def _members_after(set_state: SetState, remaining: SyncStateSet, named: SyncStateSet) -> SyncStateSet:
+    present = tuple(member for member in set_state.sync_state_set if member in remaining)
+    if set_state.recovery is None:
+        return present
+    voters = frozenset(r.broker_id for r in set_state.replicas if r.is_voter and r.broker_id in remaining)
+    return recovery.adopted_set(recovery.without(set_state.recovery, named), present=present, voters=voters)
+
+
+def _validate_clean(
+    set_state: SetState, operation: Operation, command: CleanReplicas, *, named: SyncStateSet, members: SyncStateSet
+) -> Decision | None:
+    if set_state.recovery is not None:
+        return refuse(
+            operation,
+            RefusalCode.WAITING_FOR_REPORTS,
+            f"{command.set_key} recovers its past; replicas {list(set_state.recovery.awaited)} have yet to report",
+            "wait, or force it with --unclean",
+        )
+    master = set_state.master
+    if master is not None and master in named and not _is_fenced(set_state, master):
+        return refuse(
+            operation,
+            RefusalCode.MASTER_NOT_FENCED,
+            f"replica {master} is master in epoch {set_state.master_epoch} and may still serve",
+            "stop it first, or force it with --unclean",
+            current=master,
+        )
+    alive = [replica.broker_id for replica in set_state.replicas if replica.broker_id in named and replica.is_alive]
+    if alive:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_CLEAN,
+            f"replicas {alive} of {command.set_key} are alive",
+            "stop them first, or force it with --unclean",
+            current=alive,
+        )
+    if command.broker_ids and set_state.sync_state_set and not members:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_CLEAN,
+            f"replicas {list(named)} are all that is left of the SyncStateSet: nobody else holds every acknowledged record",
+            "bring another replica in sync first, or force it with --unclean",
+            current=set_state.sync_state_set,
+        )
+    return None
+
+
+def _is_fenced(set_state: SetState, master: BrokerId) -> bool:
+    replica = set_state.replica(master)
+    return replica is None or (not replica.is_alive and replica.silence in _FENCING)

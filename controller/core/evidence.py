@@ -1,0 +1,123 @@
+"""
+Evidence of an election: does it still hold, and what candidates does it make?
+
+Here: R14's check, candidates, the estimate of a loss. Not here: electing (``elections``, ``election``).
+Imported by: ``elections``. Imports: ``controller.contract``, ``decision``, ``election``, ``recovery``, ``state``.
+
+Rule 1: evidence that was taken against another masterEpoch, SyncStateSetEpoch, incarnation or session is refused (R14).
+Rule 2: whether a replica is alive is replicated state; evidence adds what only the leader knows: readiness, positions, ages.
+Rule 3: a replica without evidence was not heard by this leader: it cannot win, and it does not hinder others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import Evidence, Operation, ReplicaEvidence
+from controller.contract.ids import BrokerId
+from controller.core.decision import Decision, refuse
+from controller.core.election import Candidate
+from controller.core.recovery import EPOCH_JUMP_DRAWS
+from controller.core.state import ReplicaState, SetState
+
+
+def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | Decision:
+    """The operation's evidence if it still holds, or the refusal."""
+    evidence = operation.evidence
+    if evidence is None:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            "an election needs evidence, none came",
+            "ask the leading controller",
+        )
+    ids = [replica.broker_id for replica in evidence.replicas]
+    if len(set(ids)) != len(ids) or not 0 <= evidence.epoch_jump_draw < EPOCH_JUMP_DRAWS:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            f"evidence names replicas {ids} and draws {evidence.epoch_jump_draw}: each replica once, and 0..15",
+            "this is a fault of the proposing controller; report it",
+        )
+    taken = (evidence.master_epoch, evidence.sync_state_set_epoch)
+    current = (set_state.master_epoch, set_state.sync_state_set_epoch)
+    if taken != current:
+        return _moved(operation, "(masterEpoch, SyncStateSetEpoch)", taken, current)
+    for seen in evidence.replicas:
+        replica = set_state.replica(seen.broker_id)
+        present = None if replica is None else (replica.incarnation, replica.session_ordinal)
+        if present != (seen.incarnation, seen.session_ordinal):
+            return _moved(
+                operation,
+                f"(incarnation, session) of replica {seen.broker_id}",
+                (seen.incarnation, seen.session_ordinal),
+                present,
+            )
+    return evidence
+
+
+def _moved(operation: Operation, what: str, taken: object, current: object) -> Decision:
+    return refuse(
+        operation,
+        RefusalCode.EVIDENCE_MOVED,
+        f"{what} was {taken} when the evidence was taken, is {current}",
+        "gather evidence again and retry",
+        requested=taken,
+        current=current,
+    )
+
+
+def candidates_of(set_state: SetState, evidence: Evidence, *, set_aside: Mapping[BrokerId, str]) -> list[Candidate]:
+    """Every replica of the set as a candidate."""
+    seen = {replica.broker_id: replica for replica in evidence.replicas}
+    return [
+        _candidate(set_state, replica, seen.get(replica.broker_id), set_aside.get(replica.broker_id, ""))
+        for replica in set_state.replicas
+    ]
+
+
+def _candidate(set_state: SetState, replica: ReplicaState, seen: ReplicaEvidence | None, set_aside: str) -> Candidate:
+    description = replica.description
+    return Candidate(
+        broker_id=replica.broker_id,
+        is_alive=replica.is_alive,
+        is_in_sync=(
+            replica.incarnation is not None and set_state.bound_incarnation(replica.broker_id) == replica.incarnation
+        ),
+        is_suspect=replica.is_suspect,
+        is_learner=description is not None and description.is_learner,
+        is_ready=seen is not None and seen.is_ready,
+        heartbeat_age_ms=seen.heartbeat_age_ms if seen is not None else None,
+        last_epoch=seen.last_epoch if seen is not None else None,
+        max_offset=seen.max_offset if seen is not None else None,
+        priority=description.priority if description is not None else 100,
+        zone=description.zone if description is not None else "",
+        kind=replica.kind,
+        absence=_absence(replica),
+        set_aside=set_aside,
+    )
+
+
+def _absence(replica: ReplicaState) -> str:
+    if replica.is_alive:
+        return ""
+    if not replica.is_registered:
+        return "has not registered"
+    return f"silent ({replica.silence.value})" if replica.silence is not None else "silent"
+
+
+def estimate_loss_bytes(set_state: SetState, evidence: Evidence, winner: BrokerId) -> int:
+    """
+    Highest known confirm or released end above the winner's end: what an election of ``winner`` may lose, at least.
+
+    An estimate from what replicas said last; a replica that never reported may hold more.
+    """
+    ends = [set_state.known_confirm]
+    for replica in set_state.replicas:
+        if replica.positions is not None:
+            ends.extend((replica.positions.confirm_offset, replica.positions.released))
+    for seen in evidence.replicas:
+        ends.extend((seen.confirm_offset, seen.released))
+    end = next((seen.max_offset for seen in evidence.replicas if seen.broker_id == winner), 0)
+    return max(0, max(ends) - end)

@@ -1,0 +1,61 @@
+"""
+Commands on the fleet as a whole: its incarnation, leadership, barriers, the feature level.
+
+Here: deciding them, and ``evolve_fleet``. Not here: sets. Imported by: ``decide``, ``apply``. Imports: ``controller.contract``,
+``decision``, ``state``.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import InitialiseFleet, Operation, RaiseFeatureLevel, TakeLeadership
+from controller.contract.events import AnyEvent, FeatureLevelRaised, FleetInitialised, LeadershipTaken
+from controller.core.decision import DONE, Decision, refuse
+from controller.core.state import FleetState
+
+
+def decide_initialise(fleet: FleetState, operation: Operation, command: InitialiseFleet) -> Decision:
+    """Fix the fleet's incarnation. The same value again changes nothing; another one is refused."""
+    if not command.fleet_incarnation:
+        return refuse(
+            operation, RefusalCode.INVALID_ARGUMENT, "the fleet incarnation is empty", "draw one with: rollcall init"
+        )
+    if fleet.fleet_incarnation == command.fleet_incarnation:
+        return Decision(reply=DONE)
+    if fleet.fleet_incarnation:
+        return refuse(
+            operation,
+            RefusalCode.WRONG_FLEET,
+            f"this fleet is {fleet.fleet_incarnation}, not {command.fleet_incarnation}",
+            "the controller's directory belongs to another fleet; use an empty one",
+            requested=command.fleet_incarnation,
+            current=fleet.fleet_incarnation,
+        )
+    return Decision(reply=DONE, events=(FleetInitialised(fleet_incarnation=command.fleet_incarnation),))
+
+
+def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision:
+    """Barrier of a new leader, on record."""
+    if not command.controller:
+        return refuse(
+            operation, RefusalCode.INVALID_ARGUMENT, "the controller has no name", "name it in the fleet file"
+        )
+    return Decision(reply=DONE, events=(LeadershipTaken(controller=command.controller, term=command.term),))
+
+
+def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decision:
+    """Allow operations of a higher level from here on. It never falls. A node below it has stopped before this (R15)."""
+    if command.level <= fleet.feature_level:
+        return Decision(reply=DONE)
+    return Decision(reply=DONE, events=(FeatureLevelRaised(level=command.level),))
+
+
+def evolve_fleet(fleet: FleetState, event: AnyEvent) -> FleetState:
+    """What ``event`` makes of the fleet's own fields. Total."""
+    if isinstance(event, FleetInitialised):
+        return replace(fleet, fleet_incarnation=event.fleet_incarnation)
+    if isinstance(event, FeatureLevelRaised):
+        return replace(fleet, feature_level=max(fleet.feature_level, event.level))
+    return fleet

@@ -1,0 +1,148 @@
+"""
+The reigns of one set, folded from its events.
+
+Here: ``history_of`` and the split of a failover's time by phase. Not here: reading the journal, paging (``controller.runtime``).
+Imported by: ``explain``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract``. Source: design section 7.
+
+Rule 1: phases chain. The leader's clock gives: oldest detection stamp -> detected -> proposed -> committed -> notified; the
+winner's clock goes on from the push that notified it. Each span is the difference to the stamp before it on its clock.
+Rule 2: the total is timed by the leader alone and is not a sum; what no phase explains is ``unattributed_us``.
+Rule 3: what was not stamped is named in ``missing``, and so is a stamp that lies before the one before it. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from controller.contract.commands import DetectionStamps, Milestone, Phase, SilenceCause
+from controller.contract.events import EventRecord, LossGraded, MasterElected, MilestoneReached
+from controller.contract.ids import MasterEpoch
+from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
+from controller.contract.views import HistoryRow, PhaseSpan
+
+_LEADER_PHASES = (Phase.COMMITTED, Phase.NOTIFIED)
+_WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)
+
+
+@dataclass(slots=True)
+class _Reign:
+    """What the events say about one epoch."""
+
+    elected: EventRecord
+    event: MasterElected
+    milestones: list[Milestone] = field(default_factory=list)
+    loss: LossVerdict | None = None
+
+
+def history_of(records: Iterable[EventRecord]) -> tuple[HistoryRow, ...]:
+    """
+    One row per reign, newest first.
+
+    Args:
+        records: Events of one set, in order; others are ignored. A repeated event changes nothing (S81).
+    """
+    reigns: dict[MasterEpoch, _Reign] = {}
+    for record in records:
+        event = record.event
+        if isinstance(event, MasterElected):
+            reigns.setdefault(event.master_epoch, _Reign(elected=record, event=event))
+        elif isinstance(event, MilestoneReached) and event.milestone.master_epoch in reigns:
+            reigns[event.milestone.master_epoch].milestones.append(event.milestone)
+        elif isinstance(event, LossGraded) and event.verdict.master_epoch in reigns:
+            reigns[event.verdict.master_epoch].loss = event.verdict
+    return tuple(_row(reigns[epoch]) for epoch in sorted(reigns, reverse=True))
+
+
+def _row(reign: _Reign) -> HistoryRow:
+    event, loss = reign.event, reign.loss
+    phases = _phases(event, reign.milestones)
+    first_ack = _milestone(reign.milestones, Phase.FIRST_ACK, event)
+    total_us = first_ack.observed_us if first_ack is not None else None
+    attributed_us = sum(span.duration_us for span in phases if span.duration_us is not None)
+    return HistoryRow(
+        master_epoch=event.master_epoch,
+        elected_at_ms=reign.elected.stamped_at_ms,
+        kind=event.verdict.kind,
+        cause=_cause(event),
+        from_master=event.verdict.previous_master,
+        to_master=event.master,
+        phases=phases,
+        total_us=total_us,
+        unattributed_us=None if total_us is None else total_us - attributed_us,
+        missing=tuple(span.phase for span in phases if span.duration_us is None),
+        grade=loss.grade if loss is not None else None,
+        loss_bytes=_loss_bytes(loss),
+        cut_bytes=loss.cut_bytes if loss is not None else None,
+        requested_by=reign.elected.requested_by,
+        event=reign.elected.ref,
+    )
+
+
+def _loss_bytes(loss: LossVerdict | None) -> int | None:
+    """Bytes that were, or at most can have been, lost; None = not known."""
+    if loss is None or loss.grade is Grade.UNKNOWN:
+        return None
+    return 0 if loss.grade is Grade.PROVEN else loss.bound_bytes
+
+
+def _cause(event: MasterElected) -> str:
+    if event.verdict.kind is not ElectionKind.FAILOVER or event.detection is None:
+        return event.reason or event.verdict.kind.value
+    stamps = event.detection
+    if stamps.cause is SilenceCause.TIMEOUT and stamps.last_heartbeat_age_us is not None:
+        return f"no heartbeat for {stamps.last_heartbeat_age_us / 1_000_000:.1f} s"
+    return {
+        SilenceCause.TIMEOUT: "no heartbeat in time",
+        SilenceCause.DEAD_AT_ONCE: "session closed, probe refused, HA link closed",
+        SilenceCause.REPLACED: "restarted as a new incarnation",
+        SilenceCause.GOODBYE: "stopped cleanly",
+    }[stamps.cause]
+
+
+def _milestone(milestones: Sequence[Milestone], phase: Phase, event: MasterElected) -> Milestone | None:
+    """The first report of ``phase`` by whom it belongs to: the leader, or the winner as the incarnation that was elected."""
+    if phase in _LEADER_PHASES:
+        return next((m for m in milestones if m.phase is phase and m.broker_id is None), None)
+    return next(
+        (
+            milestone
+            for milestone in milestones
+            if milestone.phase is phase
+            and milestone.broker_id == event.master
+            and milestone.incarnation in (None, event.master_incarnation)
+        ),
+        None,
+    )
+
+
+def _phases(event: MasterElected, milestones: Sequence[Milestone]) -> tuple[PhaseSpan, ...]:
+    spans: list[PhaseSpan] = []
+    if event.detection is not None:
+        oldest_us = _oldest_age_us(event.detection)
+        spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=oldest_us - event.detection.detected_age_us))
+        spans.append(PhaseSpan(phase=Phase.PROPOSED, duration_us=event.detection.detected_age_us))
+    elif event.verdict.kind is ElectionKind.FAILOVER:
+        spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=None))
+    for phases in (_LEADER_PHASES, _WINNER_PHASES):
+        # Both clocks start again at 0: the leader's milestones count from the proposal, the winner's from the push.
+        before_us = 0
+        for phase in phases:
+            milestone = _milestone(milestones, phase, event)
+            if milestone is None or milestone.elapsed_us < before_us:
+                spans.append(PhaseSpan(phase=phase, duration_us=None))
+                continue
+            spans.append(PhaseSpan(phase=phase, duration_us=milestone.elapsed_us - before_us))
+            before_us = milestone.elapsed_us
+    return tuple(spans)
+
+
+def _oldest_age_us(stamps: DetectionStamps) -> int:
+    ages = (
+        stamps.last_heartbeat_age_us,
+        stamps.session_closed_age_us,
+        stamps.link_closed_age_us,
+        stamps.probe_refused_age_us,
+        stamps.detected_age_us,
+    )
+    return max(age for age in ages if age is not None)

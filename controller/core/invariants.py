@@ -1,0 +1,192 @@
+"""
+What must hold of the controllers' state, checked from outside.
+
+Here: C1-C7 and C10 of rocketmq-ha.md section 11, with the changes of safety.md, as two functions. C8 and C9 speak of several runs
+and are tested as laws. Not here: the data plane's D and L invariants (simulation).
+Imported by: tests and the simulation. Imports: ``controller.contract``, ``state``.
+
+Rule: these functions share no code with ``decide`` and ``evolve``: a mistake there must not hide here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from controller.contract.events import (
+    AlterRefused,
+    CommandRefused,
+    ElectionFailed,
+    EventRecord,
+    MasterElected,
+    SyncStateSetAltered,
+    chain_of,
+)
+from controller.contract.ids import BrokerId, ReplicaKind, SetKey
+from controller.contract.verdicts import ElectionKind
+from controller.core.state import REQUEST_WINDOW_ENTRIES, FleetState, SetState
+
+_EPOCH_JUMP = 2**20
+_EXEMPT = (ElectionKind.FIRST, ElectionKind.BOOTSTRAP, ElectionKind.UNCLEAN)
+
+
+def check_state(fleet: FleetState) -> tuple[str, ...]:
+    """Every rule that ``fleet`` breaks by itself, in words; empty if it is sound."""
+    broken = [f"{key}: {text}" for key in sorted(fleet.sets) for text in _check_set(key, fleet.sets[key])]
+    if len(fleet.requests) > REQUEST_WINDOW_ENTRIES:
+        broken.append(f"request window holds {len(fleet.requests)}, at most {REQUEST_WINDOW_ENTRIES}")
+    return tuple(broken)
+
+
+def check_transition(before: FleetState, after: FleetState, records: Sequence[EventRecord]) -> tuple[str, ...]:
+    """Every rule that the step from ``before`` to ``after`` by one entry breaks, in words; empty if it is sound."""
+    broken: list[str] = []
+    if before.fleet_incarnation and before.fleet_incarnation != after.fleet_incarnation:
+        broken.append(f"fleet incarnation {before.fleet_incarnation} became {after.fleet_incarnation}")
+    if after.last_stamp_ms < before.last_stamp_ms:
+        broken.append(f"R14: entry time fell from {before.last_stamp_ms} to {after.last_stamp_ms}")
+    chain = before.chain_head
+    for ordinal, record in enumerate(records):
+        chain = chain_of(chain, record)
+        if record.chain != chain or record.ordinal != ordinal:
+            broken.append(f"R24: record {record.ref} does not continue the chain")
+    if chain != after.chain_head:
+        broken.append(f"R24: chain head {after.chain_head} is not that of the records, {chain}")
+    for key in sorted({*before.sets, *after.sets}):
+        own = [record for record in records if record.set_key == key]
+        old, new = before.sets.get(key, SetState(set_key=key)), after.sets.get(key)
+        if new is None:
+            if key in before.sets:
+                broken.append(f"{key}: the set vanished; a tombstone must stay")
+            continue
+        broken.extend(f"{key}: {text}" for text in _check_change(old, new, own))
+    return tuple(broken)
+
+
+def _check_set(key: SetKey, state: SetState) -> Iterator[str]:
+    ids = [replica.broker_id for replica in state.replicas]
+    members = state.sync_state_set
+    if state.set_key != key:
+        yield f"is filed under another key, {state.set_key}"
+    if ids != sorted(set(ids)) or list(members) != sorted(set(members)):
+        yield f"ids {ids} or members {members} are not sorted, each once"
+    if ids and state.next_id <= max(ids):
+        yield f"C6: next id {state.next_id} is not above {max(ids)}"
+    codes = [replica.register_code for replica in state.replicas]
+    if len(set(codes)) != len(codes):
+        yield "C6: two ids share a register code"
+    if not set(members) <= set(ids):
+        yield f"C3: members {members} are not all registered: {ids}"
+    if state.master is not None and (state.master not in members or state.master_incarnation is None):
+        yield f"C3: master {state.master} is not in {members} with an incarnation"
+    if [broker_id for broker_id, _ in state.bound_incarnations] != list(members):
+        yield f"R3: bound {state.bound_incarnations} are not the members {members}"
+    for broker_id, incarnation in state.bound_incarnations:
+        replica = state.replica(broker_id)
+        if replica is not None and replica.incarnation != incarnation:
+            yield f"R3: member {broker_id} is bound to {incarnation}, registered is {replica.incarnation}"
+        if replica is not None and not replica.is_voter:
+            yield f"R23: learner {broker_id} is a member"
+    if state.recovery is None and any(r.is_suspect and members != (r.broker_id,) for r in state.replicas):
+        yield "R3: a suspect is not the last member"
+    if state.is_established and state.recovery is None and not members:
+        yield "S08: the last-known-good set is gone"
+    if state.is_tombstone and (ids or members or state.master is not None):
+        yield "W29: a tombstone has replicas"
+
+
+def _check_change(old: SetState, new: SetState, records: Sequence[EventRecord]) -> Iterator[str]:
+    yield from _check_epochs(old, new, records)
+    yield from _check_identity(old, new)
+    previous_set = old.sync_state_set
+    for record in records:
+        event = record.event
+        if isinstance(event, MasterElected):
+            yield from _check_election(event)
+        if isinstance(event, SyncStateSetAltered):
+            if event.verdict.sync_state_set == event.previous_set:
+                yield "C7: an alter that changes nothing was accepted"
+            if new.master is not None and new.master_epoch == event.verdict.master_epoch:
+                previous_set = event.verdict.sync_state_set
+                if new.master not in previous_set:
+                    yield f"C7: an alter to {previous_set} lacks the master {new.master}"
+    refusals = (CommandRefused, ElectionFailed, AlterRefused)
+    if all(isinstance(record.event, refusals) for record in records):
+        blank = [_without_stored_verdict(state) for state in (old, new)]
+        if blank[0] != blank[1]:
+            yield "C10: a refusal changed the set"
+
+
+def _without_stored_verdict(state: SetState) -> tuple[object, ...]:
+    return tuple(getattr(state, name) for name in state.__struct_fields__ if name != "last_alter")
+
+
+def _check_epochs(old: SetState, new: SetState, records: Sequence[EventRecord]) -> Iterator[str]:
+    if new.master_epoch < old.master_epoch or new.sync_state_set_epoch < old.sync_state_set_epoch:
+        yield (
+            f"C1: epochs fell from ({old.master_epoch}, {old.sync_state_set_epoch}) "
+            f"to ({new.master_epoch}, {new.sync_state_set_epoch})"
+        )
+    if new.sync_state_set_epoch == old.sync_state_set_epoch and new.sync_state_set != old.sync_state_set:
+        yield f"C1: the set changed from {old.sync_state_set} to {new.sync_state_set} within one SyncStateSetEpoch"
+    if new.master_epoch != old.master_epoch:
+        kinds = {record.event.__struct_config__.tag for record in records}
+        if not kinds & {"master-elected", "replicas-cleaned"}:
+            yield f"C1: masterEpoch went from {old.master_epoch} to {new.master_epoch} without an election"
+        return
+    if new.master not in (None, old.master) or (
+        new.master is not None and new.master_incarnation != old.master_incarnation
+    ):
+        yield f"C2: epoch {new.master_epoch} has two masters, {old.master} and {new.master}"
+    if old.start_offset is not None and new.start_offset != old.start_offset:
+        yield f"R12: epoch {new.master_epoch} had start {old.start_offset}, now {new.start_offset}"
+
+
+def _check_identity(old: SetState, new: SetState) -> Iterator[str]:
+    if new.next_id < old.next_id:
+        yield f"C6: next id fell from {old.next_id} to {new.next_id}"
+    old_ids = {replica.broker_id for replica in old.replicas}
+    for replica in new.replicas:
+        past = old.replica(replica.broker_id)
+        if past is None:
+            # After a wipe an id comes back with the replica that had it; everybody else gets a fresh one.
+            continue
+        if past.register_code != replica.register_code:
+            yield f"C6: id {replica.broker_id} went from one register code to another"
+        if replica.session_ordinal < past.session_ordinal:
+            yield f"S33: session of {replica.broker_id} fell from {past.session_ordinal} to {replica.session_ordinal}"
+        if replica.incarnation is not None and replica.incarnation in past.ended_incarnations:
+            yield f"R13: an ended incarnation of {replica.broker_id} lives again"
+    if new.is_tombstone and old_ids and new.next_id < max(old_ids):
+        yield f"W29: the tombstone forgot the ids up to {max(old_ids)}"
+
+
+def _check_election(event: MasterElected) -> Iterator[str]:
+    verdict = event.verdict
+    previous, current = verdict.previous_epoch, event.master_epoch
+    is_jump = current > previous and current % _EPOCH_JUMP == 0
+    if not (current == previous + 1 or is_jump or (verdict.kind is ElectionKind.BOOTSTRAP and current > previous)):
+        yield f"C1: an election went from epoch {previous} to {current}"
+    if event.sync_state_set_epoch <= verdict.previous_set_epoch:
+        yield f"C1: an election left SyncStateSetEpoch at {event.sync_state_set_epoch}"
+    if event.master not in event.sync_state_set:
+        yield f"C3: elected {event.master} is not in {event.sync_state_set}"
+    candidates = {candidate.broker_id: candidate for candidate in verdict.candidates}
+    winner = candidates.get(event.master)
+    if winner is None or not winner.is_alive or winner.is_learner:
+        yield f"C4: elected {event.master} is not an alive voter"
+    if verdict.kind in _EXEMPT:
+        return
+    if event.master not in verdict.previous_set:
+        yield f"C4: clean winner {event.master} was not in {verdict.previous_set}"
+    if winner is not None and winner.kind is ReplicaKind.ROCKETMQ and event.sync_state_set != (event.master,):
+        yield f"C5: Java winner {event.master} does not stand alone in {event.sync_state_set}"
+    yield from _check_survivors(event, verdict.previous_set)
+
+
+def _check_survivors(event: MasterElected, previous_set: tuple[BrokerId, ...]) -> Iterator[str]:
+    strangers = set(event.sync_state_set) - set(previous_set)
+    if strangers:
+        yield f"R6: {sorted(strangers)} entered the set by a clean election"
+    dead = [c.broker_id for c in event.verdict.candidates if c.broker_id in event.sync_state_set and not c.is_alive]
+    if dead:
+        yield f"R6: silent replicas {dead} are in the new set"

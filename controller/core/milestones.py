@@ -1,0 +1,107 @@
+"""
+What happens in brokers on behalf of an epoch: entering it, and the steps of a failover.
+
+Here: ``decide_entered``, ``decide_milestones``, and when a grade is given or corrected. Not here: the grade itself (``proof``).
+Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``proof``, ``state``.
+
+Rule 1: only the incarnation that was elected enters, only the epoch that was named, and its start is fixed once (R9, R12).
+Rule 2: a report of what happened is taken from any incarnation of a replica: it is a fact, and changes no decision.
+"""
+
+from __future__ import annotations
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import Operation, Phase, RecordMilestones, ReportEntered
+from controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
+from controller.core.decision import DONE, Decision, refuse
+from controller.core.evolve import evolve
+from controller.core.proof import grade_entered, grade_returned
+from controller.core.state import FleetState
+
+MILESTONES_PER_COMMAND_MAX = 256
+
+
+def decide_entered(fleet: FleetState, operation: Operation, command: ReportEntered) -> Decision:
+    """The winner entered its epoch; grade the failover. A repeat with the same start changes nothing."""
+    set_state = fleet.sets.get(command.set_key)
+    if set_state is None:
+        return refuse(operation, RefusalCode.SET_NOT_FOUND, f"set {command.set_key} does not exist", "register first")
+    checks = (
+        (RefusalCode.FENCED_MASTER_EPOCH, "masterEpoch", command.master_epoch, set_state.master_epoch),
+        (RefusalCode.INVALID_MASTER, "master", command.broker_id, set_state.master),
+        (RefusalCode.FENCED_INCARNATION, "master's incarnation", command.incarnation, set_state.master_incarnation),
+    )
+    for code, name, requested, current in checks:
+        if requested != current:
+            return refuse(
+                operation,
+                code,
+                f"{name} {requested} is not the current one, {current}",
+                "do not serve in this epoch; read the set again",
+                requested=requested,
+                current=current,
+            )
+    if set_state.has_entered and set_state.start_offset == command.start_offset:
+        return Decision(reply=DONE)
+    if set_state.has_entered or command.start_offset < 0:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_REQUEST,
+            f"epoch {command.master_epoch} starts at {set_state.start_offset}, reported was {command.start_offset}",
+            "an epoch is entered once: isolate this replica and report the fault",
+            requested=command.start_offset,
+            current=set_state.start_offset,
+        )
+    events: tuple[AnyEvent, ...] = (
+        MasterEntered(
+            broker_id=command.broker_id,
+            incarnation=command.incarnation,
+            master_epoch=command.master_epoch,
+            start_offset=command.start_offset,
+            acked_end_max=command.acked_end_max,
+            is_mode_confirmed=command.is_mode_confirmed,
+        ),
+    )
+    if set_state.reigns:
+        events = (*events, LossGraded(verdict=grade_entered(set_state.reigns[-1], command)))
+    return Decision(reply=DONE, events=events)
+
+
+def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMilestones) -> Decision:
+    """Put milestones on record; the cut of an old master that returned corrects the grade of the failover that deposed it."""
+    set_state = fleet.sets.get(command.set_key)
+    if set_state is None:
+        return refuse(operation, RefusalCode.SET_NOT_FOUND, f"set {command.set_key} does not exist", "register first")
+    if not 1 <= len(command.milestones) <= MILESTONES_PER_COMMAND_MAX:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            f"{len(command.milestones)} milestones came, 1 to {MILESTONES_PER_COMMAND_MAX} can be taken at a time",
+            "send them in smaller batches",
+        )
+    events: list[AnyEvent] = []
+    for milestone in command.milestones:
+        if milestone.master_epoch > set_state.master_epoch:
+            return refuse(
+                operation,
+                RefusalCode.FENCED_MASTER_EPOCH,
+                f"milestone of epoch {milestone.master_epoch}, but epochs end at {set_state.master_epoch}",
+                "report milestones of epochs that this fleet has issued",
+                requested=milestone.master_epoch,
+                current=set_state.master_epoch,
+            )
+        if milestone.broker_id is not None and set_state.replica(milestone.broker_id) is None:
+            return refuse(
+                operation,
+                RefusalCode.UNKNOWN_REPLICA,
+                f"replica {milestone.broker_id} of {command.set_key} does not exist",
+                "register first",
+            )
+        event = MilestoneReached(milestone=milestone)
+        events.append(event)
+        corrected = grade_returned(set_state, milestone) if milestone.phase is Phase.TRUNCATED else None
+        if corrected is not None:
+            graded = LossGraded(verdict=corrected)
+            events.append(graded)
+            set_state = evolve(set_state, graded)
+    return Decision(reply=DONE, events=tuple(events))
