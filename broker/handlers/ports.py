@@ -11,7 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
+from broker.protocol.routes import RouteState
+from controller.contract.ids import MasterEpoch, SyncStateSet
 from controller.contract.session import ProbeAnswer
 from epoch.model import LogOffset
 
@@ -40,25 +41,6 @@ class MasterGate(Protocol):
     def state(self) -> GateState: ...
 
 
-class RouteBroker(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica of this broker's set as far as this replica knows."""
-
-    broker_id: BrokerId
-    address: str
-
-
-class RouteState(msgspec.Struct, frozen=True, kw_only=True):
-    """What this replica knows of its set. ``master`` None: there is none, or it is not known."""
-
-    cluster: str
-    broker_name: str
-    master_epoch: MasterEpoch
-    master: BrokerId | None
-    replicas: tuple[RouteBroker, ...]
-    queue_count: int = 8
-    """Every topic has this many queues (topics are created by their first message)."""
-
-
 class RouteSource(Protocol):
     """Routes of this replica's set. The owner calls ``ListenService.route_moved`` whenever ``route`` changes."""
 
@@ -77,7 +59,9 @@ class AnswerSink(Protocol):
     """A client's connection, as far as answers go."""
 
     @property
-    def is_closed(self) -> bool: ...
+    def peer_host(self) -> bytes:
+        """4 or 16 bytes of IP and an int32 port, as records carry them."""
+        ...
 
     def write_answers(self, data: bytes) -> None:
         """Hand whole frames to the transport; dropped silently if the connection is closed."""

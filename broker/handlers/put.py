@@ -1,0 +1,337 @@
+"""
+The put path: sends in, one append run, one wake-up of the links, answers out when confirm has moved.
+
+Here: a batch of sends of one client through gate, dedupe, log and waiters. Not here: sockets (``listen``), what
+confirm is
+(``ha``), when an epoch begins and ends (the role shell calls ``enter_epoch`` and ``leave_epoch``).
+
+Rule 1: the gate is read once per batch, in the turn that appends (section 6 of the design).
+Rule 2 (R17): waiters belong to the epoch that they appended in; leaving it answers all of them "outcome unknown".
+Rule 3 (R18): a duplicate is answered when its original is released. It waits for the end of the log as it is now: that
+is never below its original's end.
+Rule 4: every other answer is given at once and says whether the message is definitely not in the log.
+Rule 5: nothing is made per message but its draft and its answer's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from broker.core.acks import AckTable
+from broker.core.producers import ProducerStamp, SequenceVerdict
+from broker.handlers.ports import AnswerSink, GateState, MasterGate
+from broker.log.ports import BrokerLog, FoldsBehindError
+from broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, check_draft, record_bytes
+from broker.protocol.codes import ClientCode, SendRefusal
+from broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
+from broker.protocol.stamp import StampError, find_stamp
+from controller.contract.ids import MasterEpoch
+from epoch.model import LogOffset
+from node.remoting.frame import HeaderForm
+
+_VERDICT_REFUSALS: Final = {
+    SequenceVerdict.GAP: SendRefusal.SEQUENCE_GAP,
+    SequenceVerdict.OLD: SendRefusal.SEQUENCE_OLD,
+    SequenceVerdict.UNKNOWN: SendRefusal.PRODUCER_UNKNOWN,
+}
+
+
+class PutLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What producers may cost."""
+
+    body_bytes_max: int = 4 * 1024 * 1024
+    waiting_messages_max: int = 100_000
+    """Appended and not released; above this sends are refused as overloaded."""
+    waiting_bytes_max: int = 256 * 1024 * 1024
+
+
+class PutCounters(msgspec.Struct):
+    """Since the start of the process."""
+
+    batches: int = 0
+    appended: int = 0
+    appended_bytes: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    released: int = 0
+    """Messages answered PUT_OK, duplicates included."""
+    failed_unknown: int = 0
+
+
+class _Waiting(msgspec.Struct):
+    """Answers of one batch of one client, ready to be written, and whom to tell if they never may be."""
+
+    sink: AnswerSink
+    answers: list[bytes]
+    opaques: list[tuple[int, HeaderForm]]
+
+
+class PutPath:
+    """All sends of one replica. On the loop thread."""
+
+    def __init__(
+        self,
+        log: BrokerLog,
+        gate: MasterGate,
+        *,
+        store_host: bytes,
+        broker_properties: bytes,
+        now_ms: Callable[[], int],
+        wake_links: Callable[[], None],
+        on_first_ack: Callable[[MasterEpoch], None],
+        limits: PutLimits | None = None,
+    ) -> None:
+        """
+        ``broker_properties`` are added to every message (``name 0x01 value 0x02``); ``wake_links`` is called once per
+        batch that appended; ``on_first_ack`` once per epoch, after the first answer PUT_OK was handed to its transport.
+        """
+        self.counters = PutCounters()
+        self._log = log
+        self._store_host = store_host
+        self._gate = gate
+        self._broker_properties = broker_properties
+        self._message_id = (store_host.hex().upper() + "%016X").encode()
+        self._now_ms = now_ms
+        self._wake_links = wake_links
+        self._on_first_ack = on_first_ack
+        self._limits = limits or PutLimits()
+        self._acks: AckTable[_Waiting] | None = None
+        self._is_first_ack = False
+        self._picked_queue = 0
+        self._born_host = b""
+
+    @property
+    def waiting_messages(self) -> int:
+        """Appended and neither released nor failed."""
+        return self._acks.waiting_messages if self._acks is not None else 0
+
+    # --- epochs ------------------------------------------------------------------------------------------------------
+
+    def enter_epoch(self, master_epoch: MasterEpoch) -> None:
+        """This replica is master of ``master_epoch`` and will serve; fails whoever still waits in another one (R17)."""
+        self.leave_epoch()
+        self._is_first_ack = True
+        self._acks = AckTable(
+            master_epoch,
+            waiting_messages_max=self._limits.waiting_messages_max,
+            waiting_bytes_max=self._limits.waiting_bytes_max,
+        )
+
+    def leave_epoch(self) -> None:
+        """Not master any more: every waiter hears "outcome unknown" (R17)."""
+        acks, self._acks = self._acks, None
+        if acks is None:
+            return
+        for waiting in acks.fail_all():
+            self.counters.failed_unknown += len(waiting.opaques)
+            detail = f"masterEpoch {acks.master_epoch} ended before this message was acknowledged"
+            self._write(
+                waiting.sink,
+                [put_refused(opaque, form, SendRefusal.EPOCH_ENDED, detail) for opaque, form in waiting.opaques],
+            )
+
+    def release(self, confirm: LogOffset) -> None:
+        """
+        Confirm has moved, or ``min_in_sync`` is reached again: answer whoever waited for it.
+
+        Nothing is released in another epoch than the gate's, nor below ``min_in_sync`` (R17, R22).
+        """
+        acks, state = self._acks, self._gate.state
+        if acks is None or state.master_epoch != acks.master_epoch or not state.is_min_in_sync:
+            return
+        released = acks.release(confirm)
+        if not released:
+            return
+        by_sink: dict[int, tuple[AnswerSink, list[bytes]]] = {}
+        for waiting in released:
+            self.counters.released += len(waiting.opaques)
+            known = by_sink.setdefault(id(waiting.sink), (waiting.sink, []))
+            known[1].extend(waiting.answers)
+        self._log.note_confirm(confirm, acks.released_offset)
+        for sink, answers in by_sink.values():
+            self._write(sink, answers)
+        if self._is_first_ack:
+            self._is_first_ack = False
+            self._on_first_ack(acks.master_epoch)
+
+    # --- sends -------------------------------------------------------------------------------------------------------
+
+    def handle(self, sink: AnswerSink, requests: Sequence[SendRequest]) -> None:
+        """All sends that one readable event of one client brought; their bodies are views into its buffer."""
+        self.counters.batches += 1
+        state = self._gate.state
+        acks = self._acks
+        refusal = self._refusal(state, acks)
+        if refusal is not None or acks is None:
+            self._refuse_all(sink, requests, refusal or (SendRefusal.NOT_MASTER, "not entered"), state)
+            return
+        try:
+            self._log.begin_run(stored_at_ms=self._now_ms())
+        except FoldsBehindError as error:
+            self._refuse_all(sink, requests, (SendRefusal.NOT_MASTER, str(error)), state)
+            return
+        waiting = _Waiting(sink, [], [])
+        at_once: list[bytes] = []
+        self._born_host = sink.peer_host
+        start = self._log.max_offset
+        appended = self.counters.appended
+        for request in requests:
+            header = request.header
+            refused = self._put(request, waiting)
+            if refused is None:
+                if not header.is_one_way:
+                    waiting.opaques.append((header.opaque, request.form))
+            elif not header.is_one_way:
+                self.counters.refused += 1
+                at_once.append(
+                    put_refused(header.opaque, request.form, refused[0], refused[1], master_epoch=state.master_epoch)
+                )
+        end = self._log.end_run()
+        if waiting.opaques:
+            acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
+        if at_once:
+            self._write(sink, at_once)
+        if self.counters.appended != appended:
+            self.counters.appended_bytes += end - start
+            self._wake_links()
+        elif waiting.opaques:
+            # Duplicates only: their originals may have been released long ago.
+            self.release(self._log.confirm_offset)
+
+    def _refusal(self, state: GateState, acks: AckTable[_Waiting] | None) -> tuple[SendRefusal, str] | None:
+        if not state.is_serving or acks is None or acks.master_epoch != state.master_epoch:
+            return SendRefusal.NOT_MASTER, state.reason or "this replica is not the serving master"
+        if not state.is_min_in_sync:
+            return SendRefusal.MIN_IN_SYNC, f"in-sync replicas not enough: {list(state.sync_state_set)}"
+        if not acks.has_room():
+            return SendRefusal.OVERLOADED, f"{acks.waiting_messages} messages wait for their acknowledgement"
+        return None
+
+    def _refuse_all(
+        self,
+        sink: AnswerSink,
+        requests: Sequence[SendRequest],
+        refusal: tuple[SendRefusal, str],
+        state: GateState,
+    ) -> None:
+        self.counters.refused += len(requests)
+        answers = [
+            put_refused(
+                request.header.opaque,
+                request.form,
+                refusal[0],
+                refusal[1],
+                master_epoch=state.master_epoch,
+                master=state.master_address,
+            )
+            for request in requests
+            if not request.header.is_one_way
+        ]
+        if answers:
+            self._write(sink, answers)
+
+    def _put(self, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
+        """Append one request of the current run; None: its answer is in ``waiting``."""
+        try:
+            if request.header.code == ClientCode.SEND_BATCH_MESSAGE:
+                return self._put_batch(request, waiting)
+            return self._put_one(request, waiting)
+        except (RecordError, SendError, StampError) as error:
+            return SendRefusal.ILLEGAL, str(error)
+        except OSError as error:
+            return SendRefusal.DISK, f"the log cannot grow: {error}"
+
+    def _put_one(self, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
+        header = request.header
+        fields = header.extFields
+        if len(request.body) > self._limits.body_bytes_max:
+            return (
+                SendRefusal.ILLEGAL,
+                f"a body of {len(request.body)} bytes; {self._limits.body_bytes_max} are allowed",
+            )
+        properties = fields.i.encode()
+        found = find_stamp(properties)
+        queue_id = fields.e if fields.e >= 0 else self._pick_queue()
+        stamp = None
+        if found is not None:
+            stamp = ProducerStamp(*found)
+            verdict = self._log.producers.judge(stamp)
+            if verdict is SequenceVerdict.DUPLICATE:
+                self.counters.duplicates += 1
+                if not header.is_one_way:
+                    waiting.answers.append(put_duplicate(header.opaque, request.form, queue_id=queue_id))
+                return None
+            if verdict is not SequenceVerdict.ACCEPT:
+                return _VERDICT_REFUSALS[verdict], f"producer {found[0].hex()}, epoch {found[1]}, sequence {found[2]}"
+        offset, queue_offset = self._log.append(self._draft(request, request.body, properties, queue_id, stamp))
+        self.counters.appended += 1
+        if not header.is_one_way:
+            waiting.answers.append(
+                put_ok(
+                    header.opaque,
+                    request.form,
+                    queue_id=queue_id,
+                    queue_offset=queue_offset,
+                    message_id=self._message_id % offset,
+                )
+            )
+        return None
+
+    def _put_batch(self, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
+        """All messages in one segment, or none: one answer names them all."""
+        header = request.header
+        queue_id = header.extFields.e if header.extFields.e >= 0 else self._pick_queue()
+        drafts: list[Draft] = []
+        for item in decode_batch(request.body):
+            if find_stamp(item.properties) is not None:
+                return SendRefusal.ILLEGAL, "a batch cannot be idempotent: send its messages one by one"
+            draft = self._draft(request, item.body, item.properties, queue_id, None)
+            draft.flag = item.flag
+            drafts.append(draft)
+        for draft in drafts:
+            check_draft(draft)
+        self._log.ensure_room(sum(record_bytes(draft, self._store_host) for draft in drafts))
+        places = [self._log.append(draft) for draft in drafts]
+        self.counters.appended += len(places)
+        if not header.is_one_way:
+            ids = b",".join(self._message_id % offset for offset, _ in places)
+            waiting.answers.append(
+                put_ok(header.opaque, request.form, queue_id=queue_id, queue_offset=places[0][1], message_id=ids)
+            )
+        return None
+
+    def _draft(
+        self,
+        request: SendRequest,
+        body: memoryview | bytes,
+        properties: bytes,
+        queue_id: int,
+        stamp: ProducerStamp | None,
+    ) -> Draft:
+        fields = request.header.extFields
+        host = self._born_host
+        if properties and not properties.endswith(b"\x02"):
+            properties += b"\x02"
+        return Draft(
+            topic=fields.b.encode(),
+            queue_id=queue_id,
+            body=body,
+            properties=properties + self._broker_properties,
+            flag=fields.h,
+            sys_flag=fields.f & ~SYS_FLAG_BORN_IPV6 if len(host) == 8 else fields.f | SYS_FLAG_BORN_IPV6,
+            born_at_ms=fields.g,
+            born_host=host,
+            reconsume_times=fields.j,
+            stamp=stamp,
+        )
+
+    def _pick_queue(self) -> int:
+        self._picked_queue = (self._picked_queue + 1) & 7
+        return self._picked_queue
+
+    @staticmethod
+    def _write(sink: AnswerSink, answers: Sequence[bytes]) -> None:
+        sink.write_answers(b"".join(answers))

@@ -1,0 +1,113 @@
+"""
+Routes: RocketMQ's TopicRouteData (105) for its clients, and ours (WATCH_ROUTE), which carries the masterEpoch.
+
+Rule: a route with a higher masterEpoch replaces one with a lower one, never the other way round.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controller.contract.ids import BrokerId, MasterEpoch
+
+WATCH_WAIT_MS_MAX = 30_000
+"""A watch is answered after this at the latest, whatever was asked."""
+PERM_READ_WRITE = 6
+
+
+class RouteError(ValueError):
+    """These bytes are no route."""
+
+
+class RouteBroker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One replica of a set as far as the answering replica knows."""
+
+    broker_id: BrokerId
+    address: str
+
+
+class RouteState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a replica knows of its set. ``master`` None: there is none, or it is not known."""
+
+    cluster: str
+    broker_name: str
+    master_epoch: MasterEpoch
+    master: BrokerId | None
+    replicas: tuple[RouteBroker, ...]
+    queue_count: int = 8
+    """Every topic has this many queues (topics are created by their first message)."""
+
+    @property
+    def master_address(self) -> str | None:
+        """Where to send."""
+        return next((each.address for each in self.replicas if each.broker_id == self.master), None)
+
+
+class _QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    broker_name: str
+    perm: int
+    read_queue_nums: int
+    topic_sys_flag: int
+    write_queue_nums: int
+
+
+class _BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    broker_addrs: dict[str, str]
+    broker_name: str
+    cluster: str
+    enable_acting_master: bool = False
+
+
+class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """RocketMQ's route of one topic; role id 0 is the master."""
+
+    broker_datas: tuple[_BrokerData, ...]
+    filter_server_table: dict[str, tuple[str, ...]] = {}
+    queue_datas: tuple[_QueueData, ...]
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode_route = msgspec.json.Decoder(RouteState).decode
+_decode_topic = msgspec.json.Decoder(TopicRouteData).decode
+
+
+def encode_topic_route(route: RouteState) -> bytes:
+    """Body of an answer to 105: keys quoted and sorted, as Java writes it to new clients."""
+    addresses = {
+        "0" if each.broker_id == route.master else str(each.broker_id): each.address for each in route.replicas
+    }  # fmt: skip
+    return _encode(
+        TopicRouteData(
+            broker_datas=(_BrokerData(broker_addrs=addresses, broker_name=route.broker_name, cluster=route.cluster),),
+            queue_datas=(
+                _QueueData(
+                    broker_name=route.broker_name,
+                    perm=PERM_READ_WRITE,
+                    read_queue_nums=route.queue_count,
+                    topic_sys_flag=0,
+                    write_queue_nums=route.queue_count,
+                ),
+            ),
+        )
+    )
+
+
+def decode_topic_route(data: bytes) -> TopicRouteData:
+    """Raises ``RouteError``."""
+    try:
+        return _decode_topic(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RouteError(f"topic route: {error}") from error
+
+
+def encode_route(route: RouteState) -> bytes:
+    """Body of an answer to WATCH_ROUTE."""
+    return _encode(route)
+
+
+def decode_route(data: bytes) -> RouteState:
+    """Raises ``RouteError``."""
+    try:
+        return _decode_route(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RouteError(f"route: {error}") from error

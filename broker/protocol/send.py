@@ -1,0 +1,267 @@
+"""
+Send requests and their answers (rocketmq-wire section 6.1): codes 10, 310 and 320.
+
+Here: header bytes to one value, answers to bytes, the batch body. Not here: whether a message is accepted
+(``broker.handlers.put``).
+
+Rule 1: the header of a 310 or 320 as Java and our producer write it is decoded straight into its struct; any other
+legal
+form goes the general way through ``node.remoting.frame``, with the same result.
+Rule 2: answers to accepted sends are formatted into bytes, without an object per answer.
+Rule 3: nonsense raises ``SendError`` or ``FrameError`` and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from broker.protocol.codes import REFUSAL_OUTCOME, REFUSAL_RESULT, ClientCode, ClientResult, SendRefusal
+from node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
+from node.remoting.frame import FRAME_BYTES_MAX, Frame, FrameError, HeaderForm, decode_frame, encode_frame
+
+SEND_CODES: Final = frozenset(
+    (int(ClientCode.SEND_MESSAGE), int(ClientCode.SEND_MESSAGE_V2), int(ClientCode.SEND_BATCH_MESSAGE))
+)
+BATCH_MESSAGES_MAX: Final = 4096
+SEND_FRAME_BYTES_MAX: Final = FRAME_BYTES_MAX - 4
+_FAST_STARTS: Final = (b'{"code":310,', b'{"code":320,')
+_WORDS = struct.Struct(">iI")
+_BATCH_HEAD = struct.Struct(">iiiii")
+_INT16 = struct.Struct(">h")
+
+
+class SendError(ValueError):
+    """A send request that cannot be understood; it was not appended."""
+
+
+class SendRefusedError(SendError):
+    """``SendError`` with the frame that it is about."""
+
+    def __init__(self, frame: Frame, message: str) -> None:
+        """The frame says where the answer goes."""
+        super().__init__(message)
+        self.frame = frame
+
+
+class SendFields(msgspec.Struct, gc=False):
+    """Short names of the V2 header."""
+
+    b: str
+    """Topic."""
+    e: int
+    """Queue id; below 0 the broker picks."""
+    f: int = 0
+    """System flag."""
+    g: int = 0
+    """Born timestamp, ms."""
+    h: int = 0
+    """The user's flag."""
+    i: str = ""
+    """Properties."""
+    j: int = 0
+    """Reconsume times."""
+
+
+class SendHeader(msgspec.Struct, gc=False):
+    """What a send says besides its body."""
+
+    code: int
+    opaque: int
+    extFields: SendFields  # noqa: N815 (name on the wire)
+    flag: int = 0
+
+    @property
+    def is_one_way(self) -> bool:
+        """Nobody waits for the answer."""
+        return bool(self.flag & FLAG_ONE_WAY)
+
+
+class SendRequest(msgspec.Struct, gc=False):
+    """A send whose body still lies in the receive buffer."""
+
+    header: SendHeader
+    body: memoryview
+    form: HeaderForm = HeaderForm.JSON
+
+
+class _LongFields(msgspec.Struct, gc=False):
+    """Long names of the V1 header."""
+
+    topic: str
+    queueId: int  # noqa: N815
+    sysFlag: int = 0  # noqa: N815
+    bornTimestamp: int = 0  # noqa: N815
+    flag: int = 0
+    properties: str = ""
+    reconsumeTimes: int = 0  # noqa: N815
+
+
+_decode_fast = msgspec.json.Decoder(SendHeader, strict=False).decode
+
+
+def parse_frame(part: memoryview) -> SendRequest | Frame:
+    """
+    One frame without its length word: a send in place, anything else as a ``Frame``.
+
+    Raises:
+        FrameError: the bytes are no frame: close the link.
+        SendRefusedError: a frame, but no possible send: refuse it.
+    """
+    word = int.from_bytes(part[:4], "big")
+    if word >> 24 == 0 and word + 4 <= len(part) and bytes(part[4:16]) in _FAST_STARTS:
+        try:
+            return SendRequest(_decode_fast(part[4 : 4 + word]), part[4 + word :])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            # Not the form that is expected: the general way says what is wrong with it.
+            pass
+    frame = decode_frame(part)
+    if frame.code not in SEND_CODES or frame.is_response:
+        return frame
+    return send_from_frame(frame)
+
+
+def send_from_frame(frame: Frame) -> SendRequest:
+    """The same value from a decoded frame. Raises ``SendRefusedError``."""
+    raw = frame.ext_fields or {}
+    try:
+        if frame.code == ClientCode.SEND_MESSAGE:
+            long = msgspec.convert(raw, _LongFields, strict=False)
+            fields = SendFields(
+                b=long.topic,
+                e=long.queueId,
+                f=long.sysFlag,
+                g=long.bornTimestamp,
+                h=long.flag,
+                i=long.properties,
+                j=long.reconsumeTimes,
+            )
+        else:
+            fields = msgspec.convert(raw, SendFields, strict=False)
+    except msgspec.MsgspecError as error:
+        raise SendRefusedError(frame, f"send header: {error}") from error
+    header = SendHeader(code=frame.code, opaque=frame.opaque, extFields=fields, flag=frame.flag)
+    return SendRequest(header, memoryview(frame.body), frame.form)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+_PUT_OK: Final = (
+    b'{"code":0,"extFields":{"queueId":"%d","msgId":"%b","TRACE_ON":"true","MSG_REGION":"DefaultRegion",'
+    b'"queueOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d,"version":0}'
+)
+
+
+def put_ok(opaque: int, form: HeaderForm, *, queue_id: int, queue_offset: int, message_id: bytes) -> bytes:
+    """The frame that acknowledges one send (or one batch: ``message_id`` is then a comma list)."""
+    if form is HeaderForm.JSON:
+        header = _PUT_OK % (queue_id, message_id, queue_offset, opaque)
+        return _WORDS.pack(4 + len(header), len(header)) + header
+    fields = {"queueId": str(queue_id), "msgId": message_id.decode("ascii"), "queueOffset": str(queue_offset)}
+    return encode_frame(
+        Frame(code=ClientResult.PUT_OK, opaque=opaque, flag=FLAG_RESPONSE, ext_fields=fields, form=form)
+    )
+
+
+def put_duplicate(opaque: int, form: HeaderForm, *, queue_id: int) -> bytes:
+    """Acknowledges a send whose original was released; where that lies is not kept."""
+    fields = {"queueId": str(queue_id), "msgId": "", "queueOffset": "-1", "duplicate": "true"}
+    return encode_frame(
+        Frame(code=ClientResult.PUT_OK, opaque=opaque, flag=FLAG_RESPONSE, ext_fields=fields, form=form)
+    )
+
+
+def put_refused(
+    opaque: int, form: HeaderForm, refusal: SendRefusal, detail: str, *, master_epoch: int = 0, master: str = ""
+) -> bytes:
+    """Says what is known about the message, and where the master is as far as known."""
+    fields = {"reason": refusal.value, "outcome": REFUSAL_OUTCOME[refusal].value}
+    if master_epoch:
+        fields["masterEpoch"] = str(master_epoch)
+    if master:
+        fields["master"] = master
+    return encode_frame(
+        Frame(
+            code=REFUSAL_RESULT[refusal],
+            opaque=opaque,
+            flag=FLAG_RESPONSE,
+            ext_fields=fields,
+            remark=detail or refusal.value,
+            form=form,
+        )
+    )
+
+
+# --- requests, for our producer --------------------------------------------------------------------------------------
+
+_SEND: Final = (
+    b'{"code":310,"extFields":{"a":%b,"b":%b,"c":"TBW102","d":"4","e":"%d","f":"0","g":"%d","h":"0","i":%b,"j":"0",'
+    b'"k":"false","m":"false"},"flag":0,"language":"PYTHON","opaque":%d,"version":0}'
+)
+_quote = msgspec.json.Encoder().encode
+
+
+def encode_send(
+    *, opaque: int, group: str, topic: str, queue_id: int, born_at_ms: int, properties: str, body: bytes
+) -> bytes:
+    """A 310 frame. Raises ``FrameError`` if it is larger than the largest frame."""
+    header = _SEND % (_quote(group), _quote(topic), queue_id, born_at_ms, _quote(properties), opaque)
+    length = 4 + len(header) + len(body)
+    if length > SEND_FRAME_BYTES_MAX:
+        raise FrameError(f"a send of {length} bytes is larger than {SEND_FRAME_BYTES_MAX}")
+    return b"".join((_WORDS.pack(length, len(header)), header, body))
+
+
+# --- batch body ------------------------------------------------------------------------------------------------------
+
+
+class BatchItem(msgspec.Struct, gc=False):
+    """One message of a batch body."""
+
+    body: bytes | memoryview
+    properties: bytes = b""
+    flag: int = 0
+
+
+def decode_batch(data: memoryview) -> list[BatchItem]:
+    """Messages of a 320's body, in place. Raises ``SendError``."""
+    items: list[BatchItem] = []
+    at = 0
+    try:
+        while at < len(data):
+            total, _, _, flag, body_bytes = _BATCH_HEAD.unpack_from(data, at)
+            body_at = at + _BATCH_HEAD.size
+            (properties_bytes,) = _INT16.unpack_from(data, body_at + body_bytes) if body_bytes >= 0 else (-1,)
+            end = body_at + body_bytes + 2 + properties_bytes
+            if properties_bytes < 0 or end != at + total or end > len(data):
+                raise SendError(f"message {len(items)} of the batch says {total} bytes, its parts do not add up")
+            properties = bytes(data[end - properties_bytes : end])
+            items.append(BatchItem(body=data[body_at : body_at + body_bytes], properties=properties, flag=flag))
+            if len(items) > BATCH_MESSAGES_MAX:
+                raise SendError(f"a batch of more than {BATCH_MESSAGES_MAX} messages")
+            at = end
+    except struct.error as error:
+        raise SendError(f"a batch that ends inside message {len(items)}") from error
+    if not items:
+        raise SendError("an empty batch")
+    return items
+
+
+def encode_batch(items: Sequence[BatchItem]) -> bytes:
+    """The body of a 320. Raises ``SendError`` if a part is too long."""
+    parts: list[bytes | memoryview] = []
+    try:
+        for item in items:
+            total = _BATCH_HEAD.size + len(item.body) + 2 + len(item.properties)
+            parts += (
+                _BATCH_HEAD.pack(total, 0, 0, item.flag, len(item.body)),
+                item.body,
+                _INT16.pack(len(item.properties)),
+                item.properties,
+            )
+    except struct.error as error:
+        raise SendError(f"a message that does not fit into a batch: {error}") from error
+    return b"".join(parts)
