@@ -1,0 +1,215 @@
+"""
+The house is tidy: arrows, lengths, banned calls, names, no dead files.
+
+What ruff, mypy and import-linter do not say, or do not say as fast. Limits go down, never up: a module or function that
+is still above one is in ``ALLOWED`` with its present length, and an entry that is no longer needed fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 500
+ALLOWED: dict[str, int] = {}
+"""``path`` or ``path::function`` -> its length today."""
+
+
+@cache
+def files(*tops: str) -> tuple[Path, ...]:
+    """Every Python file below these folders."""
+    return tuple(path for top in tops for path in sorted((ROOT / top).rglob("*.py")))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def name_of(path: Path) -> str:
+    """``broker/log/__init__.py`` is ``broker.log``."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def where(path: Path, node: ast.AST | None = None) -> str:
+    line = getattr(node, "lineno", None)
+    return str(path.relative_to(ROOT)) + (f":{line}" if line else "")
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
+    """(module, line) of everything that a file imports, late imports too, those for types only as well."""
+    found = []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append((node.module, node.lineno))
+            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return tuple(found)
+
+
+def is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+@pytest.mark.parametrize("contract", PROJECT["tool"]["importlinter"]["contracts"], ids=lambda contract: contract["id"])
+def test_arrows_go_one_way(contract: dict[str, Any]) -> None:
+    """No file imports what the contract of its package in pyproject.toml forbids, late or for types either."""
+    if contract["type"] == "layers":
+        layers = contract["layers"]
+        rules = [(low, high) for number, low in enumerate(layers) for high in layers[:number]]
+    else:
+        rules = [(source, taboo) for source in contract["source_modules"] for taboo in contract["forbidden_modules"]]
+
+    broken = [
+        f"{where(path)}:{line} imports {module}, forbidden for {source}"
+        for source, taboo in rules
+        for path in files(*PACKAGES)
+        if is_within(name_of(path), source)
+        for module, line in imports(path)
+        if is_within(module, taboo)
+    ]
+
+    assert broken == []
+
+
+def test_nothing_imports_tests() -> None:
+    """The wheel leaves them out."""
+    broken = [where(path) for path in files(*PACKAGES) for module, _ in imports(path) if is_within(module, "tests")]
+
+    assert broken == []
+
+
+def test_top_level_names_are_ours_alone() -> None:
+    """No installed distribution has a package of one of our names; which of them wins would depend on the path."""
+    owners = packages_distributions()
+    foreign = {name: set(owners.get(name, ())) - {"rollcall-ha"} for name in PACKAGES}
+
+    assert {name: others for name, others in foreign.items() if others} == {}
+    assert not set(PACKAGES) & sys.stdlib_module_names
+
+
+def test_no_module_is_named_like_the_standard_library() -> None:
+    """A ``types.py`` shadows the real one as soon as a file beside it is run as a program."""
+    shadowing = [where(path) for path in files(*PACKAGES, "tests") if path.stem in sys.stdlib_module_names]
+
+    assert shadowing == []
+
+
+def lengths() -> Iterator[tuple[str, int, int]]:
+    """(what, its lines, its limit) of every module and function of ours."""
+    for path in files(*PACKAGES):
+        yield where(path), len(path.read_text().splitlines()), MODULE_LINES_MAX
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{where(path)}::{node.name}", (node.end_lineno or 0) - node.lineno + 1, FUNCTION_LINES_MAX
+
+
+def test_functions_fit_a_screen_and_modules_a_reading() -> None:
+    """Nothing is longer than its limit or than its entry in ``ALLOWED``."""
+    too_long = [f"{what} has {lines} lines" for what, lines, limit in lengths() if lines > ALLOWED.get(what, limit)]
+
+    assert too_long == []
+
+
+def test_allowances_are_still_needed() -> None:
+    """The ratchet goes one way."""
+    found = {what: (lines, limit) for what, lines, limit in lengths()}
+    spent = [what for what, allowed in ALLOWED.items() if found.get(what, (0, 0))[0] < allowed]
+
+    assert spent == []
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+
+
+def is_call_of(call: ast.Call, owner: str, method: str) -> bool:
+    function = call.func
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr == method
+        and isinstance(function.value, ast.Name)
+        and function.value.id == owner
+    )
+
+
+def test_no_map_is_flushed() -> None:
+    """``mmap.flush`` holds the interpreter lock for a quarter of a second; files are synced by descriptor."""
+    mapping = [path for path in files(*PACKAGES) if any(module == "mmap" for module, _ in imports(path))]
+    flushed = [
+        where(path, call)
+        for path in mapping
+        for call in calls(path)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "flush"
+        and not is_call_of(call, "stdout", "flush")
+    ]
+
+    assert mapping
+    assert flushed == []
+
+
+def test_nobody_sleeps() -> None:
+    """A server waits for something; only the launcher polls, and tests wait for conditions through it."""
+    asleep = [
+        where(path, call)
+        for path in files(*PACKAGES)
+        if not is_within(name_of(path), "deploy")
+        for call in calls(path)
+        if is_call_of(call, "time", "sleep")
+    ]
+
+    assert asleep == []
+
+
+def test_only_what_talks_to_people_prints() -> None:
+    """Servers and libraries log or answer."""
+    printing = [
+        where(path, call)
+        for path in files(*PACKAGES)
+        if not any(is_within(name_of(path), talker) for talker in ("api.cli", "deploy", "analytics"))
+        for call in calls(path)
+        if isinstance(call.func, ast.Name) and call.func.id == "print"
+    ]
+
+    assert printing == []
+
+
+def test_no_file_is_dead() -> None:
+    """Every module is imported by another one, or is a program."""
+    used = {module for path in files(*PACKAGES, "tests") for module, _ in imports(path)}
+    dead = [
+        where(path)
+        for path in files(*PACKAGES)
+        if path.name != "__init__.py"
+        and name_of(path) not in used
+        and path.name != "__main__.py"
+        and '__name__ == "__main__"' not in path.read_text()
+    ]
+
+    assert dead == []
+
+
+def test_every_module_says_what_is_here() -> None:
+    """A docstring at the top of every module that has something in it."""
+    silent = [
+        where(path)
+        for path in files(*PACKAGES, "tests")
+        if path.read_text().strip() and not ast.get_docstring(tree(path))
+    ]
+
+    assert silent == []
