@@ -1,8 +1,8 @@
 """
 The asyncio shell of ``proposer``: one future per caller, one wake-up of the loop per entry.
 
-Rule: replies come from the log's thread by one ``call_soon_threadsafe`` per entry, never one per operation; a loop that
-is already closed is no error there (a raising callback would stop the log's thread).
+Rule: replies come from the log's thread by one ``call_soon_threadsafe`` per entry, never one per operation; a loop
+that is already closed is no error there (a raising callback would stop the log's thread).
 """
 
 from __future__ import annotations

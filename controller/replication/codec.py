@@ -1,11 +1,12 @@
 """
 Operations as the text of a Raft entry, and back.
 
-Here: one JSON array of operations per entry, ASCII only. Not here: what operations do (``controller.core``), snapshots (``machine``).
+Here: one JSON array of operations per entry, ASCII only. Not here: what operations do (``controller.core``), snapshots
+(``machine``).
 Rule 1: entries are ASCII ``str``; msgspec writes them, and only what is not ASCII takes the slow path with escapes.
 Rule 2: decoding never raises: bytes that cannot be decoded are a value that says so, the same on every node (R15).
-Rule 3: an entry that needs a higher feature level than this code has is told apart from rubbish, even if its command is
-unknown here: the node must stop instead of taking it for a no-op (R15).
+Rule 3: an entry that needs a higher feature level than this code has is told apart from rubbish, even if its command
+is unknown here: the node must stop instead of taking it for a no-op (R15).
 """
 
 from __future__ import annotations

@@ -53,7 +53,10 @@ class MemoryLog(Generic[S]):
         return self._group.leadership_of(self.name)
 
     def propose(self, payload: str, done: Done) -> None:
-        """Queue an entry; ``done`` comes with the next ``pump`` of the group, or at once if it certainly is not proposed."""
+        """
+        Queue an entry; ``done`` comes with the next ``pump`` of the group, or at once if it certainly is not
+        proposed.
+        """
         self._group.queue(self.name, payload, done)
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:

@@ -54,7 +54,7 @@ class Overloaded(ProposeError):
     """Certainly not executed: too many operations wait already."""
 
 
-# --- inputs ----------------------------------------------------------------------------------------------------------
+# --- inputs ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Forget:
 Input = Submit | Flush | Outcome | Tick | Forget
 
 
-# --- actions ---------------------------------------------------------------------------------------------------------
+# --- actions ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Resolve:
 Action = Propose | Resolve
 
 
-# --- the machine -----------------------------------------------------------------------------------------------------
+# --- the machine ---
 
 
 @dataclass(slots=True)

@@ -3,8 +3,9 @@ A member that has lost its memory, and when it may vote and be counted again (py
 
 It may have forgotten a vote, and entries that it once acknowledged. Both must have stopped to matter:
 
-Rule 1: a majority that does not include it has answered, in the leader's term, something sent after it came back. A later
-leader elected by a forgotten vote would share a member with that majority, and that member would not have answered.
+Rule 1: a majority that does not include it has answered, in the leader's term, something sent after it came back. A
+later leader elected by a forgotten vote would share a member with that majority, and that member would not have
+answered.
 Rule 2: it has applied everything that the leader's log held when it came back. What it once acknowledged to this or an
 earlier leader is in there, committed or not.
 Rule 3: until then it neither votes nor stands, and its answers count for nothing. A new leader or term begins anew.

@@ -1,7 +1,8 @@
 """
 The library's configuration, made from ``contract.timing``, and the limits that go with it.
 
-Here: numbers and why (pysyncobj.md, section 10.1). Not here: where journal and snapshot go (``journal``, ``snapshot``).
+Here: numbers and why (pysyncobj.md, section 10.1). Not here: where journal and snapshot go (``journal``,
+``snapshot``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ FAILED_TICKS_MAX = 50
 
 
 def library_configuration(timing: Timing, *, compaction_entries: int) -> SyncObjConf:
-    """Raises ``AssertionError`` from the library if the timing is inconsistent; ``Timing.violations`` says it better."""
+    """
+    Raises ``AssertionError`` from the library if the timing is inconsistent; ``Timing.violations`` says it
+    better.
+    """
     return SyncObjConf(
         autoTick=False,
         autoTickPeriod=TICK_SECONDS,

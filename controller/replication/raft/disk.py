@@ -1,8 +1,8 @@
 """
 The few things that journal and snapshots ask of a disk.
 
-Here: the port, and the real directory. Not here: formats (``journal``, ``snapshot``), the simulated disk (``tests.support.sim_disk``,
-which has the same methods).
+Here: the port, and the real directory. Not here: formats (``journal``, ``snapshot``), the simulated disk
+(``tests.support.sim_disk``, which has the same methods).
 Rule: ``append`` promises nothing until ``sync``; ``replace`` and ``unlink`` are durable when they return. Every method
 raises ``OSError``; who gets one stops the process (``failstop``).
 """

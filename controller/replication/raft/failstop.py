@@ -1,7 +1,8 @@
 """
 Ending the process because going on would be worse.
 
-Rule 1: a failed write or sync is never retried: a second sync may report success for pages that the kernel has dropped.
+Rule 1: a failed write or sync is never retried: a second sync may report success for pages that the kernel has
+dropped.
 Rule 2: the end is a port. The real one leaves by ``os._exit``, so that no handler, buffer or thread of ours runs on;
 the simulation raises, and tests look at what was asked for.
 """
@@ -17,7 +18,10 @@ from node.process import ExitCode
 
 
 class FailStop(IntEnum):
-    """Exit codes of a controller that stops itself; a supervisor starts it again, except after DAMAGED and FEATURE_LEVEL."""
+    """
+    Exit codes of a controller that stops itself; a supervisor starts it again, except after DAMAGED and
+    FEATURE_LEVEL.
+    """
 
     DAMAGED = ExitCode.DIRECTORY
     """Journal or snapshot cannot be trusted."""
@@ -34,7 +38,10 @@ class FailStop(IntEnum):
 
 
 class Stopped(BaseException):
-    """Raised in place of the end of the process where that is simulated. Not an ``Exception``: nobody may swallow it."""
+    """
+    Raised in place of the end of the process where that is simulated. Not an ``Exception``: nobody may swallow
+    it.
+    """
 
     def __init__(self, code: FailStop, reason: str) -> None:
         """What the process would have ended with."""

@@ -1,10 +1,11 @@
 """
 Every private name of PySyncObj that we touch, typed, in one place.
 
-Rule: the names were checked with one release. ``require_known_release`` runs before anything else; a new release is judged
-by the tests in ``tests/unit/test_replication_stock_faults.py`` and by this page.
+Rule: the names were checked with one release. ``require_known_release`` runs before anything else; a new release is
+judged by the tests in ``tests/unit/test_replication_stock_faults.py`` and by this page.
 
-Overridden in ``node`` besides: ``_SyncObj__doApplyCommand``, ``_SyncObj__generateRaftTimeout``, ``_checkCommandsToApply``.
+Overridden in ``node`` besides: ``_SyncObj__doApplyCommand``, ``_SyncObj__generateRaftTimeout``,
+``_checkCommandsToApply``.
 """
 
 from __future__ import annotations

@@ -6,16 +6,18 @@ method names). Not here: when to sync (``repairs``, ``node``), what an entry mea
 
 Format. A file is a magic, then batches; a batch is what one sync wrote:
 
-    header  payload length u32 | batch number u64 | CRC-32 of payload u32 | CRC-32 of the 16 bytes before u32   (little endian)
-    payload records: type u8 | length u32 | body
-            ENTRY index u64, term u64, command | CUT from index u64 | VOTE term u64, name | CLEAR | COMMIT index u64
+    header   payload length u32 | batch number u64 | CRC-32 of payload u32 | CRC-32 of the 16 bytes before u32
+    payload  records of type u8 | length u32 | body:
+             ENTRY index u64, term u64, command | CUT from index u64 | VOTE term u64, name | CLEAR | COMMIT index u64
+
+All numbers are little endian.
 
 Rule 1: nothing is durable before ``sync``: one write and one fdatasync for all records since the last one. An error
 ends the process.
 Rule 2: a batch counts whole or not at all: no record of a torn batch was ever acknowledged.
 Rule 3: at start, a tail that was never completely written (the file ends within it, or a sector of it is all zeros) is
-dropped. Any other damage means that something acknowledged is gone: refuse to start. A later whole batch proves it too,
-because a batch is only written when the one before is synced.
+dropped. Any other damage means that something acknowledged is gone: refuse to start. A later whole batch proves it
+too, because a batch is only written when the one before is synced.
 Rule 4: shortening from the front writes a new file and replaces the old one; the file then has one batch.
 Rule 5: entries that were applied are never cut; the library asking for it means that this node has diverged.
 """
@@ -228,7 +230,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
             case _:
                 raise JournalDamagedError(f"journal: record of unknown type {kind}; it was written by newer code")
 
-    # --- durability ---------------------------------------------------------------------------------------------------
+    # --- durability ---
 
     @property
     def is_dirty(self) -> bool:
@@ -276,7 +278,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._buffer.append(record)
         self._bytes += len(record)
 
-    # --- snapshots ----------------------------------------------------------------------------------------------------
+    # --- snapshots ---
 
     def install(self, previous: Entry, last: Entry) -> bool:
         """
@@ -296,7 +298,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self.rewrite()
         return True
 
-    # --- the library's interface: its names, its units ------------------------------------------------------------------
+    # --- the library's interface: its names, its units ---
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         """Append one entry."""
@@ -370,7 +372,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
     def _destroy(self) -> None:
         self.sync()
 
-    # --- for the repairs ------------------------------------------------------------------------------------------------
+    # --- for the repairs ---
 
     @property
     def first_index(self) -> int:

@@ -1,9 +1,11 @@
 """
-One member of the group, from recovery to stop, without a thread: ``log`` drives it with one, the simulation with a virtual clock.
+One member of the group, from recovery to stop, without a thread: ``log`` drives it with one, the simulation with a
+virtual clock.
 
-Here: refusing an unsafe start, what others may read, the port ``ReplicatedLog``. Not here: the protocol (``node``, ``repairs``).
-Rule 1: an empty directory may vote only if ``rollcall init`` left ``FOUNDING`` in it. The mark is used up when the journal
-exists durably. Without it the member catches up first (``catch_up``), over restarts.
+Here: refusing an unsafe start, what others may read, the port ``ReplicatedLog``. Not here: the protocol (``node``,
+``repairs``).
+Rule 1: an empty directory may vote only if ``rollcall init`` left ``FOUNDING`` in it. The mark is used up when the
+journal exists durably. Without it the member catches up first (``catch_up``), over restarts.
 Rule 2: journal and snapshot must overlap: a gap between them means that something acknowledged is gone.
 """
 
@@ -39,7 +41,10 @@ from controller.replication.raft.snapshot import Snapshot, SnapshotDamagedError,
 S = TypeVar("S")
 
 FOUNDING_FILE_NAME = "FOUNDING"
-"""Written into each controller's raft directory by ``rollcall init``, and by nothing else: an empty directory may vote."""
+"""
+Written into each controller's raft directory by ``rollcall init``, and by nothing else: an empty directory may
+vote.
+"""
 
 MEMBERS_MAX = 7
 
@@ -109,7 +114,7 @@ class RaftMember(Generic[S]):
         self.ticked_at_ns = seams.monotonic_ns()
         """When the newest tick ended, for a watchdog; any thread."""
 
-    # --- the port -------------------------------------------------------------------------------------------------------
+    # --- the port ---
 
     @property
     def published(self) -> Published[S]:
@@ -164,7 +169,7 @@ class RaftMember(Generic[S]):
 
         self._requests.append(ask)
 
-    # --- life -----------------------------------------------------------------------------------------------------------
+    # --- life ---
 
     def start(self) -> None:
         """Recover and listen. Raises ``RaftStartError``."""
@@ -253,7 +258,7 @@ class RaftMember(Generic[S]):
         if seen != self._leadership:
             self._leadership = seen
 
-    # --- recovery -------------------------------------------------------------------------------------------------------
+    # --- recovery ---
 
     def _recover(self) -> tuple[DurableJournal, SnapshotStore, Snapshot | None, CatchUp | None]:
         disk, name = self._disk, self._me.name

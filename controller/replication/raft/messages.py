@@ -1,10 +1,11 @@
 """
 What members say to each other, and its bytes.
 
-Here: messages, frames, and everything that can be judged about a message without a log. Not here: links (``transport``),
-what a message does (``repairs``).
+Here: messages, frames, and everything that can be judged about a message without a log. Not here: links
+(``transport``), what a message does (``repairs``).
 
-Frame: length u32 | header length u32 | header (JSON, one of the types below) | raw bytes that the header counts (big endian).
+Frame: length u32 | header length u32 | header (JSON, one of the types below) | raw bytes that the header counts (big
+endian).
 Rule 1: fixed types and keys; an unknown one, a number out of range, a length that does not add up is a
 ``ProtocolError``, and the link is closed.
 Rule 2: nothing is unpickled, ever: a command is one type byte and ASCII text.

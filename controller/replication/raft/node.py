@@ -1,8 +1,8 @@
 """
 The library's node, made safe: it proposes only as a leader, applies without ever raising, and unpickles nothing.
 
-Here: the subclass of ``SyncObj`` and what it does around the library's tick. Not here: repairs of messages (``repairs``), who
-drives the ticks (``member``, ``log``).
+Here: the subclass of ``SyncObj`` and what it does around the library's tick. Not here: repairs of messages
+(``repairs``), who drives the ticks (``member``, ``log``).
 Rule 1: an entry is one type byte and ASCII text; term and index come from the log, not from the entry.
 Rule 2: apply is total by contract. If it raises all the same, the entry is a counted no-op, the same everywhere (S4);
 only what another node may not meet (memory, stack) ends the process.
@@ -116,7 +116,10 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         seams: Seams,
         propose_timeout_ms: int,
     ) -> None:
-        """``journal`` is aligned with ``snapshot``. Raises ``ValueError`` if the state in ``snapshot`` cannot be read."""
+        """
+        ``journal`` is aligned with ``snapshot``. Raises ``ValueError`` if the state in ``snapshot`` cannot be
+        read.
+        """
         self.machine = machine
         self.transport = transport
         self.journal = journal
@@ -146,7 +149,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             self.internals.hold_election()
         transport.attach(self)
 
-    # --- ticks ----------------------------------------------------------------------------------------------------------
+    # --- ticks ---
 
     def tick(self, timeout_s: float) -> None:
         """One turn of the library with the barriers around it; waits for the network at most ``timeout_s``."""
@@ -177,7 +180,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         shortest, longest = self.conf.raftMinTimeout, self.conf.raftMaxTimeout
         return float(shortest + (longest - shortest) * self._seams.random())
 
-    # --- proposing ------------------------------------------------------------------------------------------------------
+    # --- proposing ---
 
     def propose(self, payload: str, done: Done) -> None:
         """Queue an entry; any thread."""
@@ -228,7 +231,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             _tell(self._proposals.popleft().done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
         self._give_up(lambda _index, _waiter: True, "this controller stopped")
 
-    # --- applying -------------------------------------------------------------------------------------------------------
+    # --- applying ---
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
         """Replaces the library's, which unpickles; called for the entry after the last applied one, in order."""
@@ -276,7 +279,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             except Exception:
                 _logger.exception("a listener raised on entry %d", entry.index)
 
-    # --- snapshots ------------------------------------------------------------------------------------------------------
+    # --- snapshots ---
 
     def take_snapshot(self, previous: tuple[bytes, int, int], last: tuple[bytes, int, int]) -> None:
         """Begin a snapshot of what is published, which ends with ``last``."""

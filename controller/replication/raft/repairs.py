@@ -1,13 +1,13 @@
 """
 Between library and network: what leaves is durable, what arrives is repaired.
 
-Here: every repair of the protocol that can be made on messages (pysyncobj.md, sections 3 and 10.3; R5), and the barriers
-of group commit. Not here: bytes (``messages``), sockets (``transport``), the log's own part (``node``).
+Here: every repair of the protocol that can be made on messages (pysyncobj.md, sections 3 and 10.3; R5), and the
+barriers of group commit. Not here: bytes (``messages``), sockets (``transport``), the log's own part (``node``).
 
 Rule 1 (votes): term and vote are synced before a vote or a request for one leaves; a peer's vote counts once per term.
 Rule 2 (answers): an answer leaves after one sync for all that the tick received.
-Rule 3 (S1): entries that agree with the leader's are kept; the log is cut at a conflict only, and only what was compared
-is acknowledged or committed.
+Rule 3 (S1): entries that agree with the leader's are kept; the log is cut at a conflict only, and only what was
+compared is acknowledged or committed.
 Rule 4 (S1): a leader's send position never falls back by an acknowledgement, and of many resets that answer one burst
 only the first counts.
 Rule 5 (S3): a snapshot's pieces commit nothing; the snapshot counts as a whole, once it is verified and durable.
@@ -72,7 +72,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     """
     The library's transport, repaired; a subclass carries messages.
 
-    A subclass calls ``peer_up``, ``peer_down`` and ``deliver``, and implements ``transmit``, ``pending_bytes``, ``bind``,
+    A subclass calls ``peer_up``, ``peer_down`` and ``deliver``, and implements ``transmit``, ``pending_bytes``,
+    ``bind``,
     ``attend`` and ``close``. All in the raft thread.
     """
 
@@ -97,7 +98,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         """Before the first tick."""
         self._node = node
 
-    # --- for subclasses -------------------------------------------------------------------------------------------------
+    # --- for subclasses ---
 
     @abstractmethod
     def transmit(self, peer: Member, message: Message) -> bool:
@@ -128,7 +129,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._held = [(to, answer) for to, answer in self._held if to is not peer]
         self._onNodeDisconnected(peer)
 
-    # --- authority (R5) -------------------------------------------------------------------------------------------------
+    # --- authority (R5) ---
 
     def majority_asked_at_ns(self) -> int | None:
         """Send time of the newest append that a majority of voters, this leader included, has answered in this term."""
@@ -158,7 +159,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         assert self._node is not None
         return self._node
 
-    # --- library -> network ---------------------------------------------------------------------------------------------
+    # --- library -> network ---
 
     def send(self, node: Member, message: dict[str, Any]) -> bool:
         """Called by the library."""
@@ -238,7 +239,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             for peer, answer in held:
                 self.transmit(peer, answer)
 
-    # --- network -> library ---------------------------------------------------------------------------------------------
+    # --- network -> library ---
 
     def deliver(self, peer: Member, message: Message) -> None:
         """A message of an authenticated peer. Raises ``ProtocolError``: close the link."""

@@ -1,10 +1,12 @@
 """
 Members in one thread, on clocks of their own, with messages carried by whoever simulates.
 
-Here: the carrier without sockets, and the one module-level name of the library that must be replaced: its clock. Not here: networks,
-disks, faults (``tests.support``). Nothing in a server imports this.
-Rule 1: every entry into a member goes through ``SimulatedMember``, which first makes that member's clock the library's.
-Rule 2: chance, exit, disk and background work come through ``Seams`` and ``Disk``; nothing here depends on the hash seed.
+Here: the carrier without sockets, and the one module-level name of the library that must be replaced: its clock. Not
+here: networks, disks, faults (``tests.support``). Nothing in a server imports this.
+Rule 1: every entry into a member goes through ``SimulatedMember``, which first makes that member's clock the
+library's.
+Rule 2: chance, exit, disk and background work come through ``Seams`` and ``Disk``; nothing here depends on the hash
+seed.
 
 A member with its group::
 
@@ -76,7 +78,7 @@ class SimulatedTransport(RepairedTransport):
         """As in the base class."""
         return self._send(peer.name, message)
 
-    def pending_bytes(self, peer: Member) -> int:
+    def pending_bytes(self, peer: Member) -> int:  # noqa: ARG002
         """Nothing ever waits."""
         return 0
 

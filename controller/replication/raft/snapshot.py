@@ -1,11 +1,13 @@
 """
-Snapshots: the applied state and the two entries that it ends with, in one checksummed file, written beside the raft thread.
+Snapshots: the applied state and the two entries that it ends with, in one checksummed file, written beside the raft
+thread.
 
-Here: the file, writing it on a thread, sending and receiving it in pieces. Not here: what the state is (``ports.StateMachine``),
-cutting the journal (``journal``).
+Here: the file, writing it on a thread, sending and receiving it in pieces. Not here: what the state is
+(``ports.StateMachine``), cutting the journal (``journal``).
 
 Format, after a magic: chunks of length u32 | CRC-32 u32 | kind u8 + body. HEAD (index and term of both entries, their
-commands), then ITEMS (deflated; each item with its length), then END (number of items, CRC-32 over all chunk checksums).
+commands), then ITEMS (deflated; each item with its length), then END (number of items, CRC-32 over all chunk
+checksums).
 
 Rule 1: the state is taken by reference, it is frozen; a thread encodes it item by item and replaces the file durably.
 Rule 2: a received snapshot is verified in memory, and durable, before anything of it counts.
@@ -201,7 +203,7 @@ class SnapshotStore:
         self.writes = 0
         """Snapshots written by this process; for metrics and tests."""
 
-    # --- own snapshots --------------------------------------------------------------------------------------------------
+    # --- own snapshots ---
 
     def load(self) -> Snapshot | None:
         """What is on disk; None if there is none. Raises ``SnapshotDamagedError``, ``OSError``."""
@@ -247,7 +249,7 @@ class SnapshotStore:
         self.writes += 1
         self._state = WriterState.WRITTEN
 
-    # --- sending --------------------------------------------------------------------------------------------------------
+    # --- sending ---
 
     def next_piece(self, peer: Any) -> Piece | None:
         """The next piece for ``peer``; None while a snapshot is being written or if there is none."""
@@ -272,7 +274,7 @@ class SnapshotStore:
         """``peer`` is gone: begin again when it is back."""
         self._outgoing.pop(peer, None)
 
-    # --- receiving ------------------------------------------------------------------------------------------------------
+    # --- receiving ---
 
     def receive(self, piece: Piece) -> Snapshot | None:
         """

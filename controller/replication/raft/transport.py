@@ -1,9 +1,10 @@
 """
 Links between members: mutual TLS on non-blocking sockets, in the raft thread.
 
-Here: dialling, accepting, handshakes, frames, limits. Not here: messages' meaning (``repairs``), their bytes (``messages``).
-Rule 1: TLS 1.3, a certificate on both sides. Who the peer is comes from its certificate, on both sides; nothing that it
-sends is parsed before the handshake is done.
+Here: dialling, accepting, handshakes, frames, limits. Not here: messages' meaning (``repairs``), their bytes
+(``messages``).
+Rule 1: TLS 1.3, a certificate on both sides. Who the peer is comes from its certificate, on both sides; nothing that
+it sends is parsed before the handshake is done.
 Rule 2: the first frame is a ``Hello`` of our protocol version with the name that the certificate has.
 Rule 3: a peer's nonsense closes that link only; a listener that was lost is bound again.
 Rule 4: without TLS only between loopback addresses (tests, demonstrations): the name is then what ``Hello`` says.
@@ -56,7 +57,10 @@ _logger = logging.getLogger(__name__)
 
 
 class LinkPoller:
-    """``select.poll`` with the library's interface; forgets a descriptor at once, so that a reused number is never confused."""
+    """
+    ``select.poll`` with the library's interface; forgets a descriptor at once, so that a reused number is
+    never confused.
+    """
 
     def __init__(self) -> None:
         """Nothing is watched."""
@@ -131,7 +135,7 @@ class Link:
         self._socket.close()
         self.owner.link_closed(self, reason)
 
-    # --- events ---------------------------------------------------------------------------------------------------------
+    # --- events ---
 
     def _on_event(self, _descriptor: int, events: int) -> None:
         if self.is_closed:
@@ -221,7 +225,7 @@ class Link:
         self.is_up = True
         self.owner.link_up(self)
 
-    # --- sending --------------------------------------------------------------------------------------------------------
+    # --- sending ---
 
     def send(self, message: Message) -> None:
         """Queue and try to write; a peer that does not read loses its link."""
@@ -284,7 +288,7 @@ class TlsTransport(RepairedTransport):
         self.refused_links = 0
         """Links that ended before the peer had proved to be a member; for metrics and tests."""
 
-    # --- for links ------------------------------------------------------------------------------------------------------
+    # --- for links ---
 
     def now_ns(self) -> int:
         """The node's monotonic clock."""
@@ -321,7 +325,7 @@ class TlsTransport(RepairedTransport):
             _logger.info("%s: link to %s closed: %s", self.me.name, name, reason)
             self.peer_down(link.peer)
 
-    # --- for the repairs ------------------------------------------------------------------------------------------------
+    # --- for the repairs ---
 
     def transmit(self, peer: Member, message: Message) -> bool:
         """As in the base class."""
@@ -379,7 +383,7 @@ class TlsTransport(RepairedTransport):
         if self._listener is None and now_ns >= self._bind_at_ns and self.poller is not None:
             self._bind_again(now_ns)
 
-    # --- listening and dialling -----------------------------------------------------------------------------------------
+    # --- listening and dialling ---
 
     def _bind_again(self, now_ns: int) -> None:
         self._bind_at_ns = now_ns + int(REBIND_SECONDS * 1e9)
