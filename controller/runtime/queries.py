@@ -1,0 +1,332 @@
+"""
+What reads answer: replicated state, soft state and the journal, joined and dated.
+
+Here: pages of sets, one set, this controller, events, history, explanations, dry runs. Not here: HTTP (``api.rest``).
+Imported by: ``api.rest``, ``tests``. On the loop; files are read on one worker thread.
+
+Rule 1: every answer says where it was read, at which index, how old that is, and whether it may be stale.
+Rule 2: a linearizable read passes a barrier first, or raises ``NoAuthority``; a local one always answers.
+Rule 3: no answer holds more than ``PAGE_SETS_MAX`` sets or ``PAGE_EVENTS_MAX`` events: a large one would hold the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean, EventRef
+from controller.contract.events import EventRecord, MasterElected
+from controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from controller.contract.replies import Elected, Refused
+from controller.contract.verdicts import ElectionKind
+from controller.contract.views import (
+    ControllerRole,
+    ControllerStatus,
+    ElectionPreview,
+    EventPage,
+    Explanation,
+    FleetStatus,
+    Freshness,
+    HistoryPage,
+    SetAnswer,
+    SetPage,
+    SetStatus,
+)
+from controller.core.explain import explain
+from controller.core.history import history_of
+from controller.core.preview import preview
+from controller.core.state import FleetState
+from controller.replication.ports import Published
+from controller.runtime.event_journal import PAGE_EVENTS_MAX, Page
+from controller.runtime.journal_segments import Gap
+from controller.runtime.metrics import METRIC_SETS_MAX, Reading
+from controller.runtime.service import ControllerService
+from controller.runtime.views import set_status
+
+T = TypeVar("T")
+
+PAGE_SETS_MAX = 500
+HISTORY_ROWS_MAX = 500
+HISTORY_EVENTS_MAX = 50_000
+"""Events of one set that one history or explanation looks through."""
+EVENTS_WAIT_MS_MAX = 30_000
+
+
+class Consistency(StrEnum):
+    """How fresh an answer must be."""
+
+    LINEARIZABLE = "linearizable"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFound(Exception):
+    """There is no such set, epoch or page mark; ``what`` names it."""
+
+    what: str
+    hint: str
+
+
+class Queries:
+    """Reads of one controller."""
+
+    def __init__(self, service: ControllerService) -> None:
+        """Starts its worker thread with the first read of the journal."""
+        self._service = service
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-reader")
+        self._sorted_keys: list[SetKey] = []
+        self._sorted_index = -1
+
+    def close(self) -> None:
+        """Let the worker thread go."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    async def _on_reader(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+    async def _published(self, consistency: Consistency) -> Published[FleetState]:
+        if consistency is Consistency.LINEARIZABLE:
+            await self._service.read_barrier()
+        return self._service.published
+
+    def freshness(self, published: Published[FleetState]) -> Freshness:
+        """Rule 1."""
+        is_held = self._service.authority().is_held
+        return Freshness(
+            read_from=self._service.settings.name,
+            term=published.term,
+            index=published.index,
+            age_ms=self._service.contact_age_ms(),
+            is_authoritative=is_held,
+            is_stale=not is_held,
+        )
+
+    # --- sets --------------------------------------------------------------------------------------------------------
+
+    async def status(self, consistency: Consistency, *, after: str | None, limit: int) -> FleetStatus:
+        """This controller and a page of its sets. Raises ``NoAuthority``, ``NotFound``."""
+        page = await self.sets(consistency, after=after, limit=limit)
+        return FleetStatus(
+            freshness=page.freshness,
+            controller=self.controller(),
+            fleet_name=self._service.settings.fleet_name,
+            timing=self._service.settings.timing_name,
+            sets=page.sets,
+            sets_total=page.sets_total,
+            next_after=page.next_after,
+        )
+
+    async def sets(self, consistency: Consistency, *, after: str | None, limit: int) -> SetPage:
+        """Sets in the order of their keys, those after ``after``. Raises ``NoAuthority``, ``NotFound``."""
+        published = await self._published(consistency)
+        keys = self._keys(published)
+        first = _place_after(keys, after)
+        page = keys[first : first + max(1, min(limit, PAGE_SETS_MAX))]
+        has_more = first + len(page) < len(keys)
+        return SetPage(
+            freshness=self.freshness(published),
+            sets=tuple(status for key in page if (status := self._status_of(key)) is not None),
+            sets_total=len(keys),
+            next_after=str(page[-1]) if has_more else None,
+        )
+
+    async def set(self, key: SetKey, consistency: Consistency) -> SetAnswer:
+        """One set. Raises ``NoAuthority``, ``NotFound``."""
+        published = await self._published(consistency)
+        status = self._status_of(key)
+        if status is None:
+            raise _no_set(key)
+        return SetAnswer(freshness=self.freshness(published), set=status)
+
+    def _keys(self, published: Published[FleetState]) -> list[SetKey]:
+        if self._sorted_index != published.index:
+            self._sorted_index = published.index
+            if len(self._sorted_keys) != len(published.state.sets):
+                # Sets are never removed (a cleaned one stays as a tombstone): equal counts are equal keys.
+                self._sorted_keys = sorted(published.state.sets)
+        return self._sorted_keys
+
+    def _status_of(self, key: SetKey) -> SetStatus | None:
+        service = self._service
+        view = service.view_of(key)
+        if view is None:
+            return None
+        return set_status(
+            view,
+            service.duties.sessions,
+            last_election_ms=service.last_election_ms(key),
+            now_ns=service.now_ns(),
+        )
+
+    def controller(self) -> ControllerStatus:
+        """This controller, by its own word."""
+        settings, leadership = self._service.settings, self._service.log.leadership
+        published = self._service.published
+        return ControllerStatus(
+            name=settings.name,
+            role=ControllerRole(leadership.role.value),
+            has_authority=self._service.authority().is_held,
+            leader=leadership.leader,
+            term=leadership.term,
+            commit_index=leadership.commit_index,
+            applied_index=published.index,
+            rest_address=settings.own.rest,
+            broker_address=settings.own.broker,
+            raft_address=settings.own.raft,
+            feature_level=FEATURE_LEVEL,
+            fleet_incarnation=published.state.fleet_incarnation or None,
+        )
+
+    # --- elections ---------------------------------------------------------------------------------------------------
+
+    async def preview_election(
+        self, command: ElectMaster | ElectUnclean, *, request_id: RequestId, requested_by: str
+    ) -> ElectionPreview | Refused:
+        """What the order would be answered now (S68); a refusal without a verdict is returned as it is."""
+        published = await self._published(Consistency.LINEARIZABLE)
+        view = self._service.view_of(command.set_key)
+        evidence = self._service.evidence(view) if view is not None else None
+        operation = self._service.operation(
+            command, request_id=request_id, requested_by=requested_by, evidence=evidence
+        )
+        reply = preview(published.state, operation)
+        if isinstance(reply, Elected):
+            note = _grade_note(reply)
+            return ElectionPreview(
+                freshness=self.freshness(published), verdict=reply.verdict, refusal=None, grade_note=note
+            )
+        assert isinstance(reply, Refused)
+        if reply.verdict is None:
+            return reply
+        return ElectionPreview(
+            freshness=self.freshness(published), verdict=reply.verdict, refusal=reply.reason, grade_note=""
+        )
+
+    # --- the record --------------------------------------------------------------------------------------------------
+
+    async def events(
+        self, start: EventRef | None, *, limit: int, wait_ms: int, set_key: SetKey | None = None
+    ) -> EventPage:
+        """Events from ``start`` on; with none there, the answer is held for up to ``wait_ms``. Never raises."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(0, min(wait_ms, EVENTS_WAIT_MS_MAX)) / 1000
+        limit = max(1, min(limit, PAGE_EVENTS_MAX))
+        while True:
+            page: Page = await self._on_reader(lambda: self._service.journal.read(start, limit=limit, set_key=set_key))
+            left_ms = int((deadline - loop.time()) * 1000)
+            if page.records or left_ms <= 0:
+                gap = _gap_text(page.gap) if page.gap is not None else None
+                return EventPage(
+                    freshness=self.freshness(self._service.published),
+                    events=page.records,
+                    next_from=page.next_from,
+                    gap=gap,
+                )
+            await self._service.wait_for_events(left_ms)
+
+    async def history(
+        self, key: SetKey, consistency: Consistency, *, limit: int, before: MasterEpoch | None
+    ) -> HistoryPage:
+        """The reigns of one set, newest first. Raises ``NoAuthority``, ``NotFound``."""
+        published = await self._published(consistency)
+        if key not in published.state.sets:
+            raise _no_set(key)
+        limit = max(1, min(limit, HISTORY_ROWS_MAX))
+        records = await self._set_records(key, wanted=limit, before=before)
+        rows = [row for row in history_of(records) if before is None or row.master_epoch < before]
+        return HistoryPage(
+            freshness=self.freshness(published),
+            set_key=key,
+            rows=tuple(rows[:limit]),
+            next_before=rows[limit - 1].master_epoch if len(rows) > limit else None,
+        )
+
+    async def explanation(self, key: SetKey, epoch: MasterEpoch, consistency: Consistency) -> Explanation:
+        """The decision record of one epoch. Raises ``NoAuthority``, ``NotFound``."""
+        published = await self._published(consistency)
+        if key not in published.state.sets:
+            raise _no_set(key)
+        records = await self._set_records(key, wanted=1, before=MasterEpoch(epoch + 1))
+        explanation = explain(records, master_epoch=epoch, freshness=self.freshness(published))
+        if explanation is None:
+            raise NotFound(
+                what=f"no election of masterEpoch {epoch} in {key} is on record here",
+                hint="see the epochs with: rollcall history",
+            )
+        return explanation
+
+    async def _set_records(self, key: SetKey, *, wanted: int, before: MasterEpoch | None) -> list[EventRecord]:
+        """Newest events of a set that hold ``wanted`` elections below ``before``, and one more as their beginning."""
+
+        def is_enough(found: list[EventRecord]) -> bool:
+            elections = [record.event for record in found if isinstance(record.event, MasterElected)]
+            older = [event for event in elections if before is None or event.master_epoch < before]
+            return len(older) > wanted
+
+        journal = self._service.journal
+        return await self._on_reader(
+            lambda: journal.read_set_backwards(key, is_enough=is_enough, limit=HISTORY_EVENTS_MAX)
+        )
+
+    # --- metrics -----------------------------------------------------------------------------------------------------
+
+    def reading(self) -> Reading:
+        """What the gauges show at this moment."""
+        service = self._service
+        leadership, published = service.log.leadership, service.published
+        authority = service.authority()
+        keys = self._keys(published)[:METRIC_SETS_MAX]
+        statuses = [status for key in keys if (status := self._status_of(key)) is not None]
+        conditions: dict[str, int] = {}
+        for status in statuses:
+            condition = status.view.condition.value
+            conditions[condition] = conditions.get(condition, 0) + 1
+        return Reading(
+            role=leadership.role.value,
+            has_authority=authority.is_held,
+            term=leadership.term,
+            commit_index=leadership.commit_index,
+            applied_index=published.index,
+            synced_event_index=service.journal.synced_index,
+            majority_age_ms=authority.majority_age_ms,
+            sets_total=len(published.state.sets),
+            sets_by_condition=conditions,
+            sets_wanting_master=service.duties.electing.wanting,
+            sessions_open=service.duties.sessions.open_count,
+            graces=service.duties.sessions.graces,
+            statuses=statuses,
+        )
+
+
+def _place_after(keys: list[SetKey], after: str | None) -> int:
+    if after is None:
+        return 0
+    mark = parse_set_key(after)
+    return next((place for place, key in enumerate(keys) if key > mark), len(keys))
+
+
+def parse_set_key(text: str) -> SetKey:
+    """``cluster/set`` as a key. Raises ``NotFound``."""
+    cluster, slash, name = text.partition("/")
+    if not slash or not cluster or not name:
+        raise NotFound(what=f"{text!r} is not cluster/set", hint="pass what nextAfter named, or cluster/set")
+    return SetKey(ClusterName(cluster), BrokerName(name))
+
+
+def _no_set(key: SetKey) -> NotFound:
+    return NotFound(what=f"set {key} does not exist", hint="list the sets with: rollcall sets")
+
+
+def _gap_text(gap: Gap) -> str:
+    return f"events up to index {gap.to_index} are missing on this controller: {gap.reason}"
+
+
+def _grade_note(reply: Elected) -> str:
+    verdict = reply.verdict
+    if verdict.kind is ElectionKind.UNCLEAN:
+        return f"about {verdict.estimated_loss_bytes} bytes, unknown"
+    return f"0 bytes, proven once {verdict.winner} has entered epoch {verdict.master_epoch}"
