@@ -3,8 +3,8 @@ What a replica should become, given what it heard. Pure functions.
 
 Here: the goal that a view (``goal_for_view``) or a peer (``goal_for_peer``) asks for. Not here: reaching it (``role``).
 Rule 1 (R9): a goal below the promise, or below the goal that is being worked on, is not taken.
-Rule 2 (R9): only the incarnation named in the view enters, only an epoch that is above what was promised when this
-process began: an epoch is never given to a new incarnation.
+Rule 2 (R9): only the incarnation named in the view enters, and only an epoch that is above what was promised when this
+process began, and that it has not left: an epoch is entered once (W3).
 Rule 3 (R21): a peer's own higher epoch is followed; one that it has only promised ends what is lower.
 """
 
@@ -58,8 +58,8 @@ class Standing:
     incarnation: Incarnation
     goal: Goal
     promised: MasterEpoch
-    promised_at_start: MasterEpoch
-    """The promise that this process found on its disk."""
+    left_epoch: MasterEpoch
+    """The highest epoch that must not be entered: promised before this process began, or left by it (W3)."""
     has_followed: bool
     """A master of the goal's epoch has answered our handshake: who reigns in it is known."""
 
@@ -108,9 +108,9 @@ def _goal_for_own_epoch(view: SetView, standing: Standing) -> Choice:
         return _fenced(
             epoch, f"masterEpoch {epoch} was given to incarnation {view.master_incarnation}, which has ended"
         )
-    if epoch <= standing.promised_at_start:
-        promised = standing.promised_at_start
-        reason = f"masterEpoch {epoch} was given to us, but {promised} was promised before this process began"
+    if epoch <= standing.left_epoch:
+        left = standing.left_epoch
+        reason = f"masterEpoch {epoch} was given to us, but {left} was promised before we began, or left: never again"
         return Choice(goal=Goal(kind=GoalKind.FENCED, master_epoch=epoch, reason=reason), alarm=reason)
     if goal.kind is GoalKind.FOLLOW and goal.master_epoch == epoch and standing.has_followed:
         return Choice(alarm=f"{goal.reason}, but the controllers name us as its master")

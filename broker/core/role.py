@@ -54,7 +54,6 @@ from broker.core.role_io import (
     LinkClosed,
     LinkOpened,
     LinkTarget,
-    NudgeSlaveLink,
     PeerShowedEpoch,
     PersistMarks,
     PersistView,
@@ -65,6 +64,7 @@ from broker.core.role_io import (
     RecordEpochEntry,
     Recovered,
     RecoveryStarted,
+    ReignRefused,
     RemoveCleanMark,
     ReportMilestone,
     ResumeSlaveLink,
@@ -102,8 +102,8 @@ class _Link:
     target: LinkTarget
     is_open: bool = False
     planned: TruncationPlanned | None = None
-    must_restart: bool = False
-    """It planned on a log that was being cut: that plan is worth nothing."""
+    reported: bool | None = None
+    """What the controllers were told last (R13); None = nothing in this session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,8 @@ class RoleMachine:
         self._is_registered = False
         self._has_session = False
         self._marks = Marks()
-        self._promised_at_start = NO_EPOCH
+        self._left_epoch = NO_EPOCH
+        """Epochs up to here are never entered (again): promised before we began, or left (W3)."""
         self._has_clean_mark = False
         self._link: _Link | None = None
         self._generation = 0
@@ -287,14 +288,17 @@ class RoleMachine:
         elif isinstance(event, PhaseReached):
             if event.master_epoch == self._goal.master_epoch:
                 self._report(event.phase)
+        elif isinstance(event, ReignRefused):
+            if event.master_epoch == self._reign:
+                self._set_own_goal(GoalKind.FENCED, event.reason)
         elif isinstance(event, IncarnationEnded):
-            self._set_final_goal(GoalKind.ISOLATED, event.reason)
+            self._set_own_goal(GoalKind.ISOLATED, event.reason)
         elif isinstance(event, RecoveryStarted):
             self._publish(BrokerState.RECOVERING, "reading the log")
         elif isinstance(event, Recovered):
             self._on_recovered(event)
         elif isinstance(event, Stop):
-            self._set_final_goal(GoalKind.STOPPED, "asked to stop")
+            self._set_own_goal(GoalKind.STOPPED, "asked to stop")
         elif isinstance(event, Tick):
             self._on_tick()
 
@@ -307,7 +311,7 @@ class RoleMachine:
     def _on_recovered(self, event: Recovered) -> None:
         self._is_recovered = True
         self._marks = event.marks
-        self._promised_at_start = event.marks.promised
+        self._left_epoch = event.marks.promised
         self._has_clean_mark = event.has_clean_mark
         if self._goal.kind is GoalKind.FENCED:
             self._goal = Goal(kind=GoalKind.FENCED, master_epoch=event.marks.promised, reason="not registered yet")
@@ -323,8 +327,10 @@ class RoleMachine:
             if self._goal.kind is GoalKind.FENCED:
                 self._publish(BrokerState.FENCED, "registered; no role yet")
         self._on_view(event.registered.view, is_registration=True)
-        if self._link is not None and self._link.is_open:
-            self._send_link_report(self._link)
+        link = self._link
+        if link is not None and link.reported is not None:
+            link.reported = None
+            self._send_link_report(link)
 
     def _on_view(self, view: SetView, *, is_registration: bool = False) -> None:
         """R2, R9: an older state is dropped; another fleet's counts only if we registered there (R7)."""
@@ -341,9 +347,6 @@ class RoleMachine:
         if self._goal.kind is GoalKind.REIGN and view.master_incarnation == self._incarnation:
             self._own_view = view
         self._offer_to_reign(view)
-        if view.has_entered and not (known is not None and known.has_entered) and self._is_dialling(view.master_epoch):
-            assert self._link is not None
-            self._actions.append(NudgeSlaveLink(generation=self._link.generation))
         self._note_in_sync()
 
     def _on_peer_epoch(self, event: PeerShowedEpoch) -> None:
@@ -355,7 +358,6 @@ class RoleMachine:
         if link is None or event.generation != link.generation or isinstance(self._pending, StopSlaveLink):
             return
         if isinstance(event, TruncationPlanned):
-            link.must_restart = link.must_restart or isinstance(self._pending, ExecuteCut)
             link.planned = event
             link.is_open = False
             self._answered_epoch = link.target.master_epoch
@@ -364,11 +366,9 @@ class RoleMachine:
             self._send_link_report(link)
             self._note_in_sync()
         else:
-            was_open = link.is_open
             link.is_open = False
             link.planned = None
-            if was_open:
-                self._send_link_report(link)
+            self._send_link_report(link)
 
     def _on_entered_answered(self, event: EnteredAnswered) -> None:
         if event.master_epoch != self._reign or not self._is_entered_asked:
@@ -391,7 +391,7 @@ class RoleMachine:
                 incarnation=self._incarnation,
                 goal=self._goal,
                 promised=self._marks.promised,
-                promised_at_start=self._promised_at_start,
+                left_epoch=self._left_epoch,
                 has_followed=self._answered_epoch == self._goal.master_epoch,
             )
         )
@@ -400,7 +400,7 @@ class RoleMachine:
         if choice.goal is not None:
             self._set_goal(choice.goal)
 
-    def _set_final_goal(self, kind: GoalKind, reason: str) -> None:
+    def _set_own_goal(self, kind: GoalKind, reason: str) -> None:
         self._set_goal(Goal(kind=kind, master_epoch=self._goal.master_epoch, reason=reason))
 
     def _set_goal(self, goal: Goal) -> None:
@@ -433,6 +433,7 @@ class RoleMachine:
         if self._goal.kind is GoalKind.REIGN and self._goal.master_epoch == self._reign:
             return
         self._actions.append(LeaveMaster(master_epoch=self._reign, reason=self._goal.reason))
+        self._left_epoch = max(self._left_epoch, self._reign)
         self._reign = None
 
     def _offer_to_reign(self, view: SetView) -> None:
@@ -466,7 +467,7 @@ class RoleMachine:
         return self._begin(StopSlaveLink(step=self._next_step(), generation=self._link.generation))
 
     def _line_other_link_stopped(self) -> bool:
-        if self._link is None or (self._link.target == self._goal.target and not self._link.must_restart):
+        if self._link is None or self._link.target == self._goal.target:
             return False
         return self._line_link_stopped()
 
@@ -499,7 +500,7 @@ class RoleMachine:
         plan = link.planned.plan
         if isinstance(plan, Isolate):
             link.planned = None
-            self._set_final_goal(GoalKind.ISOLATED, plan.reason)
+            self._set_own_goal(GoalKind.ISOLATED, plan.reason)
             return True
         if isinstance(plan, Keep):
             self._resume(link)
@@ -646,16 +647,13 @@ class RoleMachine:
         elif event.is_fatal and isinstance(step, StopSlaveLink):
             self._forget_link(None)
         elif event.is_fatal:
-            self._set_final_goal(GoalKind.ISOLATED, f"{type(step).__name__} failed for good: {event.reason}")
+            self._set_own_goal(GoalKind.ISOLATED, f"{type(step).__name__} failed for good: {event.reason}")
         else:
             self._failures += 1
             self._retry_due_us = self._now_us + self._pause_us(self._failures)
 
     def _forget_link(self, acked_end: LogOffset | None) -> None:
         assert self._link is not None, "only a link can be stopped"
-        if self._link.is_open:
-            self._link.is_open = False
-            self._send_link_report(self._link)
         self._link = None
         if acked_end is not None:
             self._acked_end = max(self._acked_end, acked_end)
@@ -701,9 +699,10 @@ class RoleMachine:
             self._report(Phase.IN_SYNC)
 
     def _send_link_report(self, link: _Link) -> None:
-        """R13 asks what electable members see."""
-        if self._is_learner:
+        """R13 asks what electable members see; a link that we stop ourselves says nothing about the master."""
+        if self._is_learner or link.reported is link.is_open:
             return
+        link.reported = link.is_open
         self._actions.append(
             SendLinkReport(master=link.target.broker_id, master_epoch=link.target.master_epoch, is_open=link.is_open)
         )
@@ -721,7 +720,3 @@ class RoleMachine:
         if stored != self._stored:
             self._stored = stored
             self._actions.append(PersistView(stored=stored))
-
-    def _is_dialling(self, master_epoch: MasterEpoch) -> bool:
-        link = self._link
-        return link is not None and not link.is_open and link.target.master_epoch == master_epoch

@@ -82,7 +82,11 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncationPlanned:
-    """The link has shaken hands and waits: no byte is applied and no ack sent before ``ResumeSlaveLink``."""
+    """
+    The link has shaken hands and waits: no byte is applied and no ack sent before ``ResumeSlaveLink``.
+
+    While a cut is executed no other link is dialled, so no second plan for the same log exists.
+    """
 
     generation: int
     plan: TruncationPlan
@@ -99,7 +103,7 @@ class LinkOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkClosed:
-    """The slave link ``generation`` lost its connection; it dials again by itself until it is stopped."""
+    """The link is gone or did not open; it dials again by itself until it is stopped. Told once per attempt."""
 
     generation: int
     reason: str
@@ -122,6 +126,14 @@ class PhaseReached:
 
     master_epoch: MasterEpoch
     phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReignRefused:
+    """The controllers refused something because this reign is over, without saying who reigns now (R2)."""
+
+    master_epoch: MasterEpoch
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +167,7 @@ RoleInput = (
     | LinkClosed
     | PeerShowedEpoch
     | PhaseReached
+    | ReignRefused
     | IncarnationEnded
     | Tick
     | Stop
@@ -281,13 +294,6 @@ class ResumeSlaveLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NudgeSlaveLink:
-    """The master has entered: dial now instead of at the end of the pause."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveMaster:
     """
     The reign is over: no append from here on, every waiter fails as "outcome unknown" (R17), proposal, ack table and
@@ -363,7 +369,6 @@ RoleAction = (
     Step
     | StartSlaveLink
     | ResumeSlaveLink
-    | NudgeSlaveLink
     | LeaveMaster
     | AdoptView
     | PublishRole

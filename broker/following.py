@@ -1,0 +1,238 @@
+"""
+This replica as a slave: the link to its master, what comes in on it, and the log's folds behind it.
+
+Here: passing events between ``ha.service.HaClient``, the log and the role machine. Not here: the plan of a cut
+(``ha.truncation``), whether to follow at all (``broker.core.role``).
+Rule 1: every ``truncation_wanted`` is answered, also when the role machine turned elsewhere: the client dials nobody
+before.
+Rule 2: an epoch entry of a link is stored on the executor that all durable writes go through, so a later promotion's
+entry comes behind it.
+Rule 3: folds follow the received bytes ``FOLD_BYTES_MAX`` at a time, so that a burst never holds the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from broker.core.role_io import (
+    LinkClosed,
+    LinkOpened,
+    LinkTarget,
+    PeerShowedEpoch,
+    RoleInput,
+    TruncationPlanned,
+)
+from broker.log.ports import BrokerLog
+from controller.contract.ids import BrokerId, FlushMode, Incarnation, LogOffset, MasterEpoch
+from epoch.history import EpochOrderError
+from epoch.model import EpochEntry
+from ha.errors import ErrorCode
+from ha.frames import HandshakeReply
+from ha.links import FollowTarget
+from ha.truncation import Isolate, TruncationPlan
+from node.config import split_address
+from node.telemetry import get_logger
+
+FOLD_BYTES_MAX = 256 * 1024
+
+_log = get_logger("following")
+
+
+class MasterDialler(Protocol):
+    """What following needs of ``HaClient``."""
+
+    def follow(self, target: FollowTarget) -> None: ...
+
+    def stop_following(self, detail: str) -> None: ...
+
+    def truncation_done(self) -> None: ...
+
+    def truncation_failed(self, reason: str) -> None: ...
+
+    def epoch_recorded(self) -> None: ...
+
+    def epoch_failed(self, reason: str) -> None: ...
+
+    def log_synced(self, end: LogOffset) -> None: ...
+
+
+class Following:
+    """The slave's side of one process; one link at a time. Implements ``ha.ports.SlaveLinkEvents``."""
+
+    def __init__(
+        self,
+        *,
+        log: BrokerLog,
+        disk: Executor,
+        is_learner: bool,
+        flush: FlushMode,
+        promised: Callable[[], MasterEpoch],
+        feed: Callable[[RoleInput], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """``promised``: the durable promise. ``failed`` hears of a disk that does not work any more."""
+        self.client: MasterDialler | None = None
+        """Set once this replica has its id."""
+        self._log = log
+        self._disk = disk
+        self._is_learner = is_learner
+        self._flush = flush
+        self._promised = promised
+        self._feed = feed
+        self._failed = failed
+        self._generation = 0
+        self._target: FollowTarget | None = None
+        self._is_wanted = False
+        """A truncation waits for its answer."""
+        self._was_ready = False
+        self._master_end: LogOffset | None = None
+        self._is_folding = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """Distance to the master's last known end; None = not connected."""
+        return None if self._master_end is None else max(0, self._master_end - self._log.max_offset)
+
+    # --- from the role machine ---------------------------------------------------------------------------------------
+
+    def start(self, generation: int, target: LinkTarget) -> None:
+        """Dial, and again, until ``stop``."""
+        assert self.client is not None, "a replica without an id follows nobody"
+        host, port = split_address(target.ha_address)
+        self._generation = generation
+        self._was_ready = False
+        self._target = FollowTarget(
+            host=host,
+            port=port,
+            master=target.broker_id,
+            master_incarnation=target.incarnation,
+            master_epoch=target.master_epoch,
+            is_learner=self._is_learner,
+            flush=self._flush,
+        )
+        self.client.follow(self._target)
+
+    def resume(self) -> None:
+        """The plan is carried out."""
+        if self._is_wanted and self.client is not None:
+            self._is_wanted = False
+            self.client.truncation_done()
+
+    def settle(self, reason: str) -> None:
+        """A cut ended and nobody resumes its link: it is gone."""
+        if self._is_wanted and self.client is not None:
+            self._is_wanted = False
+            self.client.truncation_failed(reason)
+
+    def stop(self, detail: str) -> LogOffset:
+        """
+        Nothing is applied or acked any more; returns a bound of what was acked on this link.
+
+        The link does not tell its last ack: the end of the whole records is never below it.
+        """
+        if self.client is not None:
+            self.client.stop_following(detail)
+        self.settle(detail)
+        self._target = None
+        self._master_end = None
+        return self._log.ackable_offset if self._was_ready else LogOffset(0)
+
+    def log_synced(self, end: LogOffset) -> None:
+        """Once per group commit."""
+        if self.client is not None:
+            self.client.log_synced(end)
+
+    # --- SlaveLinkEvents ---------------------------------------------------------------------------------------------
+
+    def durable_confirm(self) -> LogOffset:
+        """R26."""
+        return self._log.durable_confirm_offset
+
+    def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
+        """R9."""
+        return self._promised() >= master_epoch
+
+    def link_opened(self, target: FollowTarget) -> None:
+        """TCP stands; what counts is ``link_ready``."""
+
+    def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
+        """The plan follows."""
+        _log.info("master_answered", master=target.master, master_epoch=reply.master_epoch, master_end=reply.max_offset)
+
+    def truncation_wanted(self, target: FollowTarget, plan: TruncationPlan) -> None:
+        """The role machine decides when."""
+        self._is_wanted = True
+        if target is not self._target:
+            self.settle("another master is followed")
+            return
+        _log.info("truncation_planned", plan=type(plan).__name__, detail=str(plan))
+        self._feed(
+            TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset)
+        )  # fmt: skip
+
+    def isolation_wanted(self, target: FollowTarget, plan: Isolate) -> None:
+        """R26."""
+        if target is self._target:
+            self._feed(TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset))
+
+    def epoch_wanted(self, target: FollowTarget, entry: EpochEntry) -> None:
+        """Durable before its first byte (R9)."""
+        task = asyncio.get_running_loop().create_task(self._record(target, entry))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def link_ready(self, target: FollowTarget, offset: LogOffset) -> None:
+        """Acks flow."""
+        del offset
+        if target is self._target:
+            self._was_ready = True
+            self._feed(LinkOpened(generation=self._generation))
+
+    def log_grew(self, start: LogOffset, end: LogOffset) -> None:
+        """Let the folds follow behind the copy."""
+        del start, end
+        if not self._is_folding:
+            self._is_folding = True
+            self._fold()
+
+    def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
+        """What is confirmed and here."""
+        self._master_end = master_end
+        self._log.note_confirm(offset, self._log.released_offset)
+
+    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
+        """The master that we dialled is in a higher epoch (R21)."""
+        self._feed(
+            PeerShowedEpoch(broker_id=broker_id, incarnation=incarnation, master_epoch=master_epoch, is_master=True)
+        )
+
+    def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
+        """Once per attempt."""
+        self._master_end = None
+        if target is self._target:
+            reason = f"{code.name}: {detail}" if code is not None else detail
+            self._feed(LinkClosed(generation=self._generation, reason=reason))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _fold(self) -> None:
+        left = self._log.fold(FOLD_BYTES_MAX)
+        self._is_folding = left > 0
+        if self._is_folding:
+            asyncio.get_running_loop().call_soon(self._fold)
+
+    async def _record(self, target: FollowTarget, entry: EpochEntry) -> None:
+        assert self.client is not None, "only a link asks for an entry"
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._log.record_epoch, entry)
+        except (EpochOrderError, ValueError) as error:
+            _log.warning("epoch_not_recorded", master=target.master, entry=str(entry), reason=str(error))
+            self.client.epoch_failed(str(error))
+        except OSError as error:
+            self._failed(error)
+        else:
+            self.client.epoch_recorded()

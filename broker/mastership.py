@@ -1,0 +1,322 @@
+"""
+One reign of this replica, from ``prepare`` to ``leave``: SyncStateSet, links of slaves, waiters, and the gate.
+
+Here: passing events between ``ha.sync_state``, ``ha.service.HaServer``, the put path and the session. Not here: any
+decision about members, epochs or acks.
+Rule 1 (R12): everything of a reign is made when it is prepared and thrown away when it is left.
+Rule 2 (R1): a proposal is sent again, byte for byte, until its verdict; at most one request is under way.
+Rule 3 (R2): only a verdict, or a state of this very reign, ends the union; a refusal because the reign is over ends the
+reign; anything else ends nothing.
+Rule 4 (R17, R22): the gate closes before waiters are failed, and is asked again at each release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.core.role_io import PrepareMaster
+from broker.handlers.ports import GateState
+from broker.log.ports import BrokerLog
+from controller.contract.codes import RefusalCode, RequestCode
+from controller.contract.commands import AlterSyncStateSet, Joining, Phase, Value
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
+from controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
+from controller.contract.timing import Timing
+from epoch.model import NO_EPOCH
+from ha.confirm_offset import MemberAck
+from ha.errors import ErrorCode
+from ha.frames import Handshake
+from ha.links import LinkReign
+from ha.sync_state import ConfirmMoved, MastershipEnded, MemberInSync, ProposeAlter, Reign, SyncOutput, SyncState
+from node.telemetry import get_logger
+
+TICK_MS = 50
+REIGN_OVER = frozenset(
+    {RefusalCode.FENCED_MASTER_EPOCH, RefusalCode.FENCED_INCARNATION, RefusalCode.INVALID_MASTER}
+)  # fmt: skip
+"""``Refused`` with one of these says that somebody else reigns (R2). In a verdict they speak of the new members."""
+
+_log = get_logger("mastership")
+
+
+class SlaveLinks(Protocol):
+    """What a reign needs of ``HaServer``."""
+
+    def open_reign(self, reign: LinkReign, confirm: LogOffset) -> None: ...
+
+    def end_reign(self, detail: str) -> None: ...
+
+    def log_extended(self) -> None: ...
+
+    def confirm_moved(self, offset: LogOffset) -> None: ...
+
+
+class Waiters(Protocol):
+    """What a reign needs of the put path."""
+
+    def enter_epoch(self, master_epoch: MasterEpoch) -> None: ...
+
+    def leave_epoch(self) -> None: ...
+
+    def release(self, confirm: LogOffset) -> None: ...
+
+
+class Gate:
+    """The gate that handlers read (``broker.handlers.ports.MasterGate``)."""
+
+    def __init__(self) -> None:
+        """Closed."""
+        self.state = GateState(is_serving=False, master_epoch=NO_EPOCH, is_min_in_sync=False, reason="starting")
+
+    def close(self, reason: str, master_epoch: MasterEpoch, master_address: str) -> None:
+        """Nothing is appended or released from here on."""
+        self.state = GateState(
+            is_serving=False,
+            master_epoch=master_epoch,
+            is_min_in_sync=False,
+            master_address=master_address,
+            reason=reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReignContext:
+    """What every reign of this process stands on."""
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    address: str
+    """Of the own listen port."""
+    log: BrokerLog
+    links: SlaveLinks
+    waiters: Waiters
+    gate: Gate
+    timing: Timing
+    ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]]
+    """A request over the session; the future ends with the reply or ``SessionUnavailable``."""
+    on_phase: Callable[[MasterEpoch, Phase], None]
+    on_refused: Callable[[MasterEpoch, str], None]
+    """The reign is over by the controllers' word."""
+    on_higher_epoch: Callable[[MasterEpoch, BrokerId, Incarnation], None]
+
+
+class Mastership:
+    """One reign. Also the ``ha.ports.MasterLinkEvents`` while it lasts."""
+
+    def __init__(self, context: ReignContext, order: PrepareMaster) -> None:
+        """Prepared: slaves are answered, nothing can be appended yet. The log's folds are complete (R19)."""
+        view = order.view
+        timing = context.timing
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self.master_epoch = order.master_epoch
+        self._start_offset = order.start_offset
+        self._expected = view.configuration.expected_replicas
+        self._is_serving = False
+        self._is_over = False
+        self._in_flight: ProposeAlter | None = None
+        self._in_sync: set[BrokerId] = set()
+        self.sync = SyncState(
+            Reign(
+                broker_id=context.broker_id,
+                incarnation=context.incarnation,
+                master_epoch=order.master_epoch,
+                start_offset=order.start_offset,
+                confirm_offset=LogOffset(min(context.log.confirm_offset, order.start_offset)),
+                sync_state_set=view.sync_state_set,
+                sync_state_set_epoch=view.sync_state_set_epoch,
+                min_in_sync=view.configuration.effective_min_in_sync,
+                flush=view.configuration.flush,
+                catch_up_timeout_ms=timing.catch_up_timeout_ms,
+                survivors_wait_ms=timing.survivors_wait_ms,
+                alter_retry_ms=timing.session_rpc_timeout_ms,
+                stall_ms=timing.stall_ms,
+            ),
+            log_end=context.log.max_offset,
+            now_ms=self._now_ms(),
+        )
+        context.links.open_reign(
+            LinkReign(master_epoch=order.master_epoch, unclean_epoch=view.unclean_epoch), self.sync.confirm_offset
+        )
+        self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    # --- from the role machine ---------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """The role is published: appends may begin."""
+        self._context.waiters.enter_epoch(self.master_epoch)
+        self._is_serving = True
+        self._show_gate()
+        self._handle(self.sync.log_extended(self._context.log.max_offset))
+        self._handle(self.sync.log_synced(self._context.log.flushed_offset))
+
+    def leave(self, reason: str, master_address: str) -> None:
+        """R12, R17: no append, no release, no link, no proposal from here on."""
+        self._is_serving = False
+        self._is_over = True
+        self._timer.cancel()
+        self._context.gate.close(reason, self.master_epoch, master_address)
+        self._context.waiters.leave_epoch()
+        self._context.links.end_reign(reason)
+
+    def adopt(self, view: SetView) -> None:
+        """The state of the set by the controllers (R2)."""
+        self._expected = view.configuration.expected_replicas
+        outputs = self.sync.authoritative_state(
+            master_epoch=view.master_epoch,
+            master=view.master,
+            master_incarnation=view.master_incarnation,
+            sync_state_set=view.sync_state_set,
+            sync_state_set_epoch=view.sync_state_set_epoch,
+            now_ms=self._now_ms(),
+        )
+        self._handle(outputs)
+
+    def session_opened(self) -> None:
+        """An outstanding proposal is sent again at once; its verdict may have been lost with the session (R1)."""
+        if self.sync.outstanding is not None:
+            self._propose(self.sync.outstanding)
+
+    # --- from the log and the put path -------------------------------------------------------------------------------
+
+    def log_extended(self) -> None:
+        """Once per batch of appends."""
+        self._handle(self.sync.log_extended(self._context.log.max_offset))
+        self._context.links.log_extended()
+
+    def log_synced(self, end: LogOffset) -> None:
+        """Once per group commit."""
+        self._handle(self.sync.log_synced(end))
+
+    # --- from the links (MasterLinkEvents) ---------------------------------------------------------------------------
+
+    def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
+        """A replica shook hands."""
+        self._handle(
+            self.sync.link_opened(
+                handshake.broker_id, handshake.incarnation, link_generation, is_learner=handshake.is_learner
+            )
+        )
+
+    def slave_acked(self, ack: MemberAck) -> None:
+        """An ack came."""
+        self._handle(self.sync.ack(ack, self._now_ms()))
+
+    def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode | None, detail: str) -> None:
+        """A link is gone."""
+        del code, detail
+        self._handle(self.sync.link_closed(broker_id, link_generation, self._now_ms()))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+        self._handle(self.sync.tick(self._now_ms()))
+
+    def _handle(self, outputs: list[SyncOutput]) -> None:
+        if self._is_over:
+            return
+        confirm: LogOffset | None = None
+        for output in outputs:
+            if isinstance(output, ConfirmMoved):
+                confirm = output.offset
+            elif isinstance(output, ProposeAlter):
+                self._propose(output)
+            elif isinstance(output, MemberInSync):
+                self._in_sync.add(output.broker_id)
+            else:
+                self._end(output)
+                return
+        if outputs:
+            self._show_gate()
+            self._note_redundancy()
+        if confirm is not None:
+            context = self._context
+            context.log.note_confirm(confirm, context.log.released_offset)
+            context.links.confirm_moved(confirm)
+            context.waiters.release(confirm)
+
+    def _end(self, output: MastershipEnded) -> None:
+        _log.warning("reign_refused", master_epoch=self.master_epoch, reason=output.reason)
+        self._context.on_refused(self.master_epoch, output.reason)
+
+    def _show_gate(self) -> None:
+        """Replace the gate as a whole, if anything of it moved; a set that is large enough again releases who waits."""
+        if not self._is_serving:
+            return
+        old = self._context.gate.state
+        new = GateState(
+            is_serving=True,
+            master_epoch=self.master_epoch,
+            is_min_in_sync=self.sync.may_release,
+            sync_state_set=self.sync.local_set,
+            epoch_start=self._start_offset,
+            master_address=self._context.address,
+        )
+        if new != old:
+            self._context.gate.state = new
+            if new.is_min_in_sync and not old.is_min_in_sync:
+                self._context.waiters.release(self.sync.confirm_offset)
+
+    def _note_redundancy(self) -> None:
+        members = self.sync.local_set
+        if len(members) >= self._expected and self._in_sync.issuperset(set(members) - {self._context.broker_id}):
+            self._context.on_phase(self.master_epoch, Phase.FULL_REDUNDANCY)
+
+    def _propose(self, output: ProposeAlter) -> None:
+        if self._in_flight is not None:
+            return
+        self._in_flight = output
+        command = AlterSyncStateSet(
+            set_key=self._context.set_key,
+            broker_id=self._context.broker_id,
+            incarnation=self._context.incarnation,
+            master_epoch=output.master_epoch,
+            seq=output.seq,
+            sync_state_set_epoch=output.sync_state_set_epoch,
+            new_set=output.new_set,
+            joining=tuple(Joining(broker_id=one, incarnation=incarnation) for one, incarnation in output.joining),
+        )
+        _log.info(
+            "set_proposed", master_epoch=output.master_epoch, seq=output.seq, new_set=output.new_set, why=output.reason
+        )
+        self._context.ask(RequestCode.SESSION_ALTER, command).add_done_callback(self._answered)
+
+    def _answered(self, future: asyncio.Future[AnyReply]) -> None:
+        self._in_flight = None
+        if self._is_over or future.cancelled() or future.exception() is not None:
+            return  # outcome unknown: the next tick repeats it
+        reply = future.result()
+        if isinstance(reply, AlterDecided):
+            self._decided(reply.verdict, reply.reason)
+        elif isinstance(reply, Refused) and reply.code in REIGN_OVER:
+            self._handle(self.sync.mastership_refused(reply.reason))
+        else:
+            _log.warning("alter_unanswered", reply=type(reply).__name__, reason=getattr(reply, "reason", ""))
+
+    def _decided(self, verdict: AlterVerdict, reason: str) -> None:
+        _log.info(
+            "set_decided",
+            master_epoch=verdict.master_epoch,
+            seq=verdict.seq,
+            is_accepted=verdict.is_accepted,
+            sync_state_set=verdict.sync_state_set,
+            why=reason,
+        )
+        outputs = self.sync.verdict(
+            master_epoch=verdict.master_epoch,
+            seq=verdict.seq,
+            is_accepted=verdict.is_accepted,
+            sync_state_set=verdict.sync_state_set,
+            sync_state_set_epoch=verdict.sync_state_set_epoch,
+            now_ms=self._now_ms(),
+        )
+        self._show_gate()
+        self._handle(outputs)
