@@ -14,11 +14,14 @@ not a credential.
 
 from __future__ import annotations
 
+from typing import dataclass_transform
+
 import msgspec
 
 from controller.contract.ids import BrokerId, MasterEpoch
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of all bodies."""
 

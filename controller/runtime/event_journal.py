@@ -50,7 +50,8 @@ PENDING_EVENTS_MAX = 500_000
 PAGE_EVENTS_MAX = 500
 INDEXES_MAX = 8
 """Indexes of older segments that stay in memory."""
-ORDINAL_MAX = 2**31 - 1
+ORDINAL_MAX = 99_999_999
+"""Above every ordinal: "after all events of that index"."""
 FILL_EVENTS_MAX = 200_000
 """A larger hole stays on record as a gap."""
 

@@ -1,0 +1,165 @@
+"""
+The FastAPI application of one controller.
+
+Here: routes joined with failures, probes, metrics, and the complete OpenAPI document. Not here: what routes do
+(``routes``), listening (``api.server``). Imported by: ``api.server``, ``tests``.
+
+Rule 1: a caller never waits for a leader: no authority is answered at once, 307 if another one is known to lead.
+Rule 2: every failure is a problem document; a fault of ours is a 500 that says nothing of our insides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from api.rest import problems
+from api.rest.peers import Peers
+from api.rest.routes import BadBody, Routes, _json
+from api.rest.schemas import Liveness, answers, components
+from controller.contract.ids import RequestId
+from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
+from controller.runtime.authority import Authority
+from controller.runtime.queries import NotFound, Queries
+from controller.runtime.service import ControllerService, NoAuthority
+from node.telemetry import Telemetry
+
+API_VERSION = "1"
+"""Of the interface, not of the program: JSON keys never change within it."""
+
+
+def make_app(*, service: ControllerService, queries: Queries, peers: Peers, telemetry: Telemetry) -> FastAPI:
+    """The application; it does not listen."""
+    app = FastAPI(
+        title="Rollcall controller",
+        version=API_VERSION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(Routes(service, queries, peers).router)
+    _add_health(app, service, telemetry)
+    _add_failures(app, service)
+    _document(app)
+    return app
+
+
+def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) -> None:
+    async def livez() -> Response:
+        """The process runs and its loop turns."""
+        return _json(Liveness(status="alive"))
+
+    async def readyz() -> Response:
+        """It leads with authority, or follows a leader that it has heard lately."""
+        authority = service.authority()
+        follows = authority.leader not in (None, service.settings.name)
+        if authority.is_held or follows:
+            return _json(
+                Liveness(status="ready", reason="leads" if authority.is_held else f"follows {authority.leader}")
+            )
+        return problems.not_ready(authority.reason)
+
+    async def metrics() -> Response:
+        """Prometheus exposition."""
+        content, media_type = telemetry.exposition()
+        return Response(content, media_type=media_type)
+
+    app.add_api_route("/livez", livez, methods=["GET"], tags=["health"], responses=answers(Liveness))
+    app.add_api_route("/readyz", readyz, methods=["GET"], tags=["health"], responses=answers(Liveness, problems=(503,)))
+    text: dict[int | str, dict[str, Any]] = {
+        200: {"description": "Exposition.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    }
+    app.add_api_route("/metrics", metrics, methods=["GET"], tags=["health"], responses=text)
+
+
+def _add_failures(app: FastAPI, service: ControllerService) -> None:
+    def request_id_of(request: Request) -> RequestId | None:
+        found: RequestId | None = getattr(request.state, "request_id", None)
+        return found
+
+    def elsewhere(request: Request, authority: Authority) -> Response:
+        settings = service.settings
+        leader = authority.leader if authority.leader != settings.name else None
+        base = settings.rest_base(leader)
+        query = f"?{request.url.query}" if request.url.query else ""
+        path = request.scope.get("raw_path", request.url.path.encode()).decode("ascii").partition("?")[0]
+        location = f"{base}{path}{query}" if base is not None else None
+        return problems.no_authority(authority, leader=base, location=location, request_id=request_id_of(request))
+
+    async def no_authority(request: Request, error: Exception) -> Response:
+        assert isinstance(error, NoAuthority)
+        return elsewhere(request, error.authority)
+
+    async def not_leader(request: Request, _: Exception) -> Response:
+        return elsewhere(request, service.authority())
+
+    async def unknown(_: Request, error: Exception) -> Response:
+        assert isinstance(error, OutcomeUnknown)
+        return problems.outcome_unknown(error.request_id, str(error))
+
+    async def overloaded(request: Request, error: Exception) -> Response:
+        return problems.overloaded(request_id_of(request), str(error))
+
+    async def missing(_: Request, error: Exception) -> Response:
+        assert isinstance(error, NotFound)
+        return problems.not_found(error)
+
+    async def bad_body(_: Request, error: Exception) -> Response:
+        assert isinstance(error, BadBody)
+        return problems.bad_request(error.status, str(error))
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        found = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        return problems.bad_request(422, found)
+
+    async def bad_value(request: Request, error: Exception) -> Response:
+        return problems.bad_request(422, str(error), request_id=request_id_of(request))
+
+    async def http_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        answer = problems.bad_request(error.status_code, str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    handlers: dict[type[Exception], Any] = {
+        NoAuthority: no_authority,
+        NotLeader: not_leader,
+        OutcomeUnknown: unknown,
+        Overloaded: overloaded,
+        NotFound: missing,
+        BadBody: bad_body,
+        RequestValidationError: invalid,
+        ValueError: bad_value,
+        HTTPException: http_error,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+def _document(app: FastAPI) -> None:
+    """Replace the generated document by one with the contract's own schemas."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            document["components"] = {"schemas": components()}
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    _without_generated(operation)
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _without_generated(operation: dict[str, Any]) -> None:
+    """FastAPI documents its own 422, which ``_add_failures`` never sends."""
+    unprocessable = operation["responses"].get("422", {}).get("content", {})
+    if "application/json" in unprocessable:
+        del operation["responses"]["422"]

@@ -1,0 +1,98 @@
+"""
+What the other controllers say, over their REST ports, within a short bound.
+
+Here: their statuses, and their events where our journal has a hole. Not here: deciding anything with it.
+Imported by: ``routes``, ``api.server``, ``tests``.
+
+Rule: a peer that does not answer in time is unreachable, never a reason to wait longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import msgspec
+
+from controller.contract.commands import EventRef
+from controller.contract.events import EventRecord
+from controller.contract.ids import ControllerName
+from controller.contract.views import ControllerRole, ControllerStatus, EventPage, FleetStatus
+from controller.runtime.event_journal import FILL_EVENTS_MAX, PAGE_EVENTS_MAX
+from controller.runtime.journal_segments import Gap
+from controller.runtime.settings import ControllerAddresses, ServiceSettings
+
+STATUS_MS_MAX = 400
+PAGE_MS_MAX = 2_000
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+
+
+class Peers:
+    """The other members of the Raft group."""
+
+    def __init__(self, settings: ServiceSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """``transport`` takes the place of the network in tests."""
+        self._others = {name: where for name, where in settings.controllers.items() if name != settings.name}
+        self._http = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._http.aclose()
+
+    async def statuses(self) -> tuple[ControllerStatus, ...]:
+        """Every other controller by its own word, asked all at once."""
+        return tuple(await asyncio.gather(*(self._status(name, where) for name, where in self._others.items())))
+
+    async def _status(self, name: ControllerName, where: ControllerAddresses) -> ControllerStatus:
+        try:
+            async with asyncio.timeout(STATUS_MS_MAX / 1000):
+                answer = await self._http.get(
+                    f"http://{where.rest}/v1/status", params={"consistency": "local", "limit": "1"}
+                )
+            return msgspec.json.decode(answer.content, type=FleetStatus).controller
+        except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError):
+            return ControllerStatus(
+                name=name,
+                role=ControllerRole.UNREACHABLE,
+                has_authority=False,
+                leader=None,
+                term=0,
+                commit_index=0,
+                applied_index=0,
+                rest_address=where.rest,
+                broker_address=where.broker,
+                raft_address=where.raft,
+                feature_level=0,
+                fleet_incarnation=None,
+            )
+
+    async def events_of(self, gap: Gap) -> list[EventRecord] | None:
+        """What lies in ``gap``, from the first peer that has all of it; None if nobody has. The journal checks it."""
+        for where in self._others.values():
+            try:
+                found = await self._events_from(f"http://{where.rest}/v1/events", gap)
+            except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError):
+                continue
+            if found:
+                return found
+        return None
+
+    async def _events_from(self, url: str, gap: Gap) -> list[EventRecord] | None:
+        after = gap.after
+        start = EventRef(term=after.term, index=after.index, ordinal=after.ordinal + 1) if after is not None else None
+        found: list[EventRecord] = []
+        while len(found) <= FILL_EVENTS_MAX:
+            params = {"limit": str(PAGE_EVENTS_MAX)}
+            if start is not None:
+                params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
+            async with asyncio.timeout(PAGE_MS_MAX / 1000):
+                answer = await self._http.get(url, params=params)
+            page = msgspec.json.decode(answer.content, type=EventPage)
+            if page.gap is not None:
+                return None
+            inside = [record for record in page.events if record.index <= gap.to_index]
+            found += inside
+            if len(inside) < len(page.events) or page.next_from is None:
+                return found
+            start = page.next_from
+        return None

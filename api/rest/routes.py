@@ -1,0 +1,398 @@
+"""
+The routes under /v1: parse, ask the service, encode.
+
+Here: parameters, bodies, headers. Not here: decisions, state, documents for failures (``problems``), schemas
+(``schemas``).
+Imported by: ``app``.
+
+Rule 1: every route is ``async def`` and answers with bytes that msgspec encoded: nothing heavy runs on the loop.
+Rule 2: mutating routes take a request id (body, or header ``X-Request-Id``), draw one if there is none, and return it.
+Rule 3: reads are linearizable unless ``consistency=local``; events are read where they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from api.rest.peers import Peers
+from api.rest.problems import REQUEST_ID_HEADER, refused
+from api.rest.requests import Body, BootstrapBody, CleanBody, ElectBody, ElectUncleanBody
+from api.rest.schemas import REQUEST_ID_CHARACTERS_MAX, ControllersAnswer, answers, body
+from controller.contract.commands import (
+    AlterSyncStateSet,
+    AnyCommand,
+    ApplyBrokerId,
+    Bootstrap,
+    CleanReplicas,
+    ElectMaster,
+    ElectUnclean,
+    EventRef,
+    Evidence,
+    RegisterReplica,
+    SayGoodbye,
+)
+from controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Refused, Registered
+from controller.contract.session import Heartbeat, HeartbeatAck
+from controller.contract.views import (
+    ElectionPreview,
+    EventPage,
+    Explanation,
+    FleetStatus,
+    HistoryPage,
+    SetAnswer,
+    SetPage,
+)
+from controller.runtime.event_journal import PAGE_EVENTS_MAX
+from controller.runtime.queries import (
+    EVENTS_WAIT_MS_MAX,
+    HISTORY_ROWS_MAX,
+    PAGE_SETS_MAX,
+    Consistency,
+    Queries,
+    parse_set_key,
+)
+from controller.runtime.service import ControllerService
+
+REQUESTED_BY_HEADER = "X-Requested-By"
+BODY_BYTES_MAX = 64 * 1024
+"""More does not fit into a log entry."""
+STREAM_IDLE_MS = 5_000
+INT64_MAX = 2**63 - 1
+
+T = TypeVar("T")
+
+_READ = (307, 404, 422, 503)
+_WRITE = (307, 400, 404, 409, 413, 422, 503, 504)
+
+ClusterPath = Annotated[str, Path(min_length=1, max_length=255)]
+SetPath = Annotated[str, Path(alias="set", min_length=1, max_length=255)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_SETS_MAX)]
+How = Annotated[Consistency, Query()]
+FromMark = Annotated[str | None, Query(alias="from", pattern=r"^\d{1,18}\.\d{1,18}\.\d{1,9}$")]
+
+
+class BadBody(Exception):
+    """The body cannot be used; ``status`` is 400 (not JSON), 413 or 422."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        """Becomes a problem document."""
+        super().__init__(detail)
+        self.status = status
+
+
+def _json(value: object, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json", headers=headers)
+
+
+async def _read_body(request: Request, kind: type[T]) -> T:
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > BODY_BYTES_MAX:
+            raise BadBody(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise BadBody(422, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBody(400, f"the body is not JSON: {error}") from error
+
+
+def _key(cluster: str, name: str) -> SetKey:
+    return SetKey(ClusterName(cluster), BrokerName(name))
+
+
+def _mark(text: str | None) -> EventRef | None:
+    if text is None:
+        return None
+    term, index, ordinal = (int(part) for part in text.split("."))
+    return EventRef(term=term, index=index, ordinal=ordinal)
+
+
+class Routes:
+    """The handlers, bound to one controller."""
+
+    def __init__(self, service: ControllerService, queries: Queries, peers: Peers) -> None:
+        """``router`` has everything."""
+        self._service = service
+        self._queries = queries
+        self._peers = peers
+        self.router = APIRouter(prefix="/v1")
+        self._add_reads()
+        self._add_orders()
+        self._add_broker_operations()
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    def _add_reads(self) -> None:
+        add, of_set = self.router.add_api_route, "/sets/{cluster}/{set}"
+        read: dict[str, Any] = {"methods": ["GET"], "tags": ["read"]}
+        add("/status", self.status, **read, responses=answers(FleetStatus, problems=_READ))
+        add("/controllers", self.controllers, **read, responses=answers(ControllersAnswer))
+        add("/sets", self.sets, **read, responses=answers(SetPage, problems=_READ))
+        add(of_set, self.set, **read, responses=answers(SetAnswer, problems=_READ))
+        add(f"{of_set}/history", self.history, **read, responses=answers(HistoryPage, problems=_READ))
+        add(f"{of_set}/epochs/{{epoch}}", self.explain, **read, responses=answers(Explanation, problems=_READ))
+        add("/events", self.events, **read, responses=answers(EventPage, problems=(404, 422)))
+        stream: dict[int | str, dict[str, Any]] = {
+            200: {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": _TEXT}}}
+        }
+        add("/events/stream", self.stream, **read, responses=stream | {422: answers(SetPage, problems=(422,))[422]})
+
+    async def status(
+        self,
+        after: Annotated[str | None, Query(max_length=520)] = None,
+        limit: Limit = PAGE_SETS_MAX,
+        consistency: How = Consistency.LINEARIZABLE,
+    ) -> Response:
+        """This controller and a page of its sets."""
+        return _json(await self._queries.status(consistency, after=after, limit=limit))
+
+    async def controllers(self) -> Response:
+        """Every controller by its own word; those that do not answer in time are marked unreachable."""
+        own = self._queries.controller()
+        others = await self._peers.statuses()
+        return _json(ControllersAnswer(read_from=own.name, controllers=(own, *others)))
+
+    async def sets(
+        self,
+        after: Annotated[str | None, Query(max_length=520)] = None,
+        limit: Limit = PAGE_SETS_MAX,
+        consistency: How = Consistency.LINEARIZABLE,
+    ) -> Response:
+        """Sets in the order of their keys."""
+        return _json(await self._queries.sets(consistency, after=after, limit=limit))
+
+    async def set(self, cluster: ClusterPath, name: SetPath, consistency: How = Consistency.LINEARIZABLE) -> Response:
+        """One set."""
+        return _json(await self._queries.set(_key(cluster, name), consistency))
+
+    async def history(
+        self,
+        cluster: ClusterPath,
+        name: SetPath,
+        limit: Annotated[int, Query(ge=1, le=HISTORY_ROWS_MAX)] = 50,
+        before: Annotated[int | None, Query(ge=0, le=INT64_MAX)] = None,
+        consistency: How = Consistency.LINEARIZABLE,
+    ) -> Response:
+        """The reigns of a set, newest first, with the phases of how each came about."""
+        mark = MasterEpoch(before) if before is not None else None
+        return _json(await self._queries.history(_key(cluster, name), consistency, limit=limit, before=mark))
+
+    async def explain(
+        self,
+        cluster: ClusterPath,
+        name: SetPath,
+        epoch: Annotated[int, Path(ge=0, le=INT64_MAX - 1)],
+        consistency: How = Consistency.LINEARIZABLE,
+    ) -> Response:
+        """The decision record of one masterEpoch."""
+        return _json(await self._queries.explanation(_key(cluster, name), MasterEpoch(epoch), consistency))
+
+    async def events(
+        self,
+        start: FromMark = None,
+        limit: Annotated[int, Query(ge=1, le=PAGE_EVENTS_MAX)] = PAGE_EVENTS_MAX,
+        wait_ms: Annotated[int, Query(alias="waitMs", ge=0, le=EVENTS_WAIT_MS_MAX)] = 0,
+        set_key: Annotated[str | None, Query(alias="set", max_length=520)] = None,
+    ) -> Response:
+        """Events from a mark on; with none there, the answer is held for up to ``waitMs``."""
+        key = parse_set_key(set_key) if set_key is not None else None
+        return _json(await self._queries.events(_mark(start), limit=limit, wait_ms=wait_ms, set_key=key))
+
+    async def stream(self, request: Request, start: FromMark = None) -> Response:
+        """The same as server-sent events, without end; ``id`` is the mark to go on from."""
+        return StreamingResponse(
+            self._stream(request, request.headers.get("Last-Event-ID") or start), media_type="text/event-stream"
+        )
+
+    async def _stream(self, request: Request, start: str | None) -> AsyncIterator[bytes]:
+        try:
+            mark = _mark(start)
+        except ValueError:
+            mark = None
+        while not await request.is_disconnected():
+            page = await self._queries.events(mark, limit=PAGE_EVENTS_MAX, wait_ms=STREAM_IDLE_MS)
+            mark = page.next_from or mark
+            if page.gap is not None:
+                yield b"event: gap\ndata: " + msgspec.json.encode(page.gap) + b"\n\n"
+            if not page.events:
+                yield b": nothing new\n\n"
+            for record in page.events:
+                following = f"{record.term}.{record.index}.{record.ordinal + 1}".encode()
+                yield b"id: " + following + b"\ndata: " + msgspec.json.encode(record) + b"\n\n"
+
+    # --- orders of operators -----------------------------------------------------------------------------------------
+
+    def _add_orders(self) -> None:
+        add, of_set = self.router.add_api_route, "/sets/{cluster}/{set}"
+        order: dict[str, Any] = {"methods": ["POST"], "tags": ["act"]}
+        preview = answers(Elected, ElectionPreview, problems=_WRITE)
+        add(f"{of_set}/elect", self.elect, **order, responses=preview, openapi_extra=body(ElectBody))
+        add(
+            f"{of_set}/elect-unclean",
+            self.elect_unclean,
+            **order,
+            responses=preview,
+            openapi_extra=body(ElectUncleanBody),
+        )
+        add(
+            f"{of_set}/bootstrap",
+            self.bootstrap,
+            **order,
+            responses=answers(Elected, problems=_WRITE),
+            openapi_extra=body(BootstrapBody),
+        )
+        add(
+            f"{of_set}/clean",
+            self.clean,
+            **order,
+            responses=answers(Done, problems=_WRITE),
+            openapi_extra=body(CleanBody),
+        )
+
+    async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """Elect by policy, clean only; ``dryRun`` shows what would be decided."""
+        order = await _read_body(request, ElectBody)
+        command = ElectMaster(
+            set_key=_key(cluster, name),
+            designated=order.designated,
+            expected_master=order.expect_master,
+            expected_epoch=order.expect_epoch,
+            reason=order.reason,
+        )
+        return await self._elect(request, order, command)
+
+    async def elect_unclean(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """Elect outside the SyncStateSet: the only verb that can lose."""
+        order = await _read_body(request, ElectUncleanBody)
+        command = ElectUnclean(
+            set_key=_key(cluster, name),
+            accepted_loss_bytes=order.accepted_loss_bytes,
+            designated=order.designated,
+            expected_master=order.expect_master,
+            expected_epoch=order.expect_epoch,
+            reason=order.reason,
+        )
+        return await self._elect(request, order, command)
+
+    async def _elect(self, request: Request, order: ElectBody, command: ElectMaster | ElectUnclean) -> Response:
+        if order.dry_run:
+            request_id = self._request_id(request, order)
+            found = await self._queries.preview_election(
+                command, request_id=request_id, requested_by=_requested_by(request)
+            )
+            if isinstance(found, Refused):
+                return refused(found, request_id=request_id)
+            return _json(found, {REQUEST_ID_HEADER: request_id})
+        self._service.duties.handle_requested(command.set_key, self._service.now_ns())
+        return await self._order(request, order, command, self._evidence(command.set_key))
+
+    async def bootstrap(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """First election by an operator's word (R8)."""
+        order = await _read_body(request, BootstrapBody)
+        command = Bootstrap(set_key=_key(cluster, name), master=order.master, reason=order.reason)
+        self._service.duties.handle_requested(command.set_key, self._service.now_ns())
+        return await self._order(request, order, command, self._evidence(command.set_key))
+
+    async def clean(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """Forget replicas, or the whole set; epochs stay in a tombstone."""
+        order = await _read_body(request, CleanBody)
+        command = CleanReplicas(
+            set_key=_key(cluster, name),
+            broker_ids=tuple(sorted(set(order.broker_ids))),
+            is_unclean=order.is_unclean,
+            reason=order.reason,
+        )
+        return await self._order(request, order, command, None)
+
+    def _evidence(self, key: SetKey) -> Evidence | None:
+        view = self._service.view_of(key)
+        return self._service.evidence(view) if view is not None else None
+
+    async def _order(self, request: Request, order: Body, command: AnyCommand, evidence: Evidence | None) -> Response:
+        request_id = self._request_id(request, order)
+        request.state.request_id = request_id
+        reply = await self._service.submit(
+            command, request_id=request_id, requested_by=_requested_by(request), evidence=evidence
+        )
+        if isinstance(reply, Refused):
+            return refused(reply, request_id=request_id)
+        return _json(reply, {REQUEST_ID_HEADER: request_id})
+
+    def _request_id(self, request: Request, order: Body | None) -> RequestId:
+        given = (order.request_id if order is not None else None) or request.headers.get(REQUEST_ID_HEADER)
+        if given is None:
+            return self._service.ports.new_request_id()
+        if not given.isascii() or not given.isprintable() or not 0 < len(given) <= REQUEST_ID_CHARACTERS_MAX:
+            raise BadBody(422, f"requestId {given[:80]!r} is not 1 to {REQUEST_ID_CHARACTERS_MAX} printable ASCII")
+        return RequestId(given)
+
+    # --- broker operations as plain REST -----------------------------------------------------------------------------
+
+    def _add_broker_operations(self) -> None:
+        def add(path: str, handler: Any, takes: type, *gives: type) -> None:
+            self.router.add_api_route(
+                path,
+                handler,
+                methods=["POST"],
+                tags=["broker"],
+                responses=answers(*gives, problems=_WRITE),
+                openapi_extra=body(takes),
+            )
+
+        add("/broker-ids", self.apply_broker_id, ApplyBrokerId, IdGranted)
+        add("/replicas", self.register, RegisterReplica, Registered)
+        add("/heartbeat", self.heartbeat, Heartbeat, HeartbeatAck)
+        add("/sync-state-set", self.alter, AlterSyncStateSet, AlterDecided)
+        add("/goodbye", self.goodbye, SayGoodbye, Done)
+
+    async def apply_broker_id(self, request: Request) -> Response:
+        """Bind a broker id to a register code, once and for ever."""
+        return await self._broker_order(request, ApplyBrokerId)
+
+    async def register(self, request: Request) -> Response:
+        """Register an incarnation, or open a further session of it."""
+        return await self._broker_order(request, RegisterReplica)
+
+    async def alter(self, request: Request) -> Response:
+        """A master's compare-and-set on its SyncStateSet (R1)."""
+        return await self._broker_order(request, AlterSyncStateSet)
+
+    async def goodbye(self, request: Request) -> Response:
+        """A clean stop."""
+        return await self._broker_order(request, SayGoodbye)
+
+    async def heartbeat(self, request: Request) -> Response:
+        """Count a replica as heard."""
+        answer = self._service.handle_heartbeat(await _read_body(request, Heartbeat), None)
+        return refused(answer, request_id=None) if isinstance(answer, Refused) else _json(answer)
+
+    async def _broker_order(self, request: Request, kind: type[AnyCommand]) -> Response:
+        command: AnyCommand = await _read_body(request, kind)
+        request_id = self._request_id(request, None)
+        request.state.request_id = request_id
+        reply = await self._service.submit_for_broker(
+            command, request_id=request_id, requested_by=_requested_by(request, "broker"), connection=None
+        )
+        if isinstance(reply, Refused):
+            return refused(reply, request_id=request_id)
+        return _json(reply, {REQUEST_ID_HEADER: request_id})
+
+
+def _requested_by(request: Request, kind: str = "admin") -> str:
+    """For the record; without credentials it proves nothing (Rule 2 of ``requests``)."""
+    name = request.headers.get(REQUESTED_BY_HEADER, "")
+    name = "".join(letter for letter in name if letter.isascii() and letter.isprintable())[:64]
+    if not name:
+        return kind
+    return name if ":" in name else f"{kind}:{name}"
+
+
+_TEXT = {"type": "string"}

@@ -1,0 +1,123 @@
+"""
+The OpenAPI document, made from the values that are really sent.
+
+Here: component schemas generated from the contract by msgspec, and how routes refer to them. Not here: routes
+(``routes``).
+Imported by: ``app``, ``routes``, ``tests``. No model is written twice: what the contract gains, the document gains.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from api.rest.requests import BootstrapBody, CleanBody, ElectBody, ElectUncleanBody
+from controller.contract.commands import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    RegisterReplica,
+    SayGoodbye,
+    Value,
+)
+from controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
+from controller.contract.session import Heartbeat, HeartbeatAck
+from controller.contract.views import (
+    ControllerStatus,
+    ElectionPreview,
+    EventPage,
+    Explanation,
+    FleetStatus,
+    HistoryPage,
+    Problem,
+    SetAnswer,
+    SetPage,
+)
+
+REF_TEMPLATE = "#/components/schemas/{name}"
+REQUEST_ID_CHARACTERS_MAX = 64
+
+
+class ControllersAnswer(Value):
+    """GET /v1/controllers: every member by its own word; ``unreachable`` ones as far as they are known."""
+
+    read_from: str
+    controllers: tuple[ControllerStatus, ...]
+
+
+class Liveness(Value):
+    """GET /livez and /readyz when all is well."""
+
+    status: str
+    reason: str = ""
+
+
+DOCUMENTED: tuple[type, ...] = (
+    AlterDecided,
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    BootstrapBody,
+    CleanBody,
+    ControllersAnswer,
+    Done,
+    ElectBody,
+    ElectUncleanBody,
+    Elected,
+    ElectionPreview,
+    EventPage,
+    Explanation,
+    FleetStatus,
+    Heartbeat,
+    HeartbeatAck,
+    HistoryPage,
+    IdGranted,
+    Liveness,
+    Problem,
+    RegisterReplica,
+    Registered,
+    SayGoodbye,
+    SetAnswer,
+    SetPage,
+)
+
+
+def components() -> dict[str, Any]:
+    """JSON Schema (2020-12) of every documented value and of all that they consist of."""
+    _, found = msgspec.json.schema_components(DOCUMENTED, ref_template=REF_TEMPLATE)
+    return dict(sorted(found.items()))
+
+
+def ref(kind: type) -> dict[str, Any]:
+    """Reference to a component."""
+    return {"$ref": REF_TEMPLATE.format(name=kind.__name__)}
+
+
+def answers(*kinds: type, problems: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
+    """What a route answers: 200 with one of ``kinds``, and these problem statuses."""
+    schema = ref(kinds[0]) if len(kinds) == 1 else {"anyOf": [ref(kind) for kind in kinds]}
+    found: dict[int | str, dict[str, Any]] = {
+        200: {"description": "Done.", "content": {"application/json": {"schema": schema}}}
+    }
+    for status in problems:
+        found[status] = {
+            "description": _STATUS_WORDS[status],
+            "content": {"application/problem+json": {"schema": ref(Problem)}},
+        }
+    return found
+
+
+def body(kind: type) -> dict[str, Any]:
+    """``openapi_extra`` of a route that takes a JSON body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": ref(kind)}}}}
+
+
+_STATUS_WORDS = {
+    307: "Another controller leads: follow Location.",
+    400: "The body is not JSON.",
+    404: "There is no such thing.",
+    409: "Refused: it conflicts with the state; both values and the remedy are in the document.",
+    413: "The body is too large.",
+    422: "A value is not acceptable.",
+    503: "No controller leads, or too much is waiting: nothing was executed.",
+    504: "The outcome is unknown: ask again with the same request id.",
+}
