@@ -25,7 +25,9 @@ def history(*pairs: tuple[int, int]) -> EpochHistory:
 class MemoryLog:
     """Bytes in memory; ``FileRegion.position`` is the log offset, ``read_region`` gives the bytes."""
 
-    def __init__(self, data: bytes = b"", epochs: EpochHistory | None = None, *, base: int = 0, segment: int = 1 << 30):
+    def __init__(
+        self, data: bytes = b"", epochs: EpochHistory | None = None, *, base: int = 0, segment: int = 1 << 30
+    ) -> None:
         self.data = bytearray(data)
         self.base = base
         self.segment = segment

@@ -41,6 +41,10 @@ class SimDisk:
         self.kernel = kernel
         self.name = name
         self.is_full = False
+        self.lost_bytes = 0
+        """Of all power losses, since the owner set it to 0."""
+        self.was_replaced = False
+        """An old image was put back, or the disk was emptied; the owner resets it."""
         self._files: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
 
@@ -57,6 +61,12 @@ class SimDisk:
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return bytes(self._files[path].content)
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        """A part of the content, cut at its end. Raises ``FileNotFoundError``."""
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return bytes(memoryview(self._files[path].content)[offset : offset + length])
 
     def size(self, path: str) -> int:
         """Length of ``path``; 0 if it is not there."""
@@ -132,6 +142,7 @@ class SimDisk:
                 else:
                     self._files[path] = old
         self._durable_names = dict(self._files)
+        self.lost_bytes += lost
         return lost
 
     def _tear(self, file: _File) -> int:
@@ -166,11 +177,13 @@ class SimDisk:
 
     def restore(self, image: Image) -> None:
         """Put an old image back: the disk was rolled back."""
+        self.was_replaced = True
         self._files = {path: _File(bytearray(data), data) for path, data in image.files}
         self._durable_names = dict(self._files)
 
     def wipe(self) -> None:
         """A new, empty disk."""
+        self.was_replaced = True
         self._files = {}
         self._durable_names = {}
 

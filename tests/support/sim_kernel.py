@@ -173,8 +173,8 @@ class Host:
         return 1_800_000_000_000 + (self.kernel.now_us + self.wall_offset_us) // MS
 
     def real_delay_us(self, local_us: int) -> int:
-        """How long ``local_us`` of this machine's clock really take."""
-        return local_us * 1_000_000 // (1_000_000 + self.drift_ppm)
+        """How long ``local_us`` of this machine's clock really take, rounded up: a timer never fires early."""
+        return local_us * 1_000_000 // (1_000_000 + self.drift_ppm) + 1
 
     def reboot(self) -> None:
         """Power was lost: what had not been synced is ``SimDisk``'s business."""
@@ -195,7 +195,7 @@ class Process:
 
     def after(self, local_delay_us: int, label: str, action: Callable[[], None]) -> Timer:
         """Run ``action`` in this process after ``local_delay_us`` of its own clock."""
-        delay_us = self.host.real_delay_us(max(0, local_delay_us))
+        delay_us = self.host.real_delay_us(local_delay_us) if local_delay_us > 0 else 0
         return self.kernel.after(delay_us, label, lambda: self.run(label, action))
 
     def run(self, label: str, action: Callable[[], None]) -> None:

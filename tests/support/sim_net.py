@@ -89,7 +89,7 @@ class SimNet:
 
         ``refused`` is called if nobody listens there; if the way is cut, neither is called: the caller needs its own deadline.
         """
-        if self._is_cut(process.host.name, host) or self._is_cut(host, process.host.name):
+        if self.is_cut(process.host.name, host) or self.is_cut(host, process.host.name):
             self.kernel.counts.add("connects lost in a cut")
             return
         self.kernel.after(self._latency_us(), "connect", lambda: self._arrive(process, address, opened, refused))
@@ -119,7 +119,7 @@ class SimNet:
         """Carry one message or the close from ``end`` to its peer."""
         if end.is_broken:
             return
-        if self._is_cut(end.process.host.name, end.peer.process.host.name):
+        if self.is_cut(end.process.host.name, end.peer.process.host.name):
             end._held.append((kind, message))
             return
         self._carry(end, kind, message)
@@ -187,13 +187,14 @@ class SimNet:
     def _release_held(self) -> None:
         self._forget_closed()
         for end in self._ends:
-            if end._held and not self._is_cut(end.process.host.name, end.peer.process.host.name):
+            if end._held and not self.is_cut(end.process.host.name, end.peer.process.host.name):
                 held, end._held = end._held, deque()
                 self.kernel.counts.add("messages delivered late", len(held))
                 for kind, message in held:
                     self._carry(end, kind, message)
 
-    def _is_cut(self, source: str, target: str) -> bool:
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing goes from ``source`` to ``target`` now."""
         if self._dark and (source in self._dark or target in self._dark):
             return True
         return bool(self._cuts) and source != target and (source, target) in self._cuts

@@ -1,0 +1,882 @@
+"""
+One life of a broker in the simulation: the shell around ``RoleMachine``, ``SyncState``, links, acks and the log.
+
+Here: what ``broker.server`` and ``ha.service`` do with files, sockets and tasks, done with simulated ones.
+Not here: any rule. What decides is the production machine; what is durable is on a ``SimDisk``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from broker.core.acks import AckTable
+from broker.core.durable import Identity, Marks, ProcessIdentity
+from broker.core.producers import ProducerStamp, SequenceVerdict
+from broker.core.registration import Registration, ReplicaFacts
+from broker.core.role import RoleMachine
+from broker.core.role_io import (
+    AdoptView,
+    CloseLog,
+    EnteredAnswered,
+    ExecuteCut,
+    Exit,
+    IncarnationEnded,
+    LeaveMaster,
+    PersistMarks,
+    PersistView,
+    PrepareMaster,
+    PublishRole,
+    RaiseAlarm,
+    RecordEpochEntry,
+    Recovered,
+    RecoveryStarted,
+    ReignRefused,
+    RemoveCleanMark,
+    ReportMilestone,
+    ResumeSlaveLink,
+    RoleAction,
+    RoleInput,
+    SayGoodbyeTo,
+    SendEntered,
+    SendLinkReport,
+    SessionLost,
+    SessionOpened,
+    StartSlaveLink,
+    Step,
+    StepDone,
+    StepFailed,
+    Stop,
+    StopSlaveLink,
+    Tick,
+    ViewArrived,
+    WriteCleanMark,
+)
+from broker.core.session import Ask as AskAction
+from broker.core.session import (
+    Beat,
+    Dial,
+    Hang,
+    Persist,
+    SessionAction,
+    SessionMachine,
+    SessionState,
+    TellBlocked,
+    TellLost,
+    TellOpened,
+    TellView,
+)
+from broker.core.session import FindLeader as FindLeaderAction
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import (
+    AlterSyncStateSet,
+    CleanMark,
+    Joining,
+    Milestone,
+    Positions,
+    RecordMilestones,
+    ReplicaDescription,
+    SayGoodbye,
+    SetConfiguration,
+    StoredView,
+)
+from controller.contract.ids import (
+    BrokerId,
+    FlushMode,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    RegisterCode,
+    SessionOrdinal,
+    SetKey,
+)
+from controller.contract.replies import AlterDecided, Refused, Registered, SetView
+from controller.contract.session import (
+    BrokerState,
+    Heartbeat,
+    HeartbeatAck,
+    LeaderHint,
+    LinkReport,
+    ProbeAnswer,
+    RoleNotice,
+)
+from controller.contract.timing import Timing
+from epoch.model import EpochEntry
+from ha.sync_state import ConfirmMoved, MastershipEnded, MemberInSync, ProposeAlter, Reign, SyncOutput, SyncState
+from ha.truncation import Cut, FullResync
+from tests.sim.links import HaService
+from tests.sim.log import Record, SimLog
+from tests.sim.oracle import Oracle
+from tests.sim.wire import Answer, Ask, FindLeader, NotAppended, OneWay, Probe, Pull, Pulled, PutOk, PutUnknown, Send
+from tests.support.sim_disk import SimDisk
+from tests.support.sim_kernel import MS, Process, Timer
+from tests.support.sim_net import End, SimNet
+
+IDENTITY, MARKS, VIEW, STORE_ID, CLEAN_MARK = "identity", "marks", "view", "store-id", "clean-mark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPlan:
+    """What an operator configured for one replica; the same in every life."""
+
+    name: str
+    """Of the host."""
+    set_key: SetKey
+    description: ReplicaDescription
+    configuration: SetConfiguration
+    controllers: tuple[str, ...]
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    """Who waits for a confirm; None = nobody hears the answer."""
+
+    end: End
+    ask: Send
+    record_end: LogOffset
+    is_duplicate: bool
+
+
+@dataclass(slots=True)
+class _Reign:
+    """What exists only while this process is master of one epoch."""
+
+    master_epoch: MasterEpoch
+    start_offset: LogOffset
+    sync: SyncState
+    acks: AckTable[_Waiter]
+    is_over: bool = False
+    alter_attempts: int = 0
+
+
+class BrokerNode:
+    """See the module. Made anew for each life of the process."""
+
+    def __init__(self, *, plan: BrokerPlan, process: Process, net: SimNet, disk: SimDisk, oracle: Oracle) -> None:
+        self.plan = plan
+        self.process = process
+        self.disk = disk
+        self.oracle = oracle
+        self.kernel = process.kernel
+        self.counts = process.kernel.counts
+        self.incarnation = Incarnation(self.kernel.hex_digits())
+        is_sync = plan.configuration.flush is FlushMode.SYNC
+        self.log = SimLog(disk, self.counts, is_sync_flush=is_sync)
+        self.role = RoleMachine(
+            set_key=plan.set_key, incarnation=self.incarnation, is_learner=plan.description.is_learner
+        )
+        self.published = self.role.published
+        self.broker_id: BrokerId | None = None
+        self.reign: _Reign | None = None
+        self.view: SetView | None = None
+        self.is_exited = False
+        self.alarms: list[str] = []
+        self.net = net
+        self._role_timer: Timer | None = None
+        self._is_stepping = False
+        self.session = _Session(self)
+        self.ha = HaService(self, net)
+        self._milestones: list[Milestone] = []
+        self._inputs: list[RoleInput] = []
+
+    # --- clocks ---
+
+    def now_us(self) -> int:
+        """Monotonic clock of the host."""
+        return self.process.host.monotonic_us()
+
+    def now_ms(self) -> int:
+        """The same in milliseconds."""
+        return self.now_us() // MS
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Read the disk, then register."""
+        self.tell(RecoveryStarted())
+        self.process.after(self.kernel.random.randrange(1, 30) * MS, "recovered", self._recover)
+
+    def _recover(self) -> None:
+        disk = self.disk
+        try:
+            if not disk.exists(STORE_ID):
+                disk.replace(STORE_ID, self.kernel.hex_digits().encode())
+            report = self.log.open()
+        except OSError:
+            self.process.kill()
+            return
+        self.counts.add("torn bytes", report.torn_bytes)
+        self.counts.add("interrupted cuts finished", int(report.finished_cut))
+        self.counts.add("epochs dropped at start", report.dropped_epochs)
+        clean_mark = None
+        if disk.exists(CLEAN_MARK):
+            clean_mark = msgspec.json.decode(disk.read(CLEAN_MARK), type=CleanMark)
+        identity = None
+        if disk.exists(IDENTITY):
+            identity = msgspec.json.decode(disk.read(IDENTITY), type=Identity)
+            self.broker_id = identity.broker_id
+        facts = ReplicaFacts(
+            set_key=self.plan.set_key,
+            process=ProcessIdentity(
+                incarnation=self.incarnation,
+                boot_id=self.process.host.boot_id,
+                store_id=disk.read(STORE_ID).decode(),
+            ),
+            description=self.plan.description,
+            configuration=self.plan.configuration,
+            clean_mark=clean_mark,
+            new_register_code=RegisterCode(self.kernel.hex_digits()),
+        )
+        self.tell(Recovered(marks=self._marks(), has_clean_mark=clean_mark is not None))
+        listen = self.plan.description.address
+        self.net.listen(self.process, listen, self._accept)
+        self.ha.start()
+        self.session.start(Registration(facts, identity))
+        self._flush_tick()
+        self._sync_tick()
+
+    def _marks(self) -> Marks:
+        if not self.disk.exists(MARKS):
+            return Marks()
+        return msgspec.json.decode(self.disk.read(MARKS), type=Marks)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.tell(Stop())
+
+    def _flush_tick(self) -> None:
+        """The flush thread: syncs what is there, now and then, and the checkpoint."""
+        try:
+            if not self.ha.is_cutting:
+                self._flushed(self.log.flush())
+                self.log.save_checkpoint()
+        except OSError:
+            self.counts.add("flushes failed")
+        base_ms = 3 if self.log.is_sync_flush else 120
+        self.process.after(self.kernel.random.randrange(base_ms, 3 * base_ms) * MS, "flush", self._flush_tick)
+
+    def _flushed(self, end: LogOffset) -> None:
+        reign = self.reign
+        if reign is not None and not reign.is_over:
+            self._sync_outputs(reign, reign.sync.log_synced(end))
+        self.ha.log_flushed()
+
+    def _sync_tick(self) -> None:
+        reign = self.reign
+        if reign is not None:
+            self._sync_outputs(reign, reign.sync.tick(self.now_ms()))
+        self.ha.tick()
+        if self._milestones and self.session.is_open and self.broker_id is not None:
+            batch, self._milestones = tuple(self._milestones), []
+            self.session.ask(RecordMilestones(set_key=self.plan.set_key, milestones=batch), lambda _body: None)
+        self.process.after(50 * MS, "broker tick", self._sync_tick)
+
+    # --- the role machine ---
+
+    def tell(self, event: RoleInput) -> None:
+        """One input, after those that wait; then do what the machine asks for."""
+        self._inputs.append(event)
+        if self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            while self._inputs:
+                for action in self.role.handle(self._inputs.pop(0), now_us=self.now_us()):
+                    self._do(action)
+        finally:
+            self._is_stepping = False
+        self._arm_role_timer()
+
+    def _arm_role_timer(self) -> None:
+        if self._role_timer is not None:
+            self._role_timer.cancel()
+            self._role_timer = None
+        due_us = self.role.next_due_us
+        if due_us is not None:
+            self._role_timer = self.process.after(due_us - self.now_us(), "role tick", lambda: self.tell(Tick()))
+
+    def _do(self, action: RoleAction) -> None:
+        if isinstance(action, Step):
+            self._step(action)
+        elif isinstance(action, StartSlaveLink):
+            self.ha.start_slave_link(action.generation, action.target)
+        elif isinstance(action, ResumeSlaveLink):
+            self.ha.resume_slave_link(action.generation)
+        elif isinstance(action, LeaveMaster):
+            self._leave(action.master_epoch, action.reason)
+        elif isinstance(action, AdoptView):
+            self._adopt(action.view)
+        elif isinstance(action, PublishRole):
+            self._publish(action)
+        elif isinstance(action, PersistView):
+            self._try(lambda: self.disk.replace(VIEW, msgspec.json.encode(action.stored)))
+        elif isinstance(action, SendEntered):
+            report = action.report
+            self.session.ask(report, lambda body: self._entered_answered(report.master_epoch, body))
+        elif isinstance(action, SendLinkReport):
+            self.session.link_report(action.master, action.master_epoch, is_open=action.is_open)
+        elif isinstance(action, ReportMilestone):
+            self._milestones.append(action.milestone)
+        elif isinstance(action, RaiseAlarm):
+            self.alarms.append(action.reason)
+            self.counts.add("alarms")
+            self.kernel.note(f"{self.plan.name} alarm: {action.reason}")
+        elif isinstance(action, Exit):
+            self.is_exited = True
+            self.counts.add("clean stops", int(action.is_clean))
+            self.process.after(0, "exit", self.process.kill)
+
+    def _try(self, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except OSError:
+            return False
+        return True
+
+    def _entered_answered(self, epoch: MasterEpoch, body: object) -> None:
+        is_definite = body is not None and not isinstance(body, LeaderHint)
+        self.tell(EnteredAnswered(master_epoch=epoch, is_definite=is_definite))
+
+    def _publish(self, role: PublishRole) -> None:
+        self.published = role
+        self.kernel.note(f"{self.plan.name} {role.state.value} epoch {role.master_epoch}")
+        self.counts.add(f"roles {role.state.value}")
+        if role.state is BrokerState.MASTER and self.broker_id is not None:
+            self.oracle.became_master(self.plan.set_key, self.broker_id, self.incarnation, role.master_epoch)
+
+    # --- steps ---
+
+    def _step(self, step: Step) -> None:
+        """The effect lies somewhere between the order and the answer: a crash in between may find either."""
+        if isinstance(step, StopSlaveLink):
+            acked = self.ha.stop_slave_link(step.generation)
+            self._answer(step, lambda: StepDone(step=step.step, offset=acked))
+        elif isinstance(step, SayGoodbyeTo):
+            self._goodbye(step)
+        elif isinstance(step, ExecuteCut):
+            self._cut(step)
+        elif isinstance(step, PrepareMaster | RecordEpochEntry):
+            self._answer(step, lambda: self._perform(step))
+        elif self.kernel.chance(0.5):
+            outcome = self._perform(step)
+            self._answer(step, lambda: outcome)
+        else:
+            self._answer(step, lambda: self._perform(step))
+
+    def _answer(self, step: Step, outcome: Callable[[], StepDone | StepFailed]) -> None:
+        delay_us = self.kernel.random.randrange(50, 4_000)
+        self.process.after(delay_us, type(step).__name__, lambda: self.tell(outcome()))
+
+    def _perform(self, step: Step) -> StepDone | StepFailed:
+        try:
+            return self._perform_or_raise(step)
+        except OSError as error:
+            return StepFailed(step=step.step, reason=str(error))
+
+    def _perform_or_raise(self, step: Step) -> StepDone:
+        offset: LogOffset | None = None
+        mark: CleanMark | None = None
+        if isinstance(step, RemoveCleanMark):
+            self.disk.unlink(CLEAN_MARK)
+        elif isinstance(step, PersistMarks):
+            self.disk.replace(MARKS, msgspec.json.encode(step.marks))
+        elif isinstance(step, RecordEpochEntry):
+            self.ha.trim_partial_record()
+            offset = self.log.max_offset
+            self.record_epoch(EpochEntry(epoch=step.master_epoch, start_offset=offset))
+        elif isinstance(step, PrepareMaster):
+            self._begin_reign(step)
+        elif isinstance(step, CloseLog):
+            self.log.flush()
+            self.log.save_checkpoint()
+            offset = self.log.max_offset
+        elif isinstance(step, WriteCleanMark):
+            mark = CleanMark(nonce=self.kernel.hex_digits(), end_offset=step.end_offset)
+            self.disk.replace(CLEAN_MARK, msgspec.json.encode(mark))
+        return StepDone(step=step.step, offset=offset, clean_mark=mark)
+
+    def record_epoch(self, entry: EpochEntry) -> None:
+        """Durable on return; the oracle looks on. Raises ``OSError``."""
+        self.log.record_epoch(entry)
+        self.oracle.epoch_recorded(self.plan.set_key, self.broker_id, entry.epoch, entry.start_offset)
+
+    def _cut(self, step: ExecuteCut) -> None:
+        plan = step.plan
+        self.ha.is_cutting = True
+        if isinstance(plan, FullResync):
+            steps, point, history = ["mark", "cut", "history", "clear"], plan.start_offset, None
+            self.counts.add("full resyncs")
+        else:
+            assert isinstance(plan, Cut)
+            steps, point, history = ["mark", "cut", "history", "clear"], plan.point, plan.history
+
+        def do(number: int) -> None:
+            try:
+                self.log.cut_step(steps[number], point, history if history is not None else type(self.log.history)())
+            except OSError as error:
+                self.ha.is_cutting = False
+                self.tell(StepFailed(step=step.step, reason=str(error)))
+                return
+            delay_us = self.kernel.random.randrange(50, 3_000)
+            if number + 1 < len(steps):
+                self.process.after(delay_us, "cut", lambda: do(number + 1))
+                return
+
+            def done() -> None:
+                self.ha.is_cutting = False
+                self.tell(StepDone(step=step.step))
+
+            self.process.after(delay_us, "cut", done)
+
+        do(0)
+
+    def _goodbye(self, step: SayGoodbyeTo) -> None:
+        assert self.broker_id is not None
+        goodbye = SayGoodbye(
+            set_key=self.plan.set_key,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            session_ordinal=self.session.ordinal or SessionOrdinal(0),
+            clean_mark=step.clean_mark,
+        )
+        self.session.ask(goodbye, lambda _body: self.tell(StepDone(step=step.step)))
+
+    # --- the reign ---
+
+    def _begin_reign(self, step: PrepareMaster) -> None:
+        view, timing, configuration = step.view, self.plan.timing, step.view.configuration
+        assert self.broker_id is not None
+        reign = Reign(
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            master_epoch=step.master_epoch,
+            start_offset=step.start_offset,
+            confirm_offset=min(self.log.confirm_offset, step.start_offset),
+            sync_state_set=view.sync_state_set,
+            sync_state_set_epoch=view.sync_state_set_epoch,
+            min_in_sync=configuration.effective_min_in_sync,
+            flush=configuration.flush,
+            catch_up_timeout_ms=timing.catch_up_timeout_ms,
+            survivors_wait_ms=timing.survivors_wait_ms,
+            alter_retry_ms=200,
+            stall_ms=timing.stall_ms,
+        )
+        sync = SyncState(reign, log_end=self.log.max_offset, now_ms=self.now_ms())
+        acks: AckTable[_Waiter] = AckTable(step.master_epoch, waiting_messages_max=1_000, waiting_bytes_max=1 << 20)
+        self.reign = _Reign(step.master_epoch, step.start_offset, sync, acks)
+        self.ha.reign_opened(step.master_epoch)
+
+    def _leave(self, epoch: MasterEpoch, reason: str) -> None:
+        reign = self.reign
+        if reign is None or reign.master_epoch != epoch:
+            return
+        self.reign = None
+        self._fail_waiters(reign, reason)
+        self.ha.reign_ended(reason)
+
+    def _fail_waiters(self, reign: _Reign, reason: str) -> None:
+        reign.is_over = True
+        for waiter in reign.acks.fail_all():
+            self.counts.add("waiters failed as unknown")
+            waiter.end.send(PutUnknown(waiter.ask.number, reason))
+
+    def _adopt(self, view: SetView) -> None:
+        reign = self.reign
+        if reign is not None:
+            outputs = reign.sync.authoritative_state(
+                master_epoch=view.master_epoch,
+                master=view.master,
+                master_incarnation=view.master_incarnation,
+                sync_state_set=view.sync_state_set,
+                sync_state_set_epoch=view.sync_state_set_epoch,
+                now_ms=self.now_ms(),
+            )
+            self._sync_outputs(reign, outputs)
+
+    def sync_outputs(self, make: Callable[[SyncState], list[SyncOutput]]) -> None:
+        """Let the SyncStateSet machine of the running reign take an input."""
+        if self.reign is not None:
+            self._sync_outputs(self.reign, make(self.reign.sync))
+
+    def _sync_outputs(self, reign: _Reign, outputs: list[SyncOutput]) -> None:
+        for output in outputs:
+            if isinstance(output, ConfirmMoved):
+                self._release(reign, output.offset)
+            elif isinstance(output, ProposeAlter):
+                self._propose_alter(reign, output)
+            elif isinstance(output, MastershipEnded):
+                self._fail_waiters(reign, output.reason)
+                self.tell(ReignRefused(master_epoch=reign.master_epoch, reason=output.reason))
+            elif isinstance(output, MemberInSync):
+                self.counts.add("members in sync")
+
+    def _release(self, reign: _Reign, confirm: LogOffset) -> None:
+        if reign.is_over or self.reign is not reign:
+            return
+        self.log.note_confirm(confirm, LogOffset(0))
+        for waiter in reign.acks.release(confirm):
+            ask = waiter.ask
+            record = Record(
+                producer_id=ask.producer_id, producer_epoch=ask.producer_epoch, sequence=ask.sequence, value=ask.value
+            )
+            self.oracle.released(
+                self.plan.set_key, record, waiter.record_end, reign.master_epoch, reign.sync.reign.min_in_sync
+            )
+            self.log.note_confirm(confirm, waiter.record_end)
+            end = LogOffset(0) if waiter.is_duplicate else waiter.record_end
+            waiter.end.send(PutOk(ask.number, end, reign.master_epoch, waiter.is_duplicate))
+
+    def _propose_alter(self, reign: _Reign, alter: ProposeAlter) -> None:
+        reign.alter_attempts += 1
+        assert self.broker_id is not None
+        command = AlterSyncStateSet(
+            set_key=self.plan.set_key,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            master_epoch=alter.master_epoch,
+            seq=alter.seq,
+            sync_state_set_epoch=alter.sync_state_set_epoch,
+            new_set=alter.new_set,
+            joining=tuple(Joining(broker_id=broker_id, incarnation=inc) for broker_id, inc in alter.joining),
+        )
+
+        def answered(body: object) -> None:
+            if self.reign is reign:
+                self._alter_answered(reign, body)
+
+        self.session.ask(command, answered)
+
+    def _alter_answered(self, reign: _Reign, body: object) -> None:
+        if isinstance(body, AlterDecided):
+            verdict = body.verdict
+            outputs = reign.sync.verdict(
+                master_epoch=verdict.master_epoch,
+                seq=verdict.seq,
+                is_accepted=verdict.is_accepted,
+                sync_state_set=verdict.sync_state_set,
+                sync_state_set_epoch=verdict.sync_state_set_epoch,
+                now_ms=self.now_ms(),
+            )
+            self._sync_outputs(reign, outputs)
+        elif isinstance(body, Refused) and body.code in (
+            RefusalCode.FENCED_MASTER_EPOCH,
+            RefusalCode.FENCED_INCARNATION,
+            RefusalCode.INVALID_MASTER,
+        ):
+            self._sync_outputs(reign, reign.sync.mastership_refused(body.reason))
+
+    # --- what the session hears ---
+
+    def registered(self, reply: Registered) -> None:
+        """A session is open."""
+        self.view = reply.view
+        self.ha.view_arrived(reply.view)
+        self.tell(SessionOpened(registered=reply))
+        reign = self.reign
+        if reign is not None and reign.sync.outstanding is not None and not reign.is_over:
+            self._propose_alter(reign, reign.sync.outstanding)
+
+    def view_arrived(self, view: SetView) -> None:
+        """A push, or a heartbeat's answer."""
+        self.view = view
+        self.ha.view_arrived(view)
+        self.tell(ViewArrived(view=view))
+
+    def stored_view(self) -> StoredView | None:
+        """What it last heard, from its own disk (R7)."""
+        return msgspec.json.decode(self.disk.read(VIEW), type=StoredView) if self.disk.exists(VIEW) else None
+
+    def positions(self) -> Positions:
+        """By its own word."""
+        return Positions(
+            last_epoch=self.log.history.last_epoch,
+            max_offset=self.log.max_offset,
+            confirm_offset=self.log.confirm_offset,
+            released=self.log.released_offset,
+        )
+
+    def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
+        """As of now."""
+        assert self.broker_id is not None
+        view = self.view
+        return Heartbeat(
+            set_key=self.plan.set_key,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            session_ordinal=ordinal,
+            state=self.published.state,
+            is_ready=self.role.is_ready,
+            positions=self.positions(),
+            known_master_epoch=view.master_epoch if view is not None else MasterEpoch(-1),
+            known_set_epoch=view.sync_state_set_epoch if view is not None else -1,  # type: ignore[arg-type]
+        )
+
+    # --- clients and probes ---
+
+    def _accept(self, end: End) -> None:
+        end.on_message = lambda message: self._client(end, message)
+
+    def _client(self, end: End, message: object) -> None:
+        if isinstance(message, Probe):
+            answer = ProbeAnswer(
+                set_key=self.plan.set_key,
+                broker_id=self.broker_id,
+                incarnation=self.incarnation,
+                state=self.published.state,
+            )
+            end.send(answer)
+        elif isinstance(message, Send):
+            self._put(end, message)
+        elif isinstance(message, Pull):
+            self._pull(end, message)
+
+    def _refuse(self, end: End, ask: Send, reason: str) -> None:
+        self.counts.add("sends refused")
+        members = self.view.members if self.view is not None else ()
+        masters = [one.description.address for one in members if one.broker_id == self.published.master]
+        end.send(NotAppended(ask.number, reason, masters[0] if masters else None))
+
+    def _put(self, end: End, ask: Send) -> None:
+        reign = self.reign
+        is_serving = (
+            reign is not None
+            and not reign.is_over
+            and self.published.state is BrokerState.MASTER
+            and self.published.master_epoch == reign.master_epoch
+        )
+        if reign is None or not is_serving:
+            self._refuse(end, ask, f"not master: {self.published.reason}")
+            return
+        if not reign.sync.may_release or not reign.acks.has_room():
+            self._refuse(end, ask, "min_in_sync or no room")
+            return
+        stamp = ProducerStamp(ask.producer_id, ask.producer_epoch, ask.sequence)
+        verdict = self.log.producers.judge(stamp)
+        record = Record(
+            producer_id=ask.producer_id, producer_epoch=ask.producer_epoch, sequence=ask.sequence, value=ask.value
+        )
+        if verdict is SequenceVerdict.DUPLICATE:
+            self.counts.add("duplicates answered")
+            record_end = self.log.max_offset
+            if reign.sync.confirm_offset >= record_end:
+                end.send(PutOk(ask.number, LogOffset(0), reign.master_epoch, True))
+                return
+            reign.acks.register(record_end, _Waiter(end, ask, record_end, True), messages=1, size_bytes=1)
+            return
+        if verdict is not SequenceVerdict.ACCEPT:
+            self._refuse(end, ask, f"sequence {verdict.value}")
+            return
+        try:
+            record_end = self.log.append(record)
+        except OSError:
+            self._refuse(end, ask, "disk full")
+            return
+        self.counts.add("messages appended")
+        reign.acks.register(record_end, _Waiter(end, ask, record_end, False), messages=1, size_bytes=1)
+        self._sync_outputs(reign, reign.sync.log_extended(record_end))
+        self.ha.log_grew()
+
+    def _pull(self, end: End, ask: Pull) -> None:
+        """R19: until confirm reaches the own epoch's start, an offset up to the log's end is legal and asks for a retry."""
+        reign = self.reign
+        if reign is None or reign.is_over:
+            return
+        confirm = reign.sync.confirm_offset
+        limit = self.log.max_offset if confirm < reign.start_offset else confirm
+        end.send(Pulled(ask.number, max(ask.offset, confirm), ask.offset <= limit))
+
+
+class _Session:
+    """Sockets and timers around ``SessionMachine``."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._timing = node.plan.timing
+        self._machine: SessionMachine | None = None
+        self._ends: dict[int, End] = {}
+        self._waiting: dict[int, tuple[int, object, Callable[[object], None]]] = {}
+        self._numbers = 0
+        self._timer: Timer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """A registered session."""
+        return self._machine is not None and self._machine.state is SessionState.OPEN
+
+    @property
+    def ordinal(self) -> SessionOrdinal | None:
+        """Of the open session."""
+        return self._machine.session_ordinal if self._machine is not None else None
+
+    def start(self, registration: Registration) -> None:
+        """Begin to look for a controller that leads."""
+        node = self._node
+        self._machine = SessionMachine(
+            addresses=node.plan.controllers,
+            registration=registration,
+            timing=self._timing,
+            holdings=lambda: (node.positions(), node.stored_view()),
+        )
+        self._do(self._machine.start())
+
+    def _do(self, actions: list[SessionAction]) -> None:
+        for action in actions:
+            if isinstance(action, Dial):
+                self._dial(action)
+            elif isinstance(action, FindLeaderAction):
+                self._ask(action.connection, FindLeader(), lambda _body: None)
+            elif isinstance(action, AskAction):
+                self._ask(action.connection, action.question.command, self._replied)
+            elif isinstance(action, Persist):
+                self._persist(action.identity)
+            elif isinstance(action, Beat):
+                beat = self._node.heartbeat(action.session_ordinal)
+                self._ask(action.connection, beat, self._beat_answered)
+            elif isinstance(action, Hang):
+                self._hang(action.connection)
+            elif isinstance(action, TellOpened):
+                self._node.counts.add("sessions opened")
+                self._node.registered(action.registered)
+            elif isinstance(action, TellLost):
+                self._node.tell(SessionLost())
+            elif isinstance(action, TellView):
+                self._node.view_arrived(action.view)
+            elif isinstance(action, TellBlocked):
+                self._node.counts.add("registrations blocked")
+                self._node.kernel.note(f"{self._node.plan.name} blocked: {action.refusal.reason}")
+            else:
+                self._node.tell(IncarnationEnded(reason=action.refusal.reason))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        machine = self._machine
+        if machine is not None and machine.next_due_ms is not None:
+            delay_us = machine.next_due_ms * MS - self._node.now_us()
+            self._timer = self._node.process.after(delay_us, "session", self._tick)
+
+    def _tick(self) -> None:
+        if self._machine is not None:
+            self._do(self._machine.tick(self._node.now_ms()))
+
+    def _dial(self, dial: Dial) -> None:
+        node, connection = self._node, dial.connection
+
+        def opened(end: End) -> None:
+            if self._machine is None or self._machine.connection != connection:
+                end.close()
+                return
+            self._ends[connection] = end
+            end.on_message = lambda message: self._message(connection, message)
+            end.on_closed = lambda: self._lost(connection, "closed")
+            self._do(self._machine.dialled(connection))
+
+        host = dial.address.partition(":")[0]
+        node.net.connect(node.process, dial.address, host, opened, lambda: self._lost(connection, "refused"))
+        timeout_us = self._timing.session_rpc_timeout_ms * MS
+        node.process.after(
+            timeout_us, "dial timeout", lambda: None if connection in self._ends else self._lost(connection, "timeout")
+        )
+
+    def _lost(self, connection: int, reason: str) -> None:
+        assert self._machine is not None
+        self._hang(connection)
+        self._do(self._machine.lost(connection, reason, self._node.now_ms()))
+
+    def _hang(self, connection: int) -> None:
+        """Close; who waits for an answer will never know."""
+        end = self._ends.pop(connection, None)
+        if end is not None:
+            end.close()
+        for number in [number for number, waiting in self._waiting.items() if waiting[0] == connection]:
+            _connection, body, done = self._waiting.pop(number)
+            if isinstance(body, AlterSyncStateSet):
+                self._node.counts.add("alters with lost answers")
+            done(None)
+
+    def _persist(self, identity: Identity) -> None:
+        assert self._machine is not None
+        node = self._node
+        try:
+            node.disk.replace(IDENTITY, msgspec.json.encode(identity))
+        except OSError:
+            # The real shell tries again; so does this one.
+            node.process.after(50 * MS, "identity", lambda: self._persist(identity))
+            return
+        node.broker_id = identity.broker_id
+        self._do(self._machine.persisted(identity, node.now_ms()))
+
+    def _replied(self, body: object) -> None:
+        assert self._machine is not None
+        if body is not None:
+            self._do(self._machine.replied(self._machine.connection, body, self._node.now_ms()))  # type: ignore[arg-type]
+
+    def _beat_answered(self, body: object) -> None:
+        assert self._machine is not None
+        connection, now_ms = self._machine.connection, self._node.now_ms()
+        if isinstance(body, HeartbeatAck):
+            self._do(self._machine.beat_answered(connection, body, now_ms))
+        elif isinstance(body, Refused):
+            self._do(self._machine.refused(connection, body, now_ms))
+
+    def ask(self, body: object, done: Callable[[object], None]) -> None:
+        """On the open session. ``done`` exactly once: the reply, or None if the outcome is unknown."""
+        if not self.is_open or self._machine is None:
+            self._node.process.after(0, "no session", lambda: done(None))
+            return
+        self._ask(self._machine.connection, body, done)
+
+    def _ask(self, connection: int, body: object, done: Callable[[object], None]) -> None:
+        end = self._ends.get(connection)
+        if end is None:
+            self._node.process.after(0, "no connection", lambda: done(None))
+            return
+        self._numbers += 1
+        number = self._numbers
+        self._waiting[number] = (connection, body, done)
+        # A fresh id for every try: nothing may rest on the window of request ids (R1).
+        end.send(Ask(number, body, self._node.kernel.hex_digits(16)))
+        timeout_us = self._timing.session_rpc_timeout_ms * MS
+        self._node.process.after(
+            timeout_us, "rpc timeout", lambda: self._lost(connection, "timeout") if number in self._waiting else None
+        )
+
+    def _message(self, connection: int, message: object) -> None:
+        machine = self._machine
+        assert machine is not None
+        if isinstance(message, OneWay) and isinstance(message.body, RoleNotice):
+            self._do(machine.noticed(connection, message.body.view))
+        elif isinstance(message, Answer) and message.number in self._waiting:
+            _connection, _body, done = self._waiting.pop(message.number)
+            if isinstance(message.body, LeaderHint):
+                done(None)
+                self._do(machine.hinted(connection, message.body, self._node.now_ms()))
+            elif message.body is None and machine.state is SessionState.JOINING:
+                done(None)
+                self._lost(connection, "outcome unknown")
+            else:
+                done(message.body)
+
+    def link_report(self, master: BrokerId, master_epoch: MasterEpoch, *, is_open: bool) -> None:
+        """One-way; dropped without a session."""
+        node, ordinal = self._node, self.ordinal
+        if self._machine is None or ordinal is None or node.broker_id is None:
+            return
+        end = self._ends.get(self._machine.connection)
+        if end is None:
+            return
+        report = LinkReport(
+            set_key=node.plan.set_key,
+            broker_id=node.broker_id,
+            incarnation=node.incarnation,
+            session_ordinal=ordinal,
+            master=master,
+            master_epoch=master_epoch,
+            is_open=is_open,
+        )
+        end.send(OneWay(report))

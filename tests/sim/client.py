@@ -1,0 +1,126 @@
+"""
+Producers of the simulation: one message at a time, the same sequence again until there is a definite answer (R18).
+
+Only PUT_OK is an acknowledgement. A definite "not appended" lets the message go to another replica; a refused sequence
+ends the producer's epoch, and the message in question counts as not acknowledged.
+"""
+
+from __future__ import annotations
+
+from controller.contract.ids import SetKey
+from tests.sim.oracle import Oracle
+from tests.sim.wire import NotAppended, PutOk, PutUnknown, Send
+from tests.support.sim_kernel import MS, Process
+from tests.support.sim_net import End, SimNet
+
+
+class Producer:
+    """One producer of one set."""
+
+    def __init__(
+        self,
+        *,
+        process: Process,
+        net: SimNet,
+        oracle: Oracle,
+        key: SetKey,
+        addresses: tuple[str, ...],
+        first_value: int,
+        pause_ms: int,
+    ) -> None:
+        self._process = process
+        self._net = net
+        self._oracle = oracle
+        self._key = key
+        self._addresses = addresses
+        self._at = 0
+        self._value = first_value
+        self._pause_ms = pause_ms
+        self._producer_id = process.kernel.random.getrandbits(128).to_bytes(16, "big")
+        self._producer_epoch = 0
+        self._sequence = 0
+        self._end: End | None = None
+        self._generation = 0
+        self._number = 0
+        self.is_stopped = False
+        self.is_waiting = False
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._next()
+
+    def _next(self) -> None:
+        if self.is_stopped:
+            self.is_waiting = False
+            return
+        self.is_waiting = True
+        self._oracle.sent(self._key, self._value)
+        self._try()
+
+    def _try(self) -> None:
+        self._generation += 1
+        generation = self._generation
+        timeout_us = self._process.kernel.random.randrange(300, 900) * MS
+        self._process.after(timeout_us, "send timeout", lambda: self._failed(generation, move=True))
+        if self._end is not None and self._end.is_open:
+            self._send(self._end)
+            return
+        address = self._addresses[self._at % len(self._addresses)]
+
+        def opened(end: End) -> None:
+            if generation != self._generation:
+                end.close()
+                return
+            self._end = end
+            end.on_message = lambda message: self._answer(end, message)
+            end.on_closed = lambda: self._failed(generation, move=True)
+            self._send(end)
+
+        host = address.partition(":")[0]
+        self._net.connect(self._process, address, host, opened, lambda: self._failed(generation, move=True))
+
+    def _send(self, end: End) -> None:
+        self._number += 1
+        self._process.kernel.counts.add("sends")
+        end.send(Send(self._number, self._producer_id, self._producer_epoch, self._sequence, self._value))
+
+    def _failed(self, generation: int, *, move: bool, hint: str | None = None) -> None:
+        if generation != self._generation or not self.is_waiting:
+            return
+        self._generation += 1
+        again = self._generation
+        if move:
+            if self._end is not None:
+                self._end.close()
+                self._end = None
+            self._at = self._addresses.index(hint) if hint is not None else self._at + 1
+            self._process.kernel.counts.add("sends retried")
+        delay_us = self._process.kernel.random.randrange(5, 60) * MS
+        self._process.after(delay_us, "retry", lambda: self._try() if again == self._generation else None)
+
+    def _answer(self, end: End, message: object) -> None:
+        if end is not self._end or not self.is_waiting:
+            return
+        if isinstance(message, PutOk) and message.number == self._number:
+            self._oracle.acknowledged(self._key, self._value, message.end, message.master_epoch)
+            self._sequence += 1
+            self._done()
+        elif isinstance(message, NotAppended) and message.number == self._number:
+            if message.reason.startswith("sequence"):
+                self._process.kernel.counts.add("producer epochs ended")
+                self._producer_epoch += 1
+                self._sequence = 0
+                self._done()
+            else:
+                self._failed(self._generation, move=True, hint=message.master)
+        elif isinstance(message, PutUnknown) and message.number == self._number:
+            self._process.kernel.counts.add("outcomes unknown")
+            self._failed(self._generation, move=True)
+
+    def _done(self) -> None:
+        self._generation += 1
+        generation = self._generation
+        self.is_waiting = False
+        self._value += 1
+        delay_us = self._process.kernel.random.randrange(1, 2 * self._pause_ms) * MS
+        self._process.after(delay_us, "next", lambda: self._next() if generation == self._generation else None)

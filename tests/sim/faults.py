@@ -1,0 +1,257 @@
+"""
+What goes wrong, when, by chance: the schedule of one seed.
+
+Here: choosing and timing. Not here: how to do it (``world``).
+Rule: whatever is done is undone by ``World.heal`` at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World
+from tests.support.sim_disk import Image
+from tests.support.sim_kernel import MS, SECOND
+from tests.support.sim_net import Weather
+
+
+class Chaos:
+    """Hurts ``world`` until ``until_us``."""
+
+    def __init__(self, world: World, until_us: int) -> None:
+        self._world = world
+        self._kernel = world.kernel
+        self._random = world.kernel.random
+        self._until_us = until_us
+        self._images: dict[str, Image] = {}
+        self._mean_ms = self._random.choice((150, 300, 600))
+        self._faults: list[tuple[int, Callable[[], None]]] = [
+            (10, self._kill_broker),
+            (5, self._kill_master),
+            (6, self._power_broker),
+            (2, self._power_set),
+            (3, self._stop_broker),
+            (6, self._pause_broker),
+            (8, self._cut_pair),
+            (4, self._isolate),
+            (4, self._break_connections),
+            (4, self._weather),
+            (4, self._kill_controller),
+            (2, self._power_controller),
+            (1, self._all_controllers),
+            (3, self._pause_controller),
+            (2, self._disk_full),
+            (1, self._roll_back),
+            (2, self._wall_clock),
+            (5, self._switchover),
+            (6, self._late_duplicate),
+        ]
+        # Each seed has its own taste: some faults often, some never.
+        self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
+        if not any(self._weights):
+            self._weights[0] = 1
+        self._schedule()
+
+    def _schedule(self) -> None:
+        delay_us = int(self._random.expovariate(1.0 / self._mean_ms) * MS)
+        self._kernel.after(delay_us, "fault", self._fault)
+
+    def _fault(self) -> None:
+        if self._kernel.now_us >= self._until_us:
+            return
+        number = self._random.choices(range(len(self._faults)), self._weights)[0]
+        fault = self._faults[number][1]
+        self._kernel.counts.add("faults")
+        fault()
+        self._schedule()
+
+    def _later(self, low_ms: int, high_ms: int, label: str, action: Callable[[], None]) -> None:
+        self._kernel.after(self._random.randrange(low_ms, high_ms) * MS, label, action)
+
+    def _restart_later(self, machine: Machine) -> None:
+        self._later(20, self._random.choice((100, 1_000, 3_000)), "restart", lambda: self._world.start(machine))
+
+    def _any_broker(self) -> BrokerMachine:
+        return self._random.choice(list(self._world.brokers.values()))
+
+    def _any_controller(self) -> ControllerMachine:
+        return self._random.choice(list(self._world.controllers.values()))
+
+    def _master(self) -> BrokerMachine | None:
+        key = self._random.choice(self._world.keys)
+        state = self._world.set_state(key)
+        for broker in self._world.brokers.values():
+            if state is not None and broker.plan.set_key == key and broker.node is not None:
+                if broker.node.broker_id == state.master:
+                    return broker
+        return None
+
+    # --- brokers ---
+
+    def _kill_broker(self) -> None:
+        broker = self._any_broker()
+        self._world.kill(broker)
+        self._restart_later(broker)
+
+    def _kill_master(self) -> None:
+        broker = self._master()
+        if broker is not None:
+            self._world.kill(broker)
+            self._restart_later(broker)
+
+    def _power_broker(self) -> None:
+        broker = self._any_broker()
+        self._world.lose_power(broker)
+        self._restart_later(broker)
+
+    def _power_set(self) -> None:
+        """A rack: some or all replicas of a set at the same instant."""
+        key = self._random.choice(self._world.keys)
+        for broker in self._world.brokers.values():
+            if broker.plan.set_key == key and self._kernel.chance(0.7):
+                self._world.lose_power(broker)
+                self._restart_later(broker)
+
+    def _stop_broker(self) -> None:
+        broker = self._any_broker()
+        if broker.process.is_alive and broker.node is not None:
+            node = broker.node
+            broker.process.run("stop", node.stop)
+            self._later(400, 2_000, "restart", lambda: self._world.start(broker))
+
+    def _pause_broker(self) -> None:
+        broker = self._master() if self._kernel.chance(0.4) else self._any_broker()
+        self._pause(broker or self._any_broker())
+
+    def _pause(self, machine: Machine) -> None:
+        process = machine.process
+        process.pause()
+        self._kernel.counts.add("pauses")
+        self._later(50, self._random.choice((400, 1_500, 4_000)), "resume", process.resume)
+
+    # --- the network ---
+
+    def _heal_later(self, pairs: list[tuple[str, str]]) -> None:
+        net = self._world.net
+        for source, target in pairs:
+            net.cut(source, target)
+        self._kernel.counts.add("cuts")
+
+        def heal() -> None:
+            for source, target in pairs:
+                net.heal(source, target)
+
+        self._later(50, self._random.choice((300, 1_500, 4_000)), "heal", heal)
+
+    def _cut_pair(self) -> None:
+        names = [machine.name for machine in self._world.machines()]
+        one, two = self._random.sample(names, 2)
+        pairs = [(one, two)]
+        if self._kernel.chance(0.6):
+            pairs.append((two, one))
+        self._heal_later(pairs)
+
+    def _isolate(self) -> None:
+        """One host from all, or from the controllers, or from the brokers only."""
+        machines = self._world.machines()
+        victim = self._random.choice(machines)
+        sort = self._random.choice((Machine, ControllerMachine, BrokerMachine))
+        others = [machine.name for machine in machines if machine is not victim and isinstance(machine, sort)]
+        self._heal_later([pair for other in others for pair in ((victim.name, other), (other, victim.name))])
+
+    def _break_connections(self) -> None:
+        self._world.net.break_some(self._random.choice((0.1, 0.4, 1.0)))
+
+    def _weather(self) -> None:
+        self._world.net.weather = Weather(
+            stall_probability=self._random.choice((0.0, 0.02, 0.1)),
+            stall_us_max=self._random.choice((20, 300, 1_500)) * MS,
+            break_probability=self._random.choice((0.0, 0.002)),
+        )
+
+        def calm() -> None:
+            self._world.net.weather = Weather()
+
+        self._later(200, 2_000, "calm", calm)
+
+    # --- controllers ---
+
+    def _kill_controller(self) -> None:
+        leader = self._world.leader()
+        controller = self._any_controller()
+        if leader is not None and self._kernel.chance(0.5):
+            controller = self._world.controllers[leader.name]
+        self._world.kill(controller)
+        self._restart_later(controller)
+
+    def _power_controller(self) -> None:
+        controller = self._any_controller()
+        self._world.lose_power(controller)
+        self._restart_later(controller)
+
+    def _all_controllers(self) -> None:
+        """kill -9, then the plug, at the same instant (S49)."""
+        with_power = self._kernel.chance(0.5)
+        for controller in self._world.controllers.values():
+            self._world.kill(controller)
+            if with_power:
+                self._world.lose_power(controller)
+            self._restart_later(controller)
+        self._kernel.counts.add("all controllers lost at once")
+
+    def _pause_controller(self) -> None:
+        leader = self._world.leader()
+        if leader is not None and self._kernel.chance(0.6):
+            self._pause(self._world.controllers[leader.name])
+        else:
+            self._pause(self._any_controller())
+
+    def _wall_clock(self) -> None:
+        """S41."""
+        host = self._any_controller().host
+        host.wall_offset_us += self._random.choice((-60, 60, 3_600)) * SECOND
+
+    # --- disks ---
+
+    def _disk_full(self) -> None:
+        broker = self._any_broker()
+        broker.disk.is_full = True
+        self._kernel.counts.add("disks full")
+
+        def room() -> None:
+            broker.disk.is_full = False
+
+        self._later(50, 1_500, "room", room)
+
+    def _roll_back(self) -> None:
+        """An image of a while ago is put back while the power is off: nothing on it proves that it is old."""
+        broker = self._any_broker()
+        image = self._images.get(broker.name)
+        self._images[broker.name] = broker.disk.image()
+        if image is None or self._world.is_sync_flush:
+            return
+        self._world.lose_power(broker)
+        broker.disk.restore(image)
+        self._kernel.counts.add("disks rolled back")
+        self._kernel.note(f"{broker.name} rolled back")
+        self._restart_later(broker)
+
+    # --- operators and stragglers ---
+
+    def _switchover(self) -> None:
+        key = self._random.choice(self._world.keys)
+        state = self._world.set_state(key)
+        if state is not None and state.sync_state_set:
+            designated = self._random.choice((None, *state.sync_state_set))
+            self._kernel.counts.add("switchovers asked for")
+            self._world.elect(key, designated)
+
+    def _late_duplicate(self) -> None:
+        """An entry that was proposed before is proposed again, now or much later (R1, R14)."""
+        payloads = self._world.payloads
+        if payloads:
+            payload = self._random.choice(payloads[-40:])
+            self._kernel.counts.add("late duplicates")
+            self._later(
+                1, self._random.choice((5, 500, 3_000)), "duplicate", lambda: self._world.propose_again(payload)
+            )

@@ -1,0 +1,304 @@
+"""
+Who knows everything: what was acknowledged, where every epoch began, what was committed; and what must therefore hold.
+
+Here: facts and checks over all processes and disks at once. Not here: how facts come about (``world``), rules of the
+controller's own state (``controller.core.invariants``, called from here).
+Names in failures are those of ``rocketmq-ha.md`` section 11 (C, D, L) and of ``safety.md`` (R, "Invariants for the simulation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.contract.commands import AlterSyncStateSet
+from controller.contract.events import (
+    AlterRefused,
+    CommandRefused,
+    EventRecord,
+    LossGraded,
+    MasterElected,
+    MasterEntered,
+    ReplicaRegistered,
+    SyncStateSetAltered,
+)
+from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
+from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
+from controller.core import invariants
+from controller.core.state import FleetState
+from controller.replication.ports import AppliedEntry
+from tests.sim.log import RECORD_BYTES, Record, read_records
+from tests.support.sim_disk import SimDisk
+from tests.support.sim_kernel import Kernel
+
+__all__ = ["AlterSyncStateSet", "Oracle", "Violation"]
+
+
+class Violation(AssertionError):
+    """A promise was broken. The text begins with the name of the rule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acked:
+    """A message that a client got PUT_OK for."""
+
+    value: int
+    end: LogOffset
+    master_epoch: MasterEpoch
+    """That released it; 0 for a duplicate's answer, which may name another end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Won:
+    """An election as it was applied."""
+
+    kind: ElectionKind
+    master: BrokerId
+
+
+class SetFacts:
+    """What is known of one set."""
+
+    def __init__(self) -> None:
+        self.acked: dict[int, Acked] = {}
+        self.forgiven: dict[int, Acked] = {}
+        """Acknowledged, and lost in an election that said it could lose."""
+        self.sent: dict[int, None] = {}
+        self.elections: dict[MasterEpoch, Won] = {}
+        self.starts: dict[MasterEpoch, LogOffset] = {}
+        self.entered: dict[MasterEpoch, tuple[BrokerId, str]] = {}
+        self.released: dict[MasterEpoch, LogOffset] = {}
+        self.lost_bytes: dict[MasterEpoch, int] = {}
+        self.grades: dict[MasterEpoch, LossVerdict] = {}
+
+
+class Oracle:
+    """One per world."""
+
+    def __init__(self, kernel: Kernel, disk_of: Callable[[SetKey, BrokerId], SimDisk]) -> None:
+        self.kernel = kernel
+        self.counts = kernel.counts
+        self.state: FleetState | None = None
+        self._sets: dict[SetKey, SetFacts] = {}
+        self._disk_of = disk_of
+        self._chain_at: list[tuple[int, str]] = [(0, "")]
+        self._leader_of_term: dict[int, str] = {}
+
+    def facts(self, key: SetKey) -> SetFacts:
+        """Of one set."""
+        return self._sets.setdefault(key, SetFacts())
+
+    # --- controllers ---
+
+    def applied(self, controller: str, entry: AppliedEntry[FleetState]) -> None:
+        """A controller applied an entry, or installed a snapshot: state machine safety, then the first sight of its events."""
+        state = entry.state
+        at = len(self._chain_at) - 1
+        if entry.index <= at:
+            if self._chain_at[entry.index] != (entry.term, state.chain_head):
+                raise Violation(
+                    f"C8: {controller} applied index {entry.index} as {(entry.term, state.chain_head[:8])}, "
+                    f"another one as {self._chain_at[entry.index]}: a committed entry was replaced"
+                )
+            return
+        if entry.is_snapshot:
+            raise Violation(f"C8: {controller} installed a snapshot up to {entry.index}, nobody applied more than {at}")
+        if entry.index > at + 1:
+            # A library's own no-op takes an index of its own and is not heard of.
+            self._chain_at += [(0, "")] * (entry.index - at - 1)
+        self._chain_at.append((entry.term, state.chain_head))
+        before, self.state = self.state, state
+        broken = invariants.check_state(state)
+        if before is not None:
+            broken += invariants.check_transition(before, state, entry.records)
+        if broken:
+            raise Violation(f"core: {broken} after {[type(record.event).__name__ for record in entry.records]}")
+        for record in entry.records:
+            self._event(record)
+
+    def leads(self, controller: str, term: int) -> None:
+        """A controller says that it leads in ``term``."""
+        known = self._leader_of_term.setdefault(term, controller)
+        if known != controller:
+            raise Violation(f"Raft: {known} and {controller} both lead in term {term}")
+
+    def _event(self, record: EventRecord) -> None:
+        event, key = record.event, record.set_key
+        self.kernel.note(f"{record.term}.{record.index}.{record.ordinal} {describe(record)}")
+        if key is None:
+            return
+        facts = self.facts(key)
+        if isinstance(event, MasterElected):
+            self._elected(facts, event)
+        elif isinstance(event, MasterEntered):
+            self._entered(key, facts, event)
+        elif isinstance(event, LossGraded):
+            self._graded(key, facts, event.verdict)
+        elif isinstance(event, SyncStateSetAltered):
+            self.counts.add("alters accepted")
+        elif isinstance(event, AlterRefused):
+            self.counts.add("alters refused")
+        elif isinstance(event, ReplicaRegistered):
+            self.counts.add(f"restarts {event.intactness.value}")
+        elif isinstance(event, CommandRefused):
+            self.counts.add("refusals")
+            if "internal fault" in event.reason:
+                raise Violation(f"apply: {event.reason} in {event.command}")
+
+    def _elected(self, facts: SetFacts, event: MasterElected) -> None:
+        self.counts.add("elections")
+        self.counts.add(f"elections {event.verdict.kind.value}")
+        if event.master_epoch in facts.elections:
+            raise Violation(f"C2: masterEpoch {event.master_epoch} was given out twice")
+        facts.elections[event.master_epoch] = Won(kind=event.verdict.kind, master=event.master)
+
+    def _entered(self, key: SetKey, facts: SetFacts, event: MasterEntered) -> None:
+        """D9, and released(E) <= start(E') in clean elections: what was acknowledged is in the new master's log."""
+        self.counts.add("epochs entered")
+        held = {record.value: at for at, record in read_records(self._disk_of(key, event.broker_id))}
+        lost = [acked for acked in facts.acked.values() if acked.value not in held]
+        facts.lost_bytes[event.master_epoch] = len(lost) * RECORD_BYTES
+        kind = facts.elections[event.master_epoch].kind
+        if lost and kind is not ElectionKind.UNCLEAN:
+            raise Violation(
+                f"D9: {kind.value} election of {event.broker_id} in epoch {event.master_epoch} lost {len(lost)} acknowledged "
+                f"messages, the first is {lost[0]}; its log ends at {event.start_offset}"
+            )
+        if kind is not ElectionKind.UNCLEAN:
+            for epoch, released in facts.released.items():
+                if epoch < event.master_epoch and released > event.start_offset:
+                    raise Violation(
+                        f"released({epoch}) = {released} > start({event.master_epoch}) = {event.start_offset}"
+                    )
+        for acked in lost:
+            self.counts.add("acknowledged messages lost in unclean elections")
+            facts.forgiven[acked.value] = facts.acked.pop(acked.value)
+        if kind is ElectionKind.UNCLEAN:
+            facts.released = {epoch: min(released, event.start_offset) for epoch, released in facts.released.items()}
+        self._grade_holds(facts, event.master_epoch)
+
+    def _graded(self, key: SetKey, facts: SetFacts, verdict: LossVerdict) -> None:
+        self.counts.add(f"graded {verdict.grade.value}")
+        facts.grades[verdict.master_epoch] = verdict
+        self._grade_holds(facts, verdict.master_epoch)
+
+    def _grade_holds(self, facts: SetFacts, epoch: MasterEpoch) -> None:
+        verdict, lost = facts.grades.get(epoch), facts.lost_bytes.get(epoch)
+        if verdict is None or lost is None:
+            return
+        if verdict.grade is Grade.PROVEN and lost > 0:
+            raise Violation(f"promise 1: epoch {epoch} is graded proven and lost {lost} acknowledged bytes")
+        if verdict.grade is Grade.BOUNDED and lost > (verdict.bound_bytes or 0):
+            raise Violation(
+                f"promise 1: epoch {epoch} is bounded by {verdict.bound_bytes} and lost {lost} acknowledged bytes"
+            )
+        if verdict.grade is Grade.REFUTED and lost == 0:
+            self.counts.add("refuted without a loss")
+
+    # --- brokers ---
+
+    def epoch_recorded(self, key: SetKey, broker_id: BrokerId | None, epoch: MasterEpoch, start: LogOffset) -> None:
+        """D2: one start per epoch over all disks, for ever."""
+        known = self.facts(key).starts.setdefault(epoch, start)
+        if known != start:
+            raise Violation(f"D2: epoch {epoch} starts at {known}, replica {broker_id} recorded {start}")
+
+    def became_master(self, key: SetKey, broker_id: BrokerId, incarnation: str, epoch: MasterEpoch) -> None:
+        """One master per masterEpoch, for ever, and mastership belongs to (id, incarnation)."""
+        known = self.facts(key).entered.setdefault(epoch, (broker_id, incarnation))
+        if known != (broker_id, incarnation):
+            raise Violation(f"promise 2: {known} and {(broker_id, incarnation)} are both master in epoch {epoch}")
+
+    def required_set(self, key: SetKey, broker_id: BrokerId, epoch: MasterEpoch, required: SyncStateSet) -> None:
+        """D7: as long as a master goes on, the committed set of its epoch is within what it waits for."""
+        state = self.state.sets.get(key) if self.state is not None else None
+        if state is None or state.master != broker_id or state.master_epoch != epoch:
+            return
+        if not set(state.sync_state_set) <= set(required):
+            raise Violation(
+                f"D7: committed set {state.sync_state_set} of epoch {epoch} is not within {required} that master {broker_id} requires"
+            )
+
+    def sent(self, key: SetKey, value: int) -> None:
+        """A client began to send ``value``."""
+        self.facts(key).sent[value] = None
+
+    def released(self, key: SetKey, record: Record, end: LogOffset, epoch: MasterEpoch, in_sync_min: int) -> None:
+        """
+        D8, at the master, when it answers PUT_OK: every member of the committed set holds the message.
+
+        A member whose host lost its tail since it registered still counts as member until it registers again: it is
+        exempt if its disk is known to have lost something.
+        """
+        facts = self.facts(key)
+        facts.released[epoch] = max(facts.released.get(epoch, LogOffset(0)), end)
+        state = self.state.sets.get(key) if self.state is not None else None
+        if state is None or state.master_epoch != epoch:
+            return
+        if len(state.sync_state_set) < in_sync_min:
+            raise Violation(f"D8: {end} released with SyncStateSet {state.sync_state_set}, min_in_sync {in_sync_min}")
+        for member in state.sync_state_set:
+            disk = self._disk_of(key, member)
+            if disk.lost_bytes or disk.was_replaced:
+                continue
+            if disk.size("log") < end:
+                raise Violation(
+                    f"D8: {end} released in epoch {epoch}, member {member} of {state.sync_state_set} ends at {disk.size('log')}"
+                )
+
+    def acknowledged(self, key: SetKey, value: int, end: LogOffset, epoch: MasterEpoch) -> None:
+        """A client heard PUT_OK."""
+        facts = self.facts(key)
+        self.counts.add("messages acked")
+        facts.acked[value] = Acked(value=value, end=end, master_epoch=epoch)
+
+    # --- the end ---
+
+    def converged(self, key: SetKey, disks: list[tuple[BrokerId, SimDisk]]) -> str | None:
+        """Why the replicas of a set do not yet hold the same; None = they do, with everything that was acknowledged, once."""
+        facts = self.facts(key)
+        first_id, first = disks[0]
+        for broker_id, disk in disks[1:]:
+            for path in ("log", "epochs"):
+                ours = first.read(path) if first.exists(path) else b""
+                theirs = disk.read(path) if disk.exists(path) else b""
+                if ours != theirs:
+                    return f"{path} of {first_id} ({len(ours)} bytes) and {broker_id} ({len(theirs)} bytes) differ"
+        records = read_records(first)
+        held: dict[int, int] = {}
+        for at, record in records:
+            if record.value in held:
+                raise Violation(f"R18: message {record.value} is at {held[record.value]} and at {at}")
+            held[record.value] = at
+        for acked in facts.acked.values():
+            if acked.value not in held:
+                raise Violation(f"lost: {acked} is in no log at the end")
+            if acked.end and held[acked.value] + RECORD_BYTES != acked.end:
+                raise Violation(f"moved: {acked} is at {held[acked.value]}")
+        for value in held:
+            if value not in facts.sent:
+                raise Violation(f"invented: message {value} was never sent")
+        return None
+
+
+def describe(record: EventRecord) -> str:
+    """One line of a story."""
+    event = record.event
+    name = type(event).__name__
+    if isinstance(event, MasterElected):
+        return f"{name} {event.master} epoch {event.master_epoch} set {event.sync_state_set} {event.verdict.kind.value}"
+    if isinstance(event, MasterEntered):
+        return f"{name} {event.broker_id} epoch {event.master_epoch} start {event.start_offset}"
+    if isinstance(event, SyncStateSetAltered | AlterRefused):
+        verdict = event.verdict
+        return (
+            f"{name} {verdict.master_epoch}/{verdict.seq} -> {verdict.sync_state_set} at {verdict.sync_state_set_epoch}"
+        )
+    if isinstance(event, ReplicaRegistered):
+        return f"{name} {event.broker_id} {event.intactness.value} set {event.sync_state_set}"
+    if isinstance(event, CommandRefused):
+        return f"{name} {event.command} {event.code.name}"
+    if isinstance(event, LossGraded):
+        return f"{name} epoch {event.verdict.master_epoch} {event.verdict.grade.value}"
+    broker_id = getattr(event, "broker_id", "")
+    return f"{name} {broker_id}"

@@ -1,0 +1,75 @@
+"""
+One seed: a world, its faults, its end. What both the command line and the tests call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract.ids import FlushMode
+from tests.sim.faults import Chaos
+from tests.sim.oracle import Violation
+from tests.sim.world import Shape, World
+from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    steps: int
+    virtual_us: int
+    trace_hash: str
+    counts: Counts
+    failure: str | None
+    lines: tuple[str, ...]
+
+
+def shape_of(seed: int) -> Shape:
+    """Three sizes and two manners, by seed."""
+    return Shape(
+        sets=2 if seed % 5 == 4 else 1,
+        producers=2,
+        flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
+        pause_ms=(5, 25, 60)[seed % 3],
+    )
+
+
+def run_seed(seed: int, *, steps_max: int = 400_000, keep_lines: bool = False) -> Outcome:
+    """Run one seed to its end. Never raises for what the simulated code does."""
+    world = World(seed, shape_of(seed), keep_lines=keep_lines)
+    failure = None
+    try:
+        world.kernel.run_until(1_500 * MS, steps_max=steps_max)
+        world.start_producers()
+        world.kernel.run_until(2 * SECOND, steps_max=steps_max)
+        end_us = world.kernel.random.randrange(8, 20) * SECOND
+        Chaos(world, end_us)
+        world.kernel.run_until(end_us, steps_max=steps_max)
+        world.settle()
+    except Violation as violation:
+        failure = str(violation)
+    except SimulationStalled as stalled:
+        failure = f"livelock: {stalled}"
+    except Exception as error:  # noqa: BLE001  whatever the simulated code raises is a finding
+        failure = f"{type(error).__name__}: {error} at {_where(error)}"
+    return Outcome(
+        seed=seed,
+        steps=world.kernel.steps,
+        virtual_us=world.kernel.now_us,
+        trace_hash=world.kernel.trace_hash,
+        counts=world.counts,
+        failure=failure,
+        lines=tuple(world.kernel.lines),
+    )
+
+
+def _where(error: BaseException) -> str:
+    """File and line of the innermost frame."""
+    trace = error.__traceback__
+    last = "?"
+    while trace is not None:
+        last = f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return last

@@ -1,0 +1,362 @@
+"""
+A whole fleet in one thread: controllers, broker sets, producers, and hands to hurt them.
+
+Here: making, killing and restarting things, and the checks after every event. Not here: when to hurt what (``faults``,
+scenarios), what must hold (``oracle``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.contract.commands import ElectMaster, ElectUnclean, ReplicaDescription, SetConfiguration
+from controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    ControllerName,
+    FleetIncarnation,
+    FlushMode,
+    SetKey,
+)
+from controller.contract.replies import Condition
+from controller.contract.timing import PRESETS, Preset, Timing
+from controller.core.state import FleetState, SetState
+from controller.core.views import condition_of
+from controller.replication.ports import AppliedEntry, RaftRole
+from tests.sim.broker import BrokerNode, BrokerPlan
+from tests.sim.client import Producer
+from tests.sim.controller import ControllerNode
+from tests.sim.oracle import Oracle, Violation
+from tests.sim.quorum import MemoryQuorum, Quorum
+from tests.support.sim_disk import SimDisk
+from tests.support.sim_kernel import MS, SECOND, Host, Kernel, Process
+from tests.support.sim_net import SimNet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Size and manners of a world."""
+
+    sets: int = 1
+    replicas: int = 3
+    producers: int = 2
+    flush: FlushMode = FlushMode.ASYNC
+    min_in_sync: int = 0
+    pause_ms: int = 25
+    """Mean pause of a producer between two messages."""
+
+
+class Machine:
+    """A host with its disk and the process that lives on it now."""
+
+    def __init__(self, world: World, name: str) -> None:
+        random = world.kernel.random
+        self.name = name
+        self.host = Host(
+            world.kernel, name, drift_ppm=random.randrange(-200, 200), clock_start_us=random.randrange(10**6, 10**12)
+        )
+        self.disk = SimDisk(world.kernel, name)
+        self.process = Process(self.host, name)
+        self.process.is_alive = False
+        self.is_powered = True
+        self.lives = 0
+
+
+class BrokerMachine(Machine):
+    """A replica."""
+
+    def __init__(self, world: World, plan: BrokerPlan) -> None:
+        super().__init__(world, plan.name)
+        self.plan = plan
+        self.node: BrokerNode | None = None
+
+
+class ControllerMachine(Machine):
+    """A controller."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.node: ControllerNode | None = None
+
+
+QuorumMaker = Callable[["World"], Quorum]
+
+
+def memory_quorum(world: World) -> Quorum:
+    """The log without Raft."""
+    return MemoryQuorum(world.kernel, world.net, tuple(ControllerName(name) for name in world.controller_names))
+
+
+class World:
+    """See the module."""
+
+    def __init__(
+        self, seed: int, shape: Shape, *, make_quorum: QuorumMaker = memory_quorum, keep_lines: bool = False
+    ) -> None:
+        self.kernel = Kernel(seed, keep_lines=keep_lines)
+        self.shape = shape
+        self.net = SimNet(self.kernel)
+        self.timing: Timing = PRESETS[Preset.FAST]
+        self.counts = self.kernel.counts
+        self.fleet_incarnation = FleetIncarnation(self.kernel.hex_digits())
+        self.controller_names = ("c1", "c2", "c3")
+        self.controllers = {name: ControllerMachine(self, name) for name in self.controller_names}
+        self.keys = [SetKey(cluster=ClusterName("sim"), name=BrokerName(f"s{number}")) for number in range(shape.sets)]
+        self.brokers: dict[str, BrokerMachine] = {}
+        self._disks: dict[tuple[SetKey, BrokerId], SimDisk] = {}
+        for key in self.keys:
+            for number in range(1, shape.replicas + 1):
+                self._add_broker(key, f"{key.name}r{number}")
+        self.oracle = Oracle(self.kernel, lambda key, broker_id: self._disks[key, broker_id])
+        self.quorum = make_quorum(self)
+        self.producers: list[Producer] = []
+        self.kernel.after_each = self._check
+        for name in self.controller_names:
+            self.start(self.controllers[name])
+        for broker in self.brokers.values():
+            self.kernel.after(
+                self.kernel.random.randrange(1, 200) * MS, "start", lambda broker=broker: self.start(broker)
+            )  # type: ignore[misc]
+
+    def _add_broker(self, key: SetKey, name: str) -> None:
+        plan = BrokerPlan(
+            name=name,
+            set_key=key,
+            description=ReplicaDescription(address=f"{name}:10911", ha_address=f"{name}:10912"),
+            configuration=SetConfiguration(
+                expected_replicas=self.shape.replicas, flush=self.shape.flush, min_in_sync=self.shape.min_in_sync
+            ),
+            controllers=tuple(f"{controller}:broker" for controller in self.controller_names),
+            timing=self.timing,
+        )
+        self.brokers[name] = BrokerMachine(self, plan)
+
+    @property
+    def is_sync_flush(self) -> bool:
+        """Every replica syncs before it acks."""
+        return self.shape.flush is FlushMode.SYNC
+
+    @property
+    def payloads(self) -> list[str]:
+        """Entries that were ever proposed, in order."""
+        return self.quorum.payloads
+
+    def propose_again(self, payload: str) -> None:
+        """A late duplicate reaches whoever leads."""
+        self.quorum.propose_again(payload)
+
+    # --- life and death ---
+
+    def machines(self) -> list[Machine]:
+        """All, in a fixed order."""
+        return [*self.controllers.values(), *self.brokers.values()]
+
+    def start(self, machine: Machine) -> None:
+        """Power on, if need be, and start the process, if none lives."""
+        if machine.process.is_alive:
+            return
+        if not machine.is_powered:
+            machine.is_powered = True
+            self.net.power_on(machine.name)
+        machine.lives += 1
+        machine.process = Process(machine.host, machine.name)
+        self.kernel.note(f"{machine.name} starts")
+        if isinstance(machine, ControllerMachine):
+            self._start_controller(machine)
+        elif isinstance(machine, BrokerMachine):
+            self._start_broker(machine)
+
+    def _start_controller(self, machine: ControllerMachine) -> None:
+        name = ControllerName(machine.name)
+        machine.node = ControllerNode(
+            name=name,
+            process=machine.process,
+            net=self.net,
+            log=self.quorum.open(name, machine.process),
+            timing=self.timing,
+            fleet_incarnation=self.fleet_incarnation,
+            on_applied=self._applied,
+        )
+        machine.node.start()
+
+    def _start_broker(self, machine: BrokerMachine) -> None:
+        machine.node = BrokerNode(
+            plan=machine.plan, process=machine.process, net=self.net, disk=machine.disk, oracle=self.oracle
+        )
+        machine.node.start()
+
+    def _applied(self, node: ControllerNode, entry: AppliedEntry[FleetState]) -> None:
+        self.oracle.applied(node.name, entry)
+
+    def kill(self, machine: Machine) -> None:
+        """SIGKILL: what was written stays with the kernel."""
+        if machine.process.is_alive:
+            self.counts.add(f"{self._sort(machine)} killed")
+            self.kernel.note(f"{machine.name} killed")
+            machine.process.kill()
+
+    def lose_power(self, machine: Machine) -> None:
+        """The plug: unsynced bytes may go, connections do not say goodbye, the boot id changes."""
+        if not machine.is_powered:
+            return
+        self.net.power_off(machine.name)
+        machine.is_powered = False
+        machine.process.kill()
+        lost = machine.disk.lose_power()
+        sort = self._sort(machine)
+        self.counts.add(f"{sort} power losses")
+        self.counts.add(f"unsynced bytes lost by {sort}", lost)
+        self.kernel.note(f"{machine.name} loses power and {lost} bytes")
+        machine.host.reboot()
+
+    def _sort(self, machine: Machine) -> str:
+        return "controllers" if isinstance(machine, ControllerMachine) else "brokers"
+
+    def heal(self) -> None:
+        """No faults any more: everything runs, everything is connected."""
+        self.net.weather = type(self.net.weather)()
+        self.net.heal_all()
+        for machine in self.machines():
+            machine.disk.is_full = False
+            machine.process.resume()
+            self.start(machine)
+
+    # --- clients ---
+
+    def start_producers(self) -> None:
+        """Each on a host of its own."""
+        for number in range(self.shape.producers):
+            key = self.keys[number % len(self.keys)]
+            name = f"p{number}"
+            process = Process(Host(self.kernel, name), name)
+            addresses = tuple(
+                broker.plan.description.address for broker in self.brokers.values() if broker.plan.set_key == key
+            )
+            producer = Producer(
+                process=process,
+                net=self.net,
+                oracle=self.oracle,
+                key=key,
+                addresses=addresses,
+                first_value=(number + 1) * 1_000_000,
+                pause_ms=self.shape.pause_ms,
+            )
+            self.producers.append(producer)
+            producer.start()
+
+    # --- operators ---
+
+    def leader(self) -> ControllerNode | None:
+        """The controller that has authority now."""
+        for machine in self.controllers.values():
+            node = machine.node
+            if machine.process.is_alive and not machine.process.is_paused and node is not None and node.has_authority:
+                return node
+        return None
+
+    def set_state(self, key: SetKey) -> SetState | None:
+        """Newest committed state of a set."""
+        return self.oracle.state.sets.get(key) if self.oracle.state is not None else None
+
+    def elect(self, key: SetKey, designated: BrokerId | None, *, accepted_loss_bytes: int | None = None) -> None:
+        """As the CLI would: switchover, or an unclean election."""
+        node, state = self.leader(), self.set_state(key)
+        if node is None or state is None:
+            return
+        view = node.view(key)
+        if view is None:
+            return
+        evidence = node.duties.sessions.evidence(
+            view, now_ns=node.now_ns(), triggered_by=None, stamps=None, draw=self.kernel.random.randrange(16)
+        )
+        command: ElectMaster | ElectUnclean
+        if accepted_loss_bytes is None:
+            command = ElectMaster(set_key=key, designated=designated, reason="switchover")
+        else:
+            command = ElectUnclean(
+                set_key=key, designated=designated, accepted_loss_bytes=accepted_loss_bytes, reason="operator"
+            )
+        node.submit(
+            command,
+            evidence,
+            request_id=self.kernel.hex_digits(16),
+            requested_by="admin:sim",
+            done=lambda reply: self.kernel.note(f"asked: {type(reply).__name__} {getattr(reply, 'reason', '')}"),
+        )
+
+    # --- checks ---
+
+    def _check(self) -> None:
+        """After every event; must be cheap."""
+        oracle = self.oracle
+        for broker in self.brokers.values():
+            node = broker.node
+            if node is None or not broker.process.is_alive:
+                continue
+            if node.broker_id is not None and (broker.plan.set_key, node.broker_id) not in self._disks:
+                self._disks[broker.plan.set_key, node.broker_id] = broker.disk
+            reign = node.reign
+            if reign is not None and not reign.is_over and node.broker_id is not None:
+                oracle.required_set(broker.plan.set_key, node.broker_id, reign.master_epoch, reign.sync.required_set)
+        for machine in self.controllers.values():
+            if machine.node is not None and machine.process.is_alive:
+                leadership = machine.node.log.leadership
+                if leadership.role is RaftRole.LEADER:
+                    oracle.leads(machine.name, leadership.term)
+
+    # --- the end ---
+
+    def settle(self, limit_us: int = 30 * SECOND) -> None:
+        """
+        Heal, let producers finish, and wait until every set serves and all replicas hold the same.
+
+        Raises:
+            Violation: it does not come to that (L1-L5), or something acknowledged is missing.
+        """
+        self.heal()
+        deadline_us = self.kernel.now_us + limit_us
+        why = "nothing was looked at"
+        stop_at_us = self.kernel.now_us + 3 * SECOND
+        while self.kernel.now_us < deadline_us:
+            self.kernel.run_until(self.kernel.now_us + 250 * MS)
+            if self.kernel.now_us >= stop_at_us:
+                for producer in self.producers:
+                    producer.is_stopped = True
+            self._help_without_candidates()
+            why = self._unsettled()
+            if not why:
+                return
+        raise Violation(f"liveness: {why} after {limit_us // SECOND} s without faults")
+
+    def _help_without_candidates(self) -> None:
+        """What an operator does about NO_ELIGIBLE_REPLICA, once everybody is back."""
+        for key in self.keys:
+            state = self.set_state(key)
+            if state is not None and condition_of(state)[0] is Condition.NO_ELIGIBLE_REPLICA:
+                if all(replica.is_alive for replica in state.replicas):
+                    self.counts.add("unclean elections asked for")
+                    self.elect(key, None, accepted_loss_bytes=1 << 40)
+
+    def _unsettled(self) -> str:
+        if any(producer.is_waiting or not producer.is_stopped for producer in self.producers):
+            return "a producer waits for an answer"
+        for key in self.keys:
+            state = self.set_state(key)
+            if state is None:
+                return f"{key} is unknown to the controllers"
+            condition, reason = condition_of(state)
+            if condition is not Condition.SERVING:
+                return f"{key} is {condition.value}: {reason}"
+            if len(state.sync_state_set) != self.shape.replicas:
+                return f"{key} has SyncStateSet {state.sync_state_set}"
+            disks = [
+                (broker.node.broker_id, broker.disk)
+                for broker in self.brokers.values()
+                if broker.plan.set_key == key and broker.node is not None and broker.node.broker_id is not None
+            ]
+            differs = self.oracle.converged(key, disks)
+            if differs is not None:
+                return f"{key}: {differs}"
+        return ""
