@@ -121,7 +121,7 @@ def test_free_ports_differ_and_are_below_the_ephemeral_range() -> None:
 
 def test_wait_without_success_names_what_it_waited_for() -> None:
     """No bare "timed out"."""
-    with pytest.raises(DeadlineError, match="waited 0.0 s for rain"):
+    with pytest.raises(DeadlineError, match=r"waited 0\.0 s for rain"):
         wait_until(lambda: False, deadline_s=0.03, what="rain")
 
 

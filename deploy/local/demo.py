@@ -1,0 +1,402 @@
+"""
+The demo: a fleet on this machine, its master killed under load, and what the record says about it.
+
+    python3 -m deploy.local.demo run|up|down|kill NAME|stop NAME|cont NAME  [--directory .demo]
+
+Here: the story and its counts. Not here: processes (``fleet``), the producer (``producer``), faults (``faults``), the
+judge (``audit``, which is run as a program of its own).
+
+Rule 1: the demo never tells the system what it did; the system finds out.
+Rule 2: the demo stamps no phase: phases come from ``rollcall history``, the total from the producer's ledger.
+Rule 3: a count of zero where something should have happened is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from api.client import ClientError
+from controller.contract.commands import Phase
+from controller.contract.ids import BrokerId, MasterEpoch, SetKey
+from controller.contract.views import HistoryRow, SetStatus
+from deploy.local import audit, faults, ledger, producer
+from deploy.local.fleet import Fleet
+from deploy.local.ledger import Interruption
+from deploy.local.processes import LauncherError, our_environment, python_module, wait_until
+from node.config import FLEET_FILE_NAME, ConfigError
+
+PRODUCER = "producer"
+STEADY_ACKS = 3_000
+"""Acknowledged before and after each fault, so that there is something to lose."""
+STEADY_DEADLINE_S = 30.0
+FAILOVER_DEADLINE_S = 20.0
+RECORD_DEADLINE_S = 10.0
+AHEAD_BYTES = 16 * 1024 * 1024
+"""The master's tail in the last act; sockets on loopback hold some 10 MiB."""
+UNATTRIBUTED_SHARE_MAX = 0.05
+
+
+@dataclass(slots=True)
+class Story:
+    """What the acts have found, for the last line."""
+
+    fleet: Fleet
+    key: SetKey
+    felt: Interruption | None = None
+    row: HistoryRow | None = None
+    audit: dict[str, Any] = field(default_factory=dict)
+    truncated_bytes: int = 0
+
+
+def say(text: str = "") -> None:
+    """A line of the story."""
+    print(text, flush=True)
+
+
+def show(fleet: Fleet, *arguments: str) -> int:
+    """Run a command of the CLI as a user would, and print it with its output; returns its exit code."""
+    say(f"\n$ ./rollcall {' '.join(arguments)}")
+    environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())}
+    done = subprocess.run(
+        python_module("api.cli.main", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+    say((done.stdout + done.stderr).rstrip())
+    return done.returncode
+
+
+# --- acts ------------------------------------------------------------------------------------------------------------
+
+
+def start(directory: Path) -> Story:
+    """Act 1: three controllers, three brokers, a producer that waits for the whole SyncStateSet."""
+    say("1  Three controllers and three brokers, each a process of its own")
+    began = time.monotonic()
+    fleet = Fleet.create(directory)
+    fleet.up()
+    story = Story(fleet=fleet, key=fleet.set_keys()[0])
+    say(f"   ready after {time.monotonic() - began:.1f} s; logs in {fleet.processes.log}")
+    start_producer(fleet)
+    wait_acks(story, STEADY_ACKS)
+    show(fleet, "status")
+    return story
+
+
+def start_producer(fleet: Fleet) -> None:
+    """Start the small producer; what a client feels is in log/producer.log."""
+    argv = python_module("deploy.local.producer", "--directory", str(fleet.directory))
+    fleet.processes.start(PRODUCER, argv)
+
+
+def fail_over(story: Story) -> None:
+    """Act 2: SIGKILL for the master with sends in flight; nobody is told."""
+    fleet, key = story.fleet, story.key
+    master = fleet.master(key)
+    epoch = current_epoch(story)
+    say(f"\n2  kill -9 {fleet.pid(master)}   ({master}, the master, with sends in flight)")
+    fault_at_ns = time.monotonic_ns()
+    fleet.kill(master)
+    wait_acks(story, STEADY_ACKS)
+    story.felt = felt_since(story, fault_at_ns)
+    say(f"   the producer felt {story.felt.gap_ms:.0f} ms without an acknowledgement")
+    story.row = wait_row(story, MasterEpoch(epoch + 1), is_complete)
+    show(fleet, "history", key.name)
+    say("\n   The dead one is not eligible, and that is said with its reason:")
+    status = fleet.set_status(key)
+    dead = dead_replica(status)
+    if dead is not None and show(fleet, "elect", key.name, "--to", str(dead)) != 1:
+        raise LauncherError(f"electing broker {dead}, which is dead, was not refused")
+    say(f"\n3  {master} comes back")
+    bring_back(story, master)
+
+
+def dead_replica(status: SetStatus | None) -> BrokerId | None:
+    """Id of a replica that is not alive."""
+    replicas = status.replicas if status is not None else ()
+    return next((replica.broker_id for replica in replicas if not replica.is_alive), None)
+
+
+def fail_over_with_a_tail(story: Story) -> None:
+    """Act 4: the master dies with records that nobody else has: they were never acknowledged, and are cut."""
+    fleet, key = story.fleet, story.key
+    master = fleet.master(key)
+    epoch = current_epoch(story)
+    slaves = [name for name in fleet.brokers if name != master]
+    say(f"\n4  {' and '.join(slaves)} hang while the producer pushes; then kill -9 {fleet.pid(master)} ({master})")
+    end_before = max_offset(story, master)
+
+    def push() -> None:
+        fleet.processes.signal(PRODUCER, signal.SIGUSR1)
+        wait_until(
+            lambda: max_offset(story, master) >= end_before + AHEAD_BYTES,
+            deadline_s=FAILOVER_DEADLINE_S,
+            what=f"{master} to be {AHEAD_BYTES:,} bytes ahead",
+        )
+
+    faults.kill_ahead_of_slaves(fleet, master, slaves, push)
+    wait_acks(story, STEADY_ACKS)
+    wait_row(story, MasterEpoch(epoch + 1), is_complete)
+    bring_back(story, master)
+    row = wait_row(story, MasterEpoch(epoch + 1), lambda row: bool(row.cut_bytes))
+    story.truncated_bytes = row.cut_bytes or 0
+    say(f"   {master} cut {story.truncated_bytes:,} bytes, none of them acknowledged, and is in sync again")
+    show(fleet, "history", key.name)
+    show(fleet, "explain", key.name, str(epoch + 1))
+
+
+def bring_back(story: Story, name: str) -> None:
+    """Start a dead broker again, and wait until the set has all replicas in sync."""
+    began = time.monotonic()
+    story.fleet.restart(name)
+    story.fleet.wait_redundant(story.key, deadline_s=STEADY_DEADLINE_S)
+    say(f"   in sync again after {time.monotonic() - began:.1f} s")
+
+
+def judge(story: Story) -> None:
+    """Act 5: stop the producer, and let a program that knows nothing of ours read ledger and disks."""
+    fleet = story.fleet
+    say("\n5  Every acknowledged message, on every replica, by the raw files")
+    fleet.processes.terminate(PRODUCER)
+    wait_level(story)
+    script = Path(audit.__file__)
+    say(f"$ python3 {script.name} {fleet.directory.name}")
+    done = subprocess.run(
+        [sys.executable, "-I", str(script), str(fleet.directory), "--json"], capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 1):
+        raise LauncherError(f"the audit did not work: {done.stderr.strip()}")
+    story.audit = json.loads(done.stdout)
+    counted = "  ".join(f"{name} {count:,}" for name, count in story.audit.items())
+    say(f"   {counted}")
+
+
+# --- waiting and measuring -------------------------------------------------------------------------------------------
+
+
+def wait_acks(story: Story, count: int) -> None:
+    """Until ``count`` more messages were acknowledged than now."""
+    fleet = story.fleet
+
+    def acked() -> int:
+        if fleet.processes.pid(PRODUCER) is None:
+            raise LauncherError(f"the producer ended:\n{fleet.processes.tail(PRODUCER)}")
+        return producer.read_counts(fleet.directory).acked
+
+    goal = producer.read_counts(fleet.directory).acked + count
+    wait_until(lambda: acked() >= goal, deadline_s=STEADY_DEADLINE_S, what=f"{count:,} more acknowledgements")
+
+
+def felt_since(story: Story, fault_at_ns: int) -> Interruption:
+    """From the ledger. Raises ``LauncherError`` if the fault was not felt at all."""
+    stamps = [line.acked_at_ns for line in ledger.read(story.fleet.directory)]
+    found = ledger.interruption(stamps, fault_at_ns)
+    if found is None:
+        raise LauncherError("no acknowledgement before or after the fault")
+    return found
+
+
+def current_epoch(story: Story) -> MasterEpoch:
+    """The masterEpoch now."""
+    return story.fleet.wait_set(story.key, lambda _: True, what="to be known").view.master_epoch
+
+
+def max_offset(story: Story, name: str) -> int:
+    """End of the log of a broker by its last heartbeat; 0 if that is not known."""
+    status = story.fleet.set_status(story.key)
+    listen = story.fleet.file.broker(name).listen
+    replicas = status.replicas if status is not None else ()
+    return next((replica.max_offset or 0 for replica in replicas if replica.address == listen), 0)
+
+
+def wait_level(story: Story) -> None:
+    """Until all replicas report the same end and confirm it."""
+
+    def is_level(status: SetStatus) -> bool:
+        ends = {replica.max_offset for replica in status.replicas}
+        confirms = {replica.confirm_offset for replica in status.replicas}
+        return len(ends) == 1 and ends == confirms and None not in ends
+
+    story.fleet.wait_set(story.key, is_level, what="all replicas at the same confirmed end")
+
+
+def is_complete(row: HistoryRow) -> bool:
+    """Whether the record knows the failover up to the first acknowledgement, and its grade."""
+    return Phase.FIRST_ACK not in row.missing and row.total_us is not None and row.grade is not None
+
+
+def wait_row(story: Story, epoch: MasterEpoch, condition: Any) -> HistoryRow:
+    """The record of an epoch, once ``condition`` holds for it."""
+    found: list[HistoryRow] = []
+
+    def holds() -> bool:
+        try:
+            page = story.fleet.client().history(story.key)
+        except ClientError:
+            return False
+        found[:] = [row for row in page.rows if row.master_epoch == epoch]
+        return bool(found) and condition(found[0])
+
+    wait_until(holds, deadline_s=RECORD_DEADLINE_S, what=f"the record of masterEpoch {epoch} to be complete")
+    return found[0]
+
+
+# --- the last line ---------------------------------------------------------------------------------------------------
+
+
+def result_of(story: Story) -> dict[str, Any]:
+    """What the last line says."""
+    counts = producer.read_counts(story.fleet.directory)
+    row, felt = story.row, story.felt
+    if row is None or felt is None:
+        raise LauncherError("the failover left no record")
+    phases_ms = {str(span.phase): (span.duration_us or 0) / 1000 for span in row.phases}
+    return {
+        "acked": story.audit.get("acked", 0),
+        "lost": story.audit.get("lost", 0),
+        "duplicated": story.audit.get("duplicated", 0),
+        "retried": counts.retried,
+        "duplicate_answers": counts.duplicate_answers,
+        "truncated_bytes": story.truncated_bytes,
+        "gap_ms": round(felt.gap_ms, 3),
+        "total_ms": round(felt.total_ms, 3),
+        "phases_ms": {name: round(value, 3) for name, value in phases_ms.items()},
+        "unattributed_ms": round(felt.total_ms - sum(phases_ms.values()), 3),
+        "grade": str(row.grade),
+        "audited_replicas": story.audit.get("audited_replicas", 0),
+        "audit_troubles": story.audit.get("troubles", 0),
+    }
+
+
+def faults_of(result: dict[str, Any]) -> list[str]:
+    """Why the demo failed; empty = it did not."""
+    wrong = [
+        f"{name} is 0" for name in ("acked", "retried", "duplicate_answers", "truncated_bytes") if not result[name]
+    ]
+    wrong += [f"{name} is {result[name]}" for name in ("lost", "duplicated", "audit_troubles") if result[name]]
+    if result["audited_replicas"] != 3:
+        wrong.append(f"audited_replicas is {result['audited_replicas']}, not 3")
+    if abs(result["unattributed_ms"]) > UNATTRIBUTED_SHARE_MAX * result["total_ms"]:
+        wrong.append(f"{result['unattributed_ms']} ms of {result['total_ms']} ms are not explained by any phase")
+    return wrong
+
+
+def run(directory: Path) -> int:
+    """The whole story, from an empty directory to RESULT; everything is stopped at the end."""
+    discard(directory)
+    story = start(directory)
+    with story.fleet:
+        fail_over(story)
+        fail_over_with_a_tail(story)
+        judge(story)
+    result = result_of(story)
+    say("\nNext:  make demo-up     then  kill -9 $(cat .demo/run/broker-a-1.pid)     ./rollcall history broker-a")
+    say(f"       python3 deploy/local/audit.py {directory} --self-test     ./rollcall analytics timeline {directory}\n")
+    wrong = faults_of(result)
+    for line in wrong:
+        say(f"FAILED  {line}")
+    say(f"RESULT {json.dumps(result)}")
+    return 1 if wrong else 0
+
+
+# --- verbs -----------------------------------------------------------------------------------------------------------
+
+
+def discard(directory: Path) -> None:
+    """Remove an earlier demo. Raises ``LauncherError`` if it runs, or if the directory is not a demo's."""
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not (directory / FLEET_FILE_NAME).exists():
+        raise LauncherError(f"{directory} is not empty and holds no fleet; choose another --directory")
+    require_down(Fleet(directory))
+    shutil.rmtree(directory)
+
+
+def require_down(fleet: Fleet) -> None:
+    """Raises ``LauncherError`` naming what runs."""
+    running = [name for name in fleet.processes.names() if fleet.processes.pid(name) is not None]
+    if running:
+        raise LauncherError(f"{', '.join(running)} of {fleet.directory} still run; stop them with: make demo-down")
+
+
+def up(directory: Path) -> int:
+    """Start the fleet with a producer and leave it running; an earlier one is started again with its data."""
+    if (directory / FLEET_FILE_NAME).exists():
+        fleet = Fleet(directory)
+        require_down(fleet)
+    else:
+        fleet = Fleet.create(directory)
+    try:
+        fleet.up()
+        start_producer(fleet)
+        wait_acks(Story(fleet=fleet, key=fleet.set_keys()[0]), 1)
+    except BaseException:
+        fleet.down()
+        raise
+    show(fleet, "status")
+    rest = fleet.rest_addresses()[0]
+    say(
+        f"""
+It runs. What a client feels: tail -f {directory}/log/{PRODUCER}.log
+  kill -9 $(cat {directory}/run/broker-a-1.pid)
+  ./rollcall history broker-a
+  ./rollcall elect broker-a --to 1
+  curl -s http://{rest}/v1/sets/{fleet.file.fleet.name}/broker-a
+  python3 deploy/local/audit.py {directory}
+  make demo-down"""
+    )
+    return 0
+
+
+def down(directory: Path) -> int:
+    """Stop what was started in ``directory``; its data stays."""
+    fleet = Fleet(directory)
+    running = [name for name in fleet.processes.names() if fleet.processes.pid(name) is not None]
+    fleet.down()
+    say(f"stopped {len(running)}: {', '.join(running) or 'nothing ran'}")
+    return 0
+
+
+def send_signal(directory: Path, verb: str, name: str) -> int:
+    """kill, stop or cont one process of the demo."""
+    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "cont": signal.SIGCONT}[verb]
+    pid = Fleet(directory).processes.signal(name, number)
+    say(f"{number.name} to {name}, pid {pid}")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0: as it should be; 1: not; 2: wrong use."""
+    parser = argparse.ArgumentParser(prog="rollcall demo", description="Play with a fleet on this machine.")
+    parser.add_argument("verb", choices=("run", "up", "down", "kill", "stop", "cont"))
+    parser.add_argument("name", nargs="?", help="for kill, stop and cont: c1, broker-a-1, …")
+    parser.add_argument("--directory", type=Path, default=Path(".demo"))
+    options = parser.parse_args(arguments)
+    directory = Path(os.path.relpath(options.directory))
+    if (options.name is not None) != (options.verb in ("kill", "stop", "cont")):
+        parser.error("kill, stop and cont want the name of one process, the others none")
+    try:
+        if options.name is not None:
+            return send_signal(directory, options.verb, options.name)
+        return {"run": run, "up": up, "down": down}[options.verb](directory)
+    except (LauncherError, ConfigError) as error:
+        sys.stderr.write(f"demo: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

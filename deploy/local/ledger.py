@@ -1,0 +1,87 @@
+"""
+What producers were promised: ``ledger.jsonl``, one JSON object per acknowledged message.
+
+Here: its lines, and what they tell about how a failover felt. Read by ``audit`` with code of its own.
+Rule 1: a line is written only after PUT_OK; whole lines only, one append for each batch: producers may share it.
+Rule 2: ``ackedAtNs`` is CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from node.files import write_all
+
+LEDGER_FILE_NAME = "ledger.jsonl"
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One acknowledged message."""
+
+    key: str
+    """UNIQ_KEY."""
+    set: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    body_sha256: str = msgspec.field(name="bodySha256")
+    acked_at_ns: int
+
+
+class Writer:
+    """Appends to a ledger."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open ``directory/ledger.jsonl``, which may exist."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        self._descriptor = os.open(directory / LEDGER_FILE_NAME, flags, 0o644)
+        self._encoder = msgspec.json.Encoder()
+
+    def append(self, lines: Sequence[Line]) -> None:
+        """All of them in one write."""
+        write_all(self._descriptor, b"".join(self._encoder.encode(line) + b"\n" for line in lines))
+
+    def close(self) -> None:
+        """No more lines."""
+        os.close(self._descriptor)
+
+
+def read(directory: Path) -> list[Line]:
+    """Every whole line, in the order of writing; none if there is no ledger."""
+    try:
+        content = (directory / LEDGER_FILE_NAME).read_bytes()
+    except FileNotFoundError:
+        return []
+    decoder = msgspec.json.Decoder(Line)
+    return [decoder.decode(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """How a fault felt to producers."""
+
+    gap_ms: float
+    """The longest time without an acknowledgement that ended after the fault."""
+    total_ms: float
+    """From the fault to the acknowledgement that ended the gap."""
+
+
+def interruption(acked_at_ns: Sequence[int], fault_at_ns: int) -> Interruption | None:
+    """
+    The longest gap between two acknowledgements of which the later one came after ``fault_at_ns``.
+
+    None if there was no acknowledgement before it or none after it.
+    """
+    stamps = sorted(acked_at_ns)
+    gaps = [(later - sooner, later) for sooner, later in itertools.pairwise(stamps) if later > fault_at_ns]
+    if not gaps:
+        return None
+    gap_ns, ended_at_ns = max(gaps)
+    return Interruption(gap_ms=gap_ns / 1e6, total_ms=(ended_at_ns - fault_at_ns) / 1e6)
