@@ -7,18 +7,20 @@ whether an alter is accepted (``controller.core``), waiters and leases (``broker
 | input | what may come out |
 | --- | --- |
 | ``log_extended``, ``log_synced`` | ConfirmMoved |
-| ``link_opened``, ``link_closed`` | (nothing; the member becomes unknown) |
+| ``link_opened`` | (nothing; the replica becomes unknown) |
+| ``link_closed`` | ConfirmMoved, if it waited for a replica that is no member |
 | ``ack`` | MemberInSync, ProposeAlter (a join), ConfirmMoved |
 | ``verdict`` | MemberInSync, ProposeAlter (the next join), ConfirmMoved |
 | ``authoritative_state`` | MastershipEnded, or as ``verdict`` |
 | ``mastership_refused`` | MastershipEnded |
-| ``tick`` | ProposeAlter (the same again, a removal, a join) |
+| ``tick`` | ProposeAlter (the same again, a removal, a join), ConfirmMoved |
 
 Rule 1: the required set is local + proposed until that seq's verdict, or a state of this very reign with a higher
 SyncStateSetEpoch (R2). Errors, timeouts and lost sessions end nothing.
 Rule 2: one proposal is outstanding; a retry is the same value, so the same bytes (R1, W7).
 Rule 3: a member joins in one step: the ack passes the test and the member is required from then on (R2, W6b).
-Rule 4: caught up is Kafka's rule: an ack reaches the end that the log had at the ack before (W13).
+Rule 4: caught up is Kafka's rule: an ack reaches the end that the log had at the ack before (W13). For a healthy
+replica that is about to join, confirm waits for a moment; else a master alone would always be one batch ahead (L3).
 Rule 5: only a tick removes members, and after a stall of the own process everybody gets the full time again.
 Rule 6: a reign that ended answers nothing more, and its required set stays what it was.
 All times are milliseconds of one monotonic clock.
@@ -134,6 +136,8 @@ class SyncState:
         self._table = AckTable(reign.master_epoch)
         self._caught_up = {member: self._fresh(now_ms) for member in self._others(self._local)}
         self._linkless_since_ms = dict.fromkeys(self._others(self._local), now_ms)
+        self._courted: dict[BrokerId, int] = {}
+        """Replicas about to join, with the time until which confirm waits for them."""
         self._last_tick_ms = now_ms
         self._ended: MastershipEnded | None = None
 
@@ -209,6 +213,7 @@ class SyncState:
             return []
         if self._table.open_link(broker_id, incarnation, link_generation, is_learner=is_learner):
             self._linkless_since_ms.pop(broker_id, None)
+            self._courted.pop(broker_id, None)
             state = self._caught_up.get(broker_id)
             if state is not None:
                 state.log_end_at_previous_ack = None
@@ -217,9 +222,10 @@ class SyncState:
 
     def link_closed(self, broker_id: BrokerId, link_generation: int, now_ms: int) -> list[SyncOutput]:
         """The current link of a replica is gone; a late close of an older one means nothing (W10)."""
-        if not self._ended and self._table.close_link(broker_id, link_generation):
-            self._linkless_since_ms[broker_id] = now_ms
-        return []
+        if self._ended or not self._table.close_link(broker_id, link_generation):
+            return []
+        self._linkless_since_ms[broker_id] = now_ms
+        return self._stop_courting(broker_id)
 
     def ack(self, ack: MemberAck, now_ms: int) -> list[SyncOutput]:
         """An ack came. Whatever does not count changes nothing."""
@@ -290,13 +296,14 @@ class SyncState:
         if now_ms - self._last_tick_ms > self.reign.stall_ms:
             self._grant_grace(now_ms)
         self._last_tick_ms = now_ms
+        outputs = self._stop_courting(*(member for member, until_ms in self._courted.items() if now_ms >= until_ms))
         outstanding = self._outstanding
         if outstanding is None:
-            return self._propose_leaving(now_ms) or self._propose_joining(now_ms)
+            return outputs + (self._propose_leaving(now_ms) or self._propose_joining(now_ms))
         if now_ms - self._sent_at_ms < self.reign.alter_retry_ms:
-            return []
+            return outputs
         self._sent_at_ms = now_ms
-        return [outstanding]
+        return [*outputs, outstanding]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -318,7 +325,8 @@ class SyncState:
     def _advance_confirm(self) -> list[SyncOutput]:
         if not self.may_release:
             return []
-        candidate = confirm_candidate(self._own_end(), self._others(self.required_set), self._table)
+        waited_for = (*self._others(self.required_set), *self._courted)
+        candidate = confirm_candidate(self._own_end(), waited_for, self._table)
         if candidate is None or candidate <= self._confirm or candidate < self.reign.start_offset:
             return []
         self._confirm = candidate
@@ -336,8 +344,15 @@ class SyncState:
             state.caught_up_at_ms = now_ms
         elif state.log_end_at_previous_ack is not None and ack.offset >= state.log_end_at_previous_ack:
             state.caught_up_at_ms = max(state.caught_up_at_ms, state.previous_ack_at_ms)
+            if self._may_join(ack.broker_id):
+                self._courted.setdefault(ack.broker_id, now_ms + self.reign.survivors_wait_ms)
         state.previous_ack_at_ms = now_ms
         state.log_end_at_previous_ack = self._log_end
+
+    def _stop_courting(self, *members: BrokerId) -> list[SyncOutput]:
+        for member in members:
+            self._courted.pop(member, None)
+        return self._advance_confirm() if members else []
 
     def _report_in_sync(self, broker_id: BrokerId) -> list[SyncOutput]:
         state = self._caught_up.get(broker_id)
@@ -356,8 +371,8 @@ class SyncState:
                 if member not in self._table.links:
                     self._linkless_since_ms[member] = now_ms
                 outputs += self._report_in_sync(member)
-        outputs += self._propose_joining(now_ms)
-        return outputs + self._advance_confirm()
+        outputs += self._advance_confirm()
+        return outputs + self._propose_joining(now_ms)
 
     def _grant_grace(self, now_ms: int) -> None:
         for state in self._caught_up.values():
@@ -380,12 +395,25 @@ class SyncState:
         joining = tuple(
             (link.broker_id, link.incarnation)
             for link in sorted(self._table.links.values(), key=lambda link: link.broker_id)
-            if not link.is_learner and link.broker_id not in self._local and self._has_everything(link.broker_id)
+            if self._may_join(link.broker_id) and self._is_fit_to_join(link.broker_id, now_ms)
         )
         if not joining:
             return []
         ids = [broker_id for broker_id, _ in joining]
+        for broker_id in ids:
+            self._courted.pop(broker_id, None)
         return self._propose(tuple(sorted({*self._local, *ids})), joining, f"{ids} caught up", now_ms)
+
+    def _may_join(self, broker_id: BrokerId) -> bool:
+        acked = self._table.acked(broker_id)
+        link = self._table.links.get(broker_id)
+        is_candidate = link is not None and not link.is_learner and broker_id not in self.required_set
+        return is_candidate and acked is not None and acked >= self.reign.start_offset
+
+    def _is_fit_to_join(self, broker_id: BrokerId, now_ms: int) -> bool:
+        """It has everything, and did not just leave for being stuck at where it froze confirm."""
+        is_fresh = now_ms - self._caught_up[broker_id].caught_up_at_ms < self.reign.catch_up_timeout_ms
+        return is_fresh and self._has_everything(broker_id)
 
     def _must_leave(self, member: BrokerId, now_ms: int) -> bool:
         linkless_since_ms = self._linkless_since_ms.get(member)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,7 +75,5 @@ def test_a_torn_or_changed_epoch_file_is_never_read_as_something_else(lengths: l
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_history_or_corrupt(data: bytes) -> None:
-    try:
+    with contextlib.suppress(EpochFileCorrupt):
         decode_history(data)
-    except EpochFileCorrupt as error:
-        assert str(error)

@@ -32,7 +32,7 @@ def test_an_emptied_history_stays_empty_after_a_restart(path: Path) -> None:
 def test_a_missing_epoch_file_is_not_an_empty_history(path: Path) -> None:
     """S28: who knows that the log is new says create."""
     store = EpochStore(path)
-    with pytest.raises(EpochFileMissing, match="is missing.*wipe"):
+    with pytest.raises(EpochFileMissing, match=r"is missing.*wipe"):
         store.load()
     assert store.create() == store.load().history == EpochHistory()
     with pytest.raises(FileExistsError):
