@@ -1,0 +1,117 @@
+"""
+Laws of the hardened group under chance: cuts, crashes, power losses, wiped disks, slow links.
+
+Law 1: what was acknowledged is there at the end, once and in every node.
+Law 2: of two nodes' histories one is the beginning of the other.
+Law 3: a term has one leader.
+Law 4: a follower's log never ends before what it acknowledged in its life, and terms never fall.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.replication.raft.messages import Answer, ProtocolError
+from tests.support.raft_virtual import NAMES, OurNode, VirtualGroup
+
+
+class _Laws:
+    """Watches every delivery."""
+
+    def __init__(self, group: VirtualGroup) -> None:
+        self.group = group
+        self.leaders: dict[int, str] = {}
+        self.acknowledged: dict[str, int] = {}
+        self.terms: dict[str, int] = {}
+        group.before_delivery = self.before
+        group.after_delivery = self.after
+
+    def before(self, source: str, _target: str, message: Any) -> None:
+        if isinstance(message, Answer) and message.is_success:
+            self.acknowledged[source] = max(self.acknowledged.get(source, 0), message.next_index - 1)
+
+    def after(self, _source: str, _target: str, _message: Any) -> None:
+        for name, node in self.group.nodes.items():
+            assert node.term >= self.terms.get(name, 0)
+            self.terms[name] = node.term
+            if node.is_leader:
+                assert self.leaders.setdefault(node.term, name) == name, f"two leaders in term {node.term}"
+
+    def histories_agree(self) -> None:
+        histories = sorted((node.ids for node in self.group.nodes.values()), key=len)
+        for shorter, longer in zip(histories, histories[1:], strict=False):
+            assert longer[: len(shorter)] == shorter
+
+
+def _disturb(group: VirtualGroup, random: Random, laws: _Laws, *, may_wipe: bool) -> None:
+    victim = random.choice(NAMES)
+    match random.randrange(6 if may_wipe else 5):
+        case 0:
+            group.cut(victim)
+        case 1:
+            group.cut(*random.sample(NAMES, 2))
+        case 2:
+            group.heal()
+        case 3 | 4:
+            if victim in group.nodes:
+                group.crash(victim, power=random.random() < 0.7)
+            group.start(victim)
+        case _:
+            # One memory at a time: with two of three gone, nothing can be known.
+            is_calm = all(isinstance(node, OurNode) and node.member.raft.is_voter for node in group.nodes.values())
+            if is_calm and len(group.nodes) == len(NAMES):
+                group.crash(victim)
+                group.wipe(victim)
+                laws.acknowledged.pop(victim, None)
+                laws.terms.pop(victim, None)
+                group.start(victim)
+
+
+def _run(seed: int, *, may_wipe: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        group = VirtualGroup(patch, partial(OurNode, compaction_entries=15), seed=seed)
+        laws = _Laws(group)
+        random = Random(seed)
+        acknowledged: list[str] = []
+        for number in range(120):
+            if random.random() < 0.12:
+                _disturb(group, random, laws, may_wipe=may_wipe)
+            leader = group.leader
+            if leader is not None:
+                text = f"{number}"
+                leader.propose(text, lambda told, text=text: acknowledged.append(text) if told else None)  # type: ignore[misc]
+            try:
+                if random.random() < 0.5:
+                    group.run_slowly(random.randrange(1, 20))
+                else:
+                    group.run_for(5 * random.randrange(1, 60))
+            except ProtocolError as error:
+                raise AssertionError(f"our own nodes never send nonsense: {error}") from error
+            laws.histories_agree()
+        group.heal()
+        group.elect()
+        group.run_for(2_000)
+        laws.histories_agree()
+        for node in group.nodes.values():
+            kept = [text for text in node.ids if text in set(acknowledged)]
+            assert sorted(kept) == sorted(acknowledged)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32))
+def test_nothing_acknowledged_is_lost(seed: int) -> None:
+    """Laws 1 to 4 under cuts, crashes and power losses."""
+    _run(seed, may_wipe=False)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32))
+def test_nothing_acknowledged_is_lost_when_a_node_loses_its_memory(seed: int) -> None:
+    """The same with disks that come back empty, one at a time (section 10.7)."""
+    _run(seed, may_wipe=True)
