@@ -272,6 +272,10 @@ class Queries:
             lambda: journal.read_set_backwards(key, is_enough=is_enough, limit=HISTORY_EVENTS_MAX)
         )
 
+    async def fill(self, gap: Gap, records: list[EventRecord]) -> None:
+        """Put into the journal what a peer gave. Raises ``ValueError`` if it is not what is missing."""
+        await self._on_reader(lambda: self._service.journal.fill(gap, records))
+
     # --- metrics -----------------------------------------------------------------------------------------------------
 
     def reading(self) -> Reading:

@@ -1,7 +1,7 @@
 """
 One controller: the replicated log, the leader's machines, the journal and the broker port, tied on one event loop.
 
-Here: leadership, submitting, consistent reads, doing the machines' actions, pushes, the watchdog. Not here: decisions
+Here: leadership, submitting, consistent reads, doing the machines' actions, pushes. Not here: decisions
 (``controller.core``, ``duties``), HTTP (``api.rest``), frames (``api.gateway``), what reads answer (``queries``).
 Imported by: ``api``, ``tests``. All methods run on the loop; the log's and the journal's threads only wake it.
 
@@ -70,10 +70,6 @@ READ_WAIT_MS_MAX = 600
 """A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
 ENTRIES_PENDING_MAX = 50_000
 """Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""
-WATCHDOG_INTERVAL_MS = 1_000
-WATCHDOG_STRIKES_MAX = 10
-"""Looks in a row without a tick of the log, or with commits that nobody applies, before the process ends."""
-WATCHDOG_TICK_MS_MAX = 1_000
 BACKGROUND_TASKS_MAX = 20_000
 
 

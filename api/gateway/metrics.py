@@ -1,0 +1,37 @@
+"""Metrics of the broker port, read when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from api.gateway.broker_port import BrokerGateway
+
+
+class GatewayMetrics(Collector):
+    """Links, why they were closed, and what was asked."""
+
+    def __init__(self, gateway: BrokerGateway, registry: CollectorRegistry) -> None:
+        """Registers itself."""
+        self._gateway = gateway
+        registry.register(self)
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing in advance."""
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """Numbers of this moment."""
+        yield GaugeMetricFamily(
+            "rollcall_links_open", "Open links on the broker port.", value=self._gateway.connections
+        )
+        closed = CounterMetricFamily("rollcall_links_closed", "Closed links by reason.", labels=["reason"])
+        for reason, count in sorted(self._gateway.closed_by_reason.items()):
+            closed.add_metric([reason], count)
+        yield closed
+        requests = CounterMetricFamily("rollcall_session_requests", "Requests by name.", labels=["request"])
+        for request, count in sorted(self._gateway.requests.items()):
+            requests.add_metric([request], count)
+        yield requests

@@ -1,0 +1,327 @@
+"""
+The controller process: ``python -m api.server --config rollcall.toml --name c1``.
+
+Here: the composition root: files, threads, ports and loop of one controller, started and stopped in order. Not here:
+what any of them does. Exit codes: ``node.process.ExitCode``.
+
+Rule 1: one uvloop loop runs HTTP, the broker port and the leader's duties; the Raft log and the event journal have a
+thread each. Signals are ours: uvicorn never sees them.
+Rule 2: nothing listens before the data directory is claimed and the configuration is found safe.
+Rule 3: a controller that stops closes its broker links first, so that brokers look for the next leader at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import psutil
+import uvicorn
+
+from api.gateway.broker_port import BrokerGateway
+from api.gateway.metrics import GatewayMetrics
+from api.rest.app import make_app
+from api.rest.peers import Peers
+from controller.core.state import FleetState
+from controller.replication.machine import FleetMachine
+from controller.replication.raft.log import FOUNDING_FILE_NAME, RaftLog, RaftStartError
+from controller.runtime.event_journal import EventJournal
+from controller.runtime.journal_segments import JournalDamaged
+from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.queries import Queries
+from controller.runtime.service import ControllerService
+from controller.runtime.settings import ServiceSettings, settings_from
+from controller.runtime.watchdog import LOOK_INTERVAL_MS, Watch, look
+from node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
+from node.files import LOCK_FILE_NAME, VERSION_FILE_NAME, DataDirectory, DirectoryError, atomic_replace, fsync_directory
+from node.process import ExitCode, run
+from node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
+from node.tls import TlsFiles
+
+DIRECTORY_KIND = "controller"
+DIRECTORY_VERSION = 1
+RAFT_DIRECTORY = "raft"
+EVENTS_DIRECTORY = "events"
+BACKFILL_INTERVAL_MS = 5_000
+STOP_MS_MAX = 2_000
+KEEP_ALIVE_SECONDS = 60
+NS_PER_MS = 1_000_000
+
+
+class AddressInUse(Exception):
+    """The message names the port and, if it can be seen, who has it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and run until told to stop; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="rollcall controller", description="Run one controller.")
+    parser.add_argument("--config", type=Path, default=Path(FLEET_FILE_NAME), help="the fleet file")
+    parser.add_argument("--name", required=True, help="which controller of the fleet file this is")
+    options = parser.parse_args(arguments)
+    configure_logs(process=options.name)
+    try:
+        document = load_fleet_file(options.config)
+        settings = settings_from(document, options.name)
+    except ConfigError as error:
+        return _fail(ExitCode.CONFIG, str(error))
+    return run(lambda stop: _serve(document, settings, stop))
+
+
+def _fail(code: ExitCode, reason: str) -> int:
+    sys.stderr.write(f"rollcall: {reason}\n")
+    return int(code)
+
+
+def _exit_storage(reason: str) -> NoReturn:
+    """From the journal's thread: out, without running anything else of ours (``node.files``)."""
+    sys.stderr.write(f"rollcall: {reason}\n")
+    sys.stderr.flush()
+    os._exit(ExitCode.STORAGE)
+
+
+async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.Event) -> int:
+    path = document.path(document.controller(settings.name).data)
+    try:
+        _accept_founded(path)
+        directory = DataDirectory.claim(path, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
+    except (DirectoryError, OSError) as error:
+        return _fail(ExitCode.DIRECTORY, str(error))
+    try:
+        node = _Node(document, settings, path)
+    except JournalDamaged as error:
+        return _fail(ExitCode.DIRECTORY, str(error))
+    try:
+        return await node.run(stop)
+    except RaftStartError as error:
+        return _fail(ExitCode.DIRECTORY, str(error))
+    except AddressInUse as error:
+        return _fail(ExitCode.ADDRESS_IN_USE, str(error))
+    finally:
+        directory.release()
+
+
+def _accept_founded(path: Path) -> None:
+    """
+    Make a directory that ``rollcall init`` has just founded ours: it holds the mark of founding and nothing else.
+
+    The mark moves into the Raft directory, whose right to vote it is.
+    """
+    mark = path / FOUNDING_FILE_NAME
+    if not mark.exists():
+        return
+    version = path / VERSION_FILE_NAME
+    strangers = {entry.name for entry in path.iterdir()} - {FOUNDING_FILE_NAME, LOCK_FILE_NAME, RAFT_DIRECTORY}
+    if not version.exists() and not strangers:
+        atomic_replace(version, f"{DIRECTORY_KIND} {DIRECTORY_VERSION}\n".encode())
+    raft = path / RAFT_DIRECTORY
+    raft.mkdir(mode=0o700, exist_ok=True)
+    mark.rename(raft / FOUNDING_FILE_NAME)
+    fsync_directory(raft)
+    fsync_directory(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Started:
+    """What has to be stopped."""
+
+    server: _HttpServer
+    serving: asyncio.Task[None]
+    background: tuple[asyncio.Task[None], ...]
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn inside our runner: we own the signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Take none."""
+        yield
+
+
+class _Node:
+    """The parts of one controller."""
+
+    def __init__(self, document: FleetFile, settings: ServiceSettings, path: Path) -> None:
+        self._settings = settings
+        self._logger = get_logger("server")
+        self._telemetry = Telemetry()
+        self._lag = LoopLag(self._telemetry)
+        self._exit_code = int(ExitCode.OK)
+        self._service: ControllerService | None = None
+        self._journal: EventJournal[FleetState] = EventJournal(
+            path / EVENTS_DIRECTORY,
+            chain_head_of=lambda state: state.chain_head,
+            fail=_exit_storage,
+            on_synced=self._on_synced,
+        )
+        self._log: RaftLog[FleetState] = RaftLog(
+            FleetMachine(),
+            me=settings.name,
+            members={name: addresses.raft for name, addresses in settings.controllers.items()},
+            directory=path / RAFT_DIRECTORY,
+            timing=settings.timing,
+            tls=_tls_files(document, settings.name),
+            compaction_floor=lambda: self._journal.synced_index,
+        )
+        metrics = ControllerMetrics(self._telemetry.registry)
+        service = ControllerService(settings=settings, log=self._log, journal=self._journal, metrics=metrics)
+        self._service = service
+        self._queries = Queries(service)
+        self._peers = Peers(settings)
+        self._gateway = BrokerGateway(service)
+        metrics.read_from(self._queries.reading)
+        GatewayMetrics(self._gateway, self._telemetry.registry)
+
+    def _on_synced(self) -> None:
+        if self._service is not None:
+            self._service.on_events_synced()
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Start, serve until ``stop``, stop. Raises ``RaftStartError``, ``AddressInUse``."""
+        assert self._service is not None
+        rest_socket = _listen(self._settings.own.rest)
+        try:
+            await self._gateway.start(self._settings.own.broker)
+        except OSError:
+            rest_socket.close()
+            raise AddressInUse(_in_use(self._settings.own.broker)) from None
+        self._journal.start()
+        self._service.start(self._gateway)
+        self._log.start()
+        self._lag.start()
+        started = await self._start_serving(rest_socket, stop)
+        self._logger.info(
+            "controller_started",
+            rest=self._settings.own.rest,
+            broker=self._settings.own.broker,
+            raft=self._settings.own.raft,
+            timing=self._settings.timing_name,
+        )
+        await stop.wait()
+        await self._stop(started)
+        return self._exit_code
+
+    async def _start_serving(self, rest_socket: socket.socket, stop: asyncio.Event) -> _Started:
+        assert self._service is not None
+        app = make_app(service=self._service, queries=self._queries, peers=self._peers, telemetry=self._telemetry)
+        server = _HttpServer(
+            uvicorn.Config(
+                app,
+                access_log=False,
+                log_config=None,
+                lifespan="off",
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=1,
+                limit_concurrency=2_000,
+                h11_max_incomplete_event_size=64 * 1024,
+            )
+        )
+        loop = asyncio.get_running_loop()
+        serving = loop.create_task(server.serve(sockets=[rest_socket]))
+        background = (loop.create_task(self._watch()), loop.create_task(self._backfill()))
+        for task in (serving, *background):
+            task.add_done_callback(lambda done: self._ended(done, stop))
+        return _Started(server=server, serving=serving, background=background)
+
+    def _ended(self, task: asyncio.Task[None], stop: asyncio.Event) -> None:
+        """None of them ends before ``stop``: an exception there is a bug, and the process says so and ends."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._logger.error("task_failed", error=repr(error))
+            self._exit_code = int(ExitCode.FAILED)
+            stop.set()
+
+    async def _stop(self, started: _Started) -> None:
+        assert self._service is not None
+        self._logger.info("controller_stopping")
+        for task in started.background:
+            task.cancel()
+        await asyncio.gather(*started.background, return_exceptions=True)
+        await self._gateway.stop()
+        await self._service.stop()
+        started.server.should_exit = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_MS_MAX / 1000):
+                await started.serving
+        self._lag.stop()
+        self._log.stop()
+        self._journal.stop()
+        self._queries.close()
+        await self._peers.close()
+
+    async def _watch(self) -> None:
+        """End the process if the log's thread has stopped while this loop turns."""
+        assert self._service is not None
+        watch = Watch()
+        while not watch.is_over:
+            await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+            watch = look(
+                watch,
+                tick_age_ms=(self._service.now_ns() - self._log.ticked_at_ns) // NS_PER_MS,
+                commit_index=self._log.leadership.commit_index,
+                applied_index=self._log.published.index,
+            )
+        self._logger.error("watchdog", reason=watch.reason)
+        # The log's thread may never come back: a clean stop would wait for it for ever.
+        sys.stderr.flush()
+        os._exit(ExitCode.WATCHDOG)
+
+    async def _backfill(self) -> None:
+        """Ask the other controllers for what the journal has never seen."""
+        while True:
+            await asyncio.sleep(BACKFILL_INTERVAL_MS / 1000)
+            for gap in self._journal.gaps():
+                records = await self._peers.events_of(gap)
+                if not records:
+                    continue
+                try:
+                    await self._queries.fill(gap, records)
+                    self._logger.info("journal_filled", to_index=gap.to_index, events=len(records))
+                except ValueError as error:
+                    self._logger.warning("journal_fill_refused", to_index=gap.to_index, reason=str(error))
+
+
+def _tls_files(document: FleetFile, name: str) -> TlsFiles | None:
+    if document.tls is None:
+        return None
+    folder = document.path(document.tls.directory)
+    return TlsFiles(
+        authority=document.path(document.tls.authority),
+        certificate=folder / f"{name}.pem",
+        key=folder / f"{name}.key",
+    )
+
+
+def _listen(address: str) -> socket.socket:
+    """A bound socket. Raises ``AddressInUse``."""
+    host, port = split_address(address)
+    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(where)
+    except OSError as error:
+        listener.close()
+        raise AddressInUse(_in_use(address) if error.errno else str(error)) from None
+    return listener
+
+
+def _in_use(address: str) -> str:
+    _, port = split_address(address)
+    with contextlib.suppress(psutil.Error):
+        for found in psutil.net_connections(kind="tcp"):
+            if found.status == psutil.CONN_LISTEN and found.laddr and found.laddr[1] == port and found.pid:
+                return f"port {port} is in use by pid {found.pid}"
+    return f"cannot listen on {address}: the port is in use or the address is not ours"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
