@@ -32,9 +32,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from controller.contract.commands import EventRef
+from controller.contract.commands import ApplyBrokerId, EventRef
 from controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
-from controller.contract.replies import Done, Elected
+from controller.contract.replies import Done, Elected, IdGranted
 from controller.contract.views import (
     ElectionPreview,
     EventPage,
@@ -56,6 +56,7 @@ CONNECT_MS_MAX = 500
 ROUND_PAUSE_MS = 100
 PAGE_SETS_MAX = 500
 REQUESTED_BY_HEADER = "X-Requested-By"
+REQUEST_ID_HEADER = "X-Request-Id"
 
 _TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
 _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
@@ -322,6 +323,18 @@ class Client:
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
         return self._decode(self._post(key, "clean", body, request_id=request_id), Done)
 
+    def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
+        """
+        Bind a broker id to a register code, once and for ever: asking again with the same code gets the same id.
+
+        Raises ``ClientError``.
+        """
+        identity = new_request_id()
+        body = msgspec.json.encode(command)
+        return self._decode(
+            self._ask(_Call(method="POST", path="/v1/broker-ids", body=body, request_id=identity)), IdGranted
+        )
+
     # --- how ----------------------------------------------------------------------------------------------------
 
     def _read(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
@@ -378,6 +391,8 @@ class Client:
         """
         timeout = httpx.Timeout((ATTEMPT_MS_MAX + call.wait_ms) / 1000, connect=CONNECT_MS_MAX / 1000)
         headers = {"Content-Type": "application/json"} if call.body is not None else {}
+        if call.request_id is not None:
+            headers[REQUEST_ID_HEADER] = call.request_id
         try:
             response = self._http.request(
                 call.method, base + call.path, params=call.params, content=call.body, headers=headers, timeout=timeout

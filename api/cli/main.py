@@ -109,7 +109,7 @@ def events(
     output: OutputOption = Format.TABLE,
     start: Annotated[str | None, typer.Option("--from", help="term.index.ordinal, or an index.")] = None,
     of_set: Annotated[str | None, typer.Option("--set", help="Only this broker set.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at once.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many at once.")] = 200,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
 ) -> None:

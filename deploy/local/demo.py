@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -239,7 +239,7 @@ def is_complete(row: HistoryRow) -> bool:
     return Phase.FIRST_ACK not in row.missing and row.total_us is not None and row.grade is not None
 
 
-def wait_row(story: Story, epoch: MasterEpoch, condition: Any) -> HistoryRow:
+def wait_row(story: Story, epoch: MasterEpoch, condition: Callable[[HistoryRow], bool]) -> HistoryRow:
     """The record of an epoch, once ``condition`` holds for it."""
     found: list[HistoryRow] = []
 
