@@ -24,7 +24,7 @@ from broker.core.acks import AckTable
 from broker.core.producers import ProducerStamp, SequenceVerdict
 from broker.handlers.ports import AnswerSink, GateState, MasterGate
 from broker.log.ports import BrokerLog, FoldsBehindError
-from broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, check_draft, record_bytes
+from broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, record_bytes
 from broker.protocol.codes import ClientCode, SendRefusal
 from broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
 from broker.protocol.stamp import StampError, find_stamp
@@ -291,8 +291,6 @@ class PutPath:
             draft = self._draft(request, item.body, item.properties, queue_id, None)
             draft.flag = item.flag
             drafts.append(draft)
-        for draft in drafts:
-            check_draft(draft)
         self._log.ensure_room(sum(record_bytes(draft, self._store_host) for draft in drafts))
         places = [self._log.append(draft) for draft in drafts]
         self.counters.appended += len(places)

@@ -39,7 +39,7 @@ from broker.log.flush import GroupFlusher
 from broker.log.folds import LogFolds
 from broker.log.ports import CutPlan, CutReason, CutRefusedError, FoldsBehindError, RecoveryReport
 from broker.log.queue_offsets import QueueOffsets
-from broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, check_draft, pack, pack_blank, record_bytes, walk
+from broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
 from broker.log.recovery import recover
 from broker.log.segment import Segment
 from controller.contract.ids import FlushMode
@@ -305,7 +305,6 @@ class CommitLog:
 
     def append(self, draft: Draft) -> tuple[int, int]:
         """Copy one record behind the end; returns its physical and its queue offset. See the port for errors."""
-        check_draft(draft)
         total = record_bytes(draft, self._store_host)
         segments = self._files.segments
         if not segments or total + BLANK_BYTES_MIN > segments[-1].end - self._max:
@@ -479,6 +478,12 @@ class CommitLog:
             # A log that loses all its segments still knows where it begins.
             new_start = plan.cut_offset if plan.cut_offset == self.min_offset else None
             self._cut(plan, new_start)
+            return
+        # No byte goes, but an entry that got none does: the master's history may not have it (W4).
+        history = self._files.history.truncated_suffix(plan.cut_offset)
+        if history != self._files.history:
+            self._files.epochs.save(history)
+            self._files.history = history
 
     def set_aside(self, start_offset: LogOffset, explanation: str) -> None:
         """

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from broker.core.producers import ProducerStamp, ProducerTable, window_start
 from broker.log.checkpoint import Folds
 from broker.log.queue_offsets import QueueOffsets
-from broker.log.record import RecordView, blank_bytes, queue_place, walk
+from broker.log.record import blank_bytes, fold_parts, walk
 from broker.log.segment import Segment
 from broker.protocol.stamp import StampError, find_stamp
 from epoch.model import LogOffset
@@ -54,11 +54,10 @@ class LogFolds:
             self.note_boundary(offset)
             if blank_bytes(segment.view, at) is not None:
                 continue
-            record = RecordView(segment.view, at)
-            queue_id, queue_offset, _, is_queued = queue_place(segment.view, at)
+            topic, queue_id, queue_offset, is_queued, properties = fold_parts(segment.view, at)
             if is_queued:
-                self.queues.fold(record.topic, queue_id, queue_offset)
-            self._fold_stamp(record, offset)
+                self.queues.fold(topic, queue_id, queue_offset)
+            self._fold_stamp(properties, offset)
         self.offset = end
         self.producers.advance(end)
 
@@ -73,9 +72,9 @@ class LogFolds:
         lowest: dict[tuple[bytes, int], int] = {}
         for segment, at in _records(segments, end, self.offset):
             if blank_bytes(segment.view, at) is None:
-                queue_id, queue_offset, _, is_queued = queue_place(segment.view, at)
+                topic, queue_id, queue_offset, is_queued, _ = fold_parts(segment.view, at)
                 if is_queued:
-                    lowest.setdefault((RecordView(segment.view, at).topic, queue_id), queue_offset)
+                    lowest.setdefault((topic, queue_id), queue_offset)
         for (topic, queue_id), queue_offset in lowest.items():
             self.queues.give_back(topic, queue_id, queue_offset)
         del self._boundaries[max(bisect_right(self._boundaries, end), 1) :]
@@ -89,7 +88,7 @@ class LogFolds:
         lowest = window_start(self.offset)
         for segment, at in _records(segments, start, self.offset):
             if segment.base + at >= lowest and blank_bytes(segment.view, at) is None:
-                self._fold_stamp(RecordView(segment.view, at), segment.base + at)
+                self._fold_stamp(fold_parts(segment.view, at)[4], segment.base + at)
         self.producers.advance(self.offset)
 
     def saved(self) -> Folds:
@@ -102,9 +101,9 @@ class LogFolds:
         self.offset = saved.offset
         self.note_boundary(saved.offset)
 
-    def _fold_stamp(self, record: RecordView, offset: int) -> None:
+    def _fold_stamp(self, properties: bytes, offset: int) -> None:
         try:
-            stamp = find_stamp(record.properties)
+            stamp = find_stamp(properties)
         except StampError:
             # Another writer's property of that name: it protects nothing, and the record is in the log.
             return

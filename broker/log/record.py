@@ -32,6 +32,7 @@ BLANK_BYTES_MIN: Final = 8
 
 SYS_FLAG_BORN_IPV6: Final = 1 << 4
 SYS_FLAG_STORE_IPV6: Final = 1 << 5
+_IPV6_BITS: Final = SYS_FLAG_BORN_IPV6 | SYS_FLAG_STORE_IPV6
 _TRANSACTION_BITS: Final = 3 << 2
 _NOT_QUEUED: Final = (1 << 2, 3 << 2)
 """Prepared and rolled-back transaction records have no place in a consume queue."""
@@ -49,8 +50,8 @@ _TAIL = struct.Struct(">iqI")
 _INT64 = struct.Struct(">q")
 _UINT16 = struct.Struct(">H")
 _UINT32 = struct.Struct(">I")
-_QUEUE_ID_AT = struct.Struct(">i4xqqi")
-"""Queue id at 12, then queue offset at 20, physical offset at 28, system flag at 36."""
+_FOLD_PARTS = struct.Struct(">i4xq8xI44xI")
+"""From byte 12: queue id, queue offset, system flag, and, with IPv4 hosts, the body's length."""
 
 
 class RecordError(ValueError):
@@ -83,24 +84,24 @@ class Draft(msgspec.Struct):
 
 
 def record_bytes(draft: Draft, store_host: bytes) -> int:
-    """Total size of the record that ``pack`` would write."""
-    topic_bytes = len(draft.topic)
-    length_bytes = 1 if topic_bytes <= 127 else 2
-    hosts_bytes = len(draft.born_host) + len(store_host)
-    return 74 + hosts_bytes + length_bytes + len(draft.body) + topic_bytes + len(draft.properties)
+    """
+    Total size of the record that ``pack`` would write.
 
-
-def check_draft(draft: Draft) -> None:
-    """Raises ``RecordError`` for what the format or rule 4 cannot carry."""
-    topic_bytes = len(draft.topic)
-    if not 1 <= topic_bytes <= TOPIC_BYTES_MAX:
+    Raises:
+        RecordError: the format, or rule 4, cannot carry it.
+    """
+    topic, properties = draft.topic, draft.properties
+    topic_bytes, properties_bytes, host_bytes = len(topic), len(properties), len(draft.born_host)
+    if not 0 < topic_bytes <= TOPIC_BYTES_MAX:
         raise RecordError(f"a topic of {topic_bytes} bytes; 1 to {TOPIC_BYTES_MAX} are possible")
-    if len(draft.properties) > PROPERTIES_BYTES_MAX:
-        raise RecordError(f"properties of {len(draft.properties)} bytes; {PROPERTIES_BYTES_MAX} are possible")
-    if b"\0" in draft.topic or b"\0" in draft.properties:
+    if properties_bytes > PROPERTIES_BYTES_MAX:
+        raise RecordError(f"properties of {properties_bytes} bytes; {PROPERTIES_BYTES_MAX} are possible")
+    if 0 in topic or 0 in properties:
         raise RecordError("topic and properties must not contain a NUL character")
-    if len(draft.born_host) != (20 if draft.sys_flag & SYS_FLAG_BORN_IPV6 else 8):
-        raise RecordError(f"a born host of {len(draft.born_host)} bytes with system flag {draft.sys_flag:#x}")
+    if host_bytes != (20 if draft.sys_flag & SYS_FLAG_BORN_IPV6 else 8):
+        raise RecordError(f"a born host of {host_bytes} bytes with system flag {draft.sys_flag:#x}")
+    length_bytes = 1 if topic_bytes <= 127 else 2
+    return 74 + host_bytes + len(store_host) + length_bytes + len(draft.body) + topic_bytes + properties_bytes
 
 
 def pack(
@@ -115,7 +116,7 @@ def pack(
     store_host: bytes,
 ) -> None:
     """
-    Write the record of a checked draft at ``view[at:]``, which has room for ``total_bytes``.
+    Write a draft at ``view[at:]``, which has room for the ``total_bytes`` that ``record_bytes`` gave.
 
     Raises ``RecordError`` if a number is out of the range of its field; what lies at ``at`` is then undefined.
     """
@@ -150,8 +151,11 @@ def pack(
         raise RecordError(f"a number of this message does not fit its field: {error}") from error
     end = position + body_bytes
     view[position:end] = body
-    length = bytes((topic_bytes,)) if magic == MAGIC_V1 else _UINT16.pack(topic_bytes)
-    tail = b"".join((length, topic, _UINT16.pack(len(properties)), properties))
+    lengths = _UINT16.pack(len(properties))
+    if magic == MAGIC_V1:
+        tail = b"%c%b%b%b" % (topic_bytes, topic, lengths, properties)
+    else:
+        tail = b"%b%b%b%b" % (_UINT16.pack(topic_bytes), topic, lengths, properties)
     view[end : end + len(tail)] = tail
 
 
@@ -197,10 +201,26 @@ def blank_bytes(view: memoryview, at: int) -> int | None:
     return int(size) if magic == MAGIC_BLANK else None
 
 
-def queue_place(view: memoryview, at: int) -> tuple[int, int, int, bool]:
-    """Queue id, queue offset, physical offset, and whether the record has a place in a consume queue at all."""
-    queue_id, queue_offset, physical_offset, sys_flag = _QUEUE_ID_AT.unpack_from(view, at + 12)
-    return queue_id, queue_offset, physical_offset, sys_flag & _TRANSACTION_BITS not in _NOT_QUEUED
+def fold_parts(view: memoryview, at: int) -> tuple[bytes, int, int, bool, bytes]:
+    """
+    What folds want of a record: topic, queue id, queue offset, whether it has a place in a queue, properties.
+
+    Raises ``RecordError``.
+    """
+    queue_id, queue_offset, sys_flag, body_bytes = _FOLD_PARTS.unpack_from(view, at + 12)
+    is_queued = sys_flag & _TRANSACTION_BITS not in _NOT_QUEUED
+    if sys_flag & _IPV6_BITS or view[at + 7] != MAGIC_V1 & 0xFF:
+        record = RecordView(view, at)
+        return record.topic, queue_id, queue_offset, is_queued, record.properties
+    end = at + _UINT32.unpack_from(view, at)[0]
+    topic_at = at + 89 + body_bytes
+    if topic_at >= end:
+        raise RecordError(f"a body of {body_bytes} bytes in a record of {end - at}")
+    properties_at = topic_at + view[topic_at - 1] + 2
+    if properties_at > end:
+        raise RecordError(f"a topic of {view[topic_at - 1]} bytes does not fit into its record")
+    topic = bytes(view[topic_at : properties_at - 2])
+    return topic, queue_id, queue_offset, is_queued, bytes(view[properties_at:end])
 
 
 class RecordView:

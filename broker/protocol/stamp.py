@@ -7,11 +7,12 @@ Java producers do not set it, and Java readers see one more property.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 STAMP_PROPERTY: Final = "ROLLCALL_SEQ"
 _MARK: Final = b"ROLLCALL_SEQ\x01"
-_NUMBER_MAX: Final = 2**63 - 1
+_STAMP: Final = re.compile(rb"(?:\A|\x02)ROLLCALL_SEQ\x01([0-9a-f]{32}):([0-9]{1,18}):([0-9]{1,18})(?:\x02|\Z)")
 
 
 class StampError(ValueError):
@@ -24,25 +25,16 @@ def find_stamp(properties: bytes) -> tuple[bytes, int, int] | None:
 
     Raises ``StampError`` for a stamp that cannot be read: such a message is refused, never sent without protection.
     """
-    start = properties.find(_MARK)
-    while start > 0 and properties[start - 1] != 2:
-        start = properties.find(_MARK, start + 1)
-    if start < 0:
+    if _MARK not in properties:
         return None
-    start += len(_MARK)
-    end = properties.find(b"\x02", start)
-    raw = properties[start:] if end < 0 else properties[start:end]
-    parts = raw.split(b":")
-    if len(parts) != 3 or len(parts[0]) != 32 or not parts[1].isdigit() or not parts[2].isdigit():
-        raise StampError(f"{STAMP_PROPERTY} is {raw[:80]!r}, not 32 hex digits, epoch and sequence with colons between")
-    try:
-        identity = bytes.fromhex(str(parts[0], "ascii"))
-        epoch, sequence = int(parts[1][:20]), int(parts[2][:20])
-    except ValueError as error:
-        raise StampError(f"{STAMP_PROPERTY} is {raw[:80]!r}: {error}") from error
-    if len(identity) != 16 or epoch > _NUMBER_MAX or sequence > _NUMBER_MAX:
-        raise StampError(f"{STAMP_PROPERTY} is {raw[:80]!r}: a number is too large")
-    return identity, epoch, sequence
+    found = _STAMP.search(properties)
+    if found is None:
+        if not properties.startswith(_MARK) and b"\x02" + _MARK not in properties:
+            return None
+        raise StampError(
+            f"{STAMP_PROPERTY} is not 32 hex digits, epoch and sequence with colons between: {properties[:99]!r}"
+        )
+    return bytes.fromhex(found[1].decode("ascii")), int(found[2]), int(found[3])
 
 
 def format_stamp(producer_id: bytes, producer_epoch: int, sequence: int) -> str:

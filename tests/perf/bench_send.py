@@ -1,0 +1,257 @@
+"""
+How fast the send path is: one master with the real listen port, put path and log, two receivers with real logs.
+
+    python -m tests.perf.bench_send [--seconds 3] [--body-bytes 1024] [--json FILE]
+
+Four processes on one machine. Replication is the plainest that is correct (a stream of log bytes out, an int64 end back),
+so that what is measured is the put path; HA's own links are measured elsewhere. All three replicas must have a message
+before it is acknowledged. Prints a table; absolute numbers say more about the machine than about us.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import socket
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import uvloop
+
+from broker.handlers.listen import ListenServer, ListenService
+from broker.handlers.ports import GateState
+from broker.handlers.put import PutPath
+from broker.log.commit_log import CommitLog
+from broker.protocol.routes import RouteState
+from broker.protocol.send import encode_send
+from controller.contract.ids import BrokerId, BrokerName, ClusterName, FlushMode, Incarnation, MasterEpoch, SetKey
+from controller.contract.session import BrokerState, ProbeAnswer
+from epoch.model import LogOffset
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+STORE_HOST = b"\x7f\x00\x00\x01" + (10911).to_bytes(4, "big")
+ACK = struct.Struct(">q")
+
+
+def fail(error: BaseException) -> None:
+    """A sync failed: the measurement is void."""
+    raise SystemExit(f"sync failed: {error}")
+
+
+def open_log(root: Path, loop: asyncio.AbstractEventLoop) -> CommitLog:
+    """A log as a broker opens it."""
+    return CommitLog.open(
+        root,
+        segment_bytes=SEGMENT_BYTES,
+        flush_mode=FlushMode.ASYNC,
+        store_host=STORE_HOST,
+        stop_process=fail,
+        post=loop.call_soon_threadsafe,
+    )
+
+
+class Receiver:
+    """A slave: receives into its map, walks the records, acks whole ones."""
+
+    def __init__(self, log: CommitLog, link: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.log, self.link, self.loop = log, link, loop
+
+    def readable(self) -> None:
+        with self.log.receive_view(1024 * 1024) as view:
+            length = self.link.recv_into(view)
+        if not length:
+            self.loop.stop()
+            return
+        self.log.commit_received(length)
+        self.link.send(ACK.pack(self.log.ackable_offset))
+        self.log.fold(length * 2)
+
+
+class Master:
+    """The set as the master sees it: gate, routes, probes, and two links."""
+
+    def __init__(self, log: CommitLog, links: list[socket.socket], loop: asyncio.AbstractEventLoop) -> None:
+        self.log, self.links, self.loop = log, links, loop
+        self.state = GateState(is_serving=True, master_epoch=MasterEpoch(1), is_min_in_sync=True)
+        self.route = RouteState(
+            cluster="c", broker_name="b", master_epoch=MasterEpoch(1), master=BrokerId(1), replicas=()
+        )
+        self.probe = ProbeAnswer(
+            set_key=SetKey(ClusterName("c"), BrokerName("b")),
+            broker_id=BrokerId(1),
+            incarnation=Incarnation("0" * 32),
+            state=BrokerState.MASTER,
+        )
+        self.sent = [0] * len(links)
+        self.acked = [0] * len(links)
+        self.put = PutPath(
+            log,
+            self,
+            store_host=STORE_HOST,
+            broker_properties=b"MSG_REGION\x01DefaultRegion\x02CLUSTER\x01c\x02TRACE_ON\x01true\x02",
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            wake_links=self.wake,
+            on_first_ack=lambda _epoch: None,
+        )
+        self.put.enter_epoch(MasterEpoch(1))
+        for index, link in enumerate(links):
+            loop.add_reader(link, self.heard, index)
+
+    def wake(self) -> None:
+        for index in range(len(self.links)):
+            self.push(index)
+
+    def push(self, index: int) -> None:
+        while self.sent[index] < self.log.max_offset:
+            segment = self.log._segment_of(self.sent[index])
+            at = self.sent[index] - segment.base
+            try:
+                self.sent[index] += self.links[index].send(
+                    segment.view[at : min(segment.size, self.log.max_offset - segment.base)]
+                )
+            except BlockingIOError:
+                self.loop.call_later(0.0005, self.push, index)
+                return
+
+    def heard(self, index: int) -> None:
+        data = self.links[index].recv(65536)
+        if not data:
+            self.loop.stop()
+            return
+        (self.acked[index],) = ACK.unpack_from(data, len(data) - 8)
+        self.put.release(LogOffset(min(self.log.max_offset, *self.acked)))
+
+
+def run_receiver(root: str, link: socket.socket) -> None:
+    loop = uvloop.new_event_loop()
+    sys.setswitchinterval(0.0005)
+    link.setblocking(False)
+    log = open_log(Path(root), loop)
+    loop.add_reader(link, Receiver(log, link, loop).readable)
+    loop.run_forever()
+
+
+def run_master(root: str, links: list[socket.socket], ready: Any) -> None:
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    sys.setswitchinterval(0.0005)
+    for link in links:
+        link.setblocking(False)
+    log = open_log(Path(root), loop)
+    master = Master(log, links, loop)
+    server = ListenServer(ListenService(put=master.put, log=log, routes=master, probes=master))
+    loop.run_until_complete(server.start("127.0.0.1", 0))
+    ready.send(server.port)
+    loop.run_forever()
+
+
+class Client(asyncio.Protocol):
+    """Keeps ``in_flight`` sends open."""
+
+    def __init__(self, in_flight: int, body: bytes, seconds: float, done: asyncio.Future[None]) -> None:
+        self.in_flight, self.body, self.seconds, self.done = in_flight, body, seconds, done
+        self.began: dict[int, float] = {}
+        self.took: list[float] = []
+        self.next = 0
+        self.rest = b""
+        self.end = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.end = time.perf_counter() + self.seconds
+        self.transport.write(b"".join(self.one() for _ in range(self.in_flight)))
+
+    def one(self) -> bytes:
+        self.next += 1
+        self.began[self.next] = time.perf_counter()
+        return encode_send(
+            opaque=self.next,
+            group="bench",
+            topic="Bench",
+            queue_id=self.next & 7,
+            born_at_ms=1_700_000_000_000,
+            properties=f"ROLLCALL_SEQ\x01{'0' * 32}:0:{self.next - 1}\x02",
+            body=self.body,
+        )
+
+    def data_received(self, data: bytes) -> None:
+        data = self.rest + data
+        at, now, answered = 0, time.perf_counter(), 0
+        while len(data) - at >= 4:
+            length = int.from_bytes(data[at : at + 4], "big")
+            if at + 4 + length > len(data):
+                break
+            header = json.loads(data[at + 8 : at + 4 + length])
+            assert header["code"] == 0, header
+            self.took.append(now - self.began.pop(header["opaque"]))
+            answered += 1
+            at += 4 + length
+        self.rest = data[at:]
+        if now < self.end:
+            self.transport.write(b"".join(self.one() for _ in range(answered)))
+        elif not self.began and not self.done.done():
+            self.done.set_result(None)
+
+
+async def measure(port: int, in_flight: int, body_bytes: int, seconds: float) -> dict[str, float]:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    began = time.perf_counter()
+    client = Client(in_flight, b"x" * body_bytes, seconds, done)
+    transport, _ = await loop.create_connection(lambda: client, "127.0.0.1", port)
+    await done
+    elapsed = time.perf_counter() - began
+    transport.close()
+    took = sorted(client.took)
+    return {
+        "inFlight": in_flight,
+        "perSecond": round(len(took) / elapsed),
+        "p50Ms": round(statistics.median(took) * 1000, 3),
+        "p99Ms": round(took[int(len(took) * 0.99)] * 1000, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--body-bytes", type=int, default=1024)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for in_flight in (1, 16, 64):
+        with tempfile.TemporaryDirectory() as root:
+            pairs = [socket.socketpair() for _ in range(2)]
+            ready, other = multiprocessing.Pipe()
+            processes = [
+                multiprocessing.Process(target=run_receiver, args=(f"{root}/s{n}", pair[1]), daemon=True)
+                for n, pair in enumerate(pairs)
+            ]
+            processes.append(
+                multiprocessing.Process(
+                    target=run_master, args=(f"{root}/m", [pair[0] for pair in pairs], other), daemon=True
+                )
+            )
+            for process in processes:
+                process.start()
+            try:
+                rows.append(uvloop.run(measure(ready.recv(), in_flight, options.body_bytes, options.seconds)))
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.join()
+    print(f"{'in flight':>9} {'per second':>10} {'p50 ms':>8} {'p99 ms':>8}")
+    for row in rows:
+        print(f"{row['inFlight']:>9} {row['perSecond']:>10} {row['p50Ms']:>8} {row['p99Ms']:>8}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
