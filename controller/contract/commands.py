@@ -134,7 +134,7 @@ class DetectionStamps(Value):
     """
     When the leader noticed what, as ages in microseconds at the moment of the proposal, on its monotonic clock.
 
-    ``None`` = was not seen. The oldest of them is where the phases of a failover begin.
+    ``None`` = was not seen. The phases of a failover begin at ``fault_age_us``.
     """
 
     cause: SilenceCause
@@ -143,6 +143,18 @@ class DetectionStamps(Value):
     link_closed_age_us: int | None = None
     probe_refused_age_us: int | None = None
     detected_age_us: int = 0
+
+    @property
+    def fault_age_us(self) -> int:
+        """
+        Where the phases of a failover begin: the first sign of the fault.
+
+        A heartbeat is a sign of life. It bounds the fault only where silence was all that there was; where a session
+        or a link broke, the fault is when it did.
+        """
+        heartbeat = self.last_heartbeat_age_us if self.cause is SilenceCause.TIMEOUT else None
+        signs = (self.session_closed_age_us, self.link_closed_age_us, self.probe_refused_age_us, heartbeat)
+        return max((age for age in signs if age is not None), default=self.detected_age_us)
 
 
 class ReplicaEvidence(Value):

@@ -1,13 +1,17 @@
 """
 The reigns of one set, folded from its events.
 
-Here: ``history_of`` and the split of a failover's time by phase. Not here: reading the journal, paging (``controller.runtime``).
-Imported by: ``explain``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract``. Source: design section 7.
+Here: ``history_of`` and the split of a failover's time by phase. Not here: reading the journal, paging
+(``controller.runtime``).
+Imported by: ``explain``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract``. Source: design
+section 7.
 
-Rule 1: phases chain. The leader's clock gives: oldest detection stamp -> detected -> proposed -> committed -> notified; the
-winner's clock goes on from the push that notified it. Each span is the difference to the stamp before it on its clock.
+Rule 1: phases chain. The leader's clock gives: first sign of the fault -> detected -> proposed -> committed -> notified;
+the winner's clock goes on from the push that notified it. Each span is the difference to the stamp before it on its
+clock.
 Rule 2: the total is timed by the leader alone and is not a sum; what no phase explains is ``unattributed_us``.
-Rule 3: what was not stamped is named in ``missing``, and so is a stamp that lies before the one before it. Nothing is guessed.
+Rule 3: what was not stamped is named in ``missing``, and so is a stamp that lies before the one before it. Nothing is
+guessed.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from controller.contract.commands import DetectionStamps, Milestone, Phase, SilenceCause
+from controller.contract.commands import Milestone, Phase, SilenceCause
 from controller.contract.events import EventRecord, LossGraded, MasterElected, MilestoneReached
 from controller.contract.ids import MasterEpoch
 from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
@@ -101,7 +105,9 @@ def _cause(event: MasterElected) -> str:
 
 
 def _milestone(milestones: Sequence[Milestone], phase: Phase, event: MasterElected) -> Milestone | None:
-    """The first report of ``phase`` by whom it belongs to: the leader, or the winner as the incarnation that was elected."""
+    """
+    The first report of ``phase`` by whom it belongs to: the leader, or the winner as the incarnation that was elected.
+    """
     if phase in _LEADER_PHASES:
         return next((m for m in milestones if m.phase is phase and m.broker_id is None), None)
     return next(
@@ -119,8 +125,8 @@ def _milestone(milestones: Sequence[Milestone], phase: Phase, event: MasterElect
 def _phases(event: MasterElected, milestones: Sequence[Milestone]) -> tuple[PhaseSpan, ...]:
     spans: list[PhaseSpan] = []
     if event.detection is not None:
-        oldest_us = _oldest_age_us(event.detection)
-        spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=oldest_us - event.detection.detected_age_us))
+        fault_us = event.detection.fault_age_us
+        spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=fault_us - event.detection.detected_age_us))
         spans.append(PhaseSpan(phase=Phase.PROPOSED, duration_us=event.detection.detected_age_us))
     elif event.verdict.kind is ElectionKind.FAILOVER:
         spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=None))
@@ -135,14 +141,3 @@ def _phases(event: MasterElected, milestones: Sequence[Milestone]) -> tuple[Phas
             spans.append(PhaseSpan(phase=phase, duration_us=milestone.elapsed_us - before_us))
             before_us = milestone.elapsed_us
     return tuple(spans)
-
-
-def _oldest_age_us(stamps: DetectionStamps) -> int:
-    ages = (
-        stamps.last_heartbeat_age_us,
-        stamps.session_closed_age_us,
-        stamps.link_closed_age_us,
-        stamps.probe_refused_age_us,
-        stamps.detected_age_us,
-    )
-    return max(age for age in ages if age is not None)

@@ -103,7 +103,7 @@ class LeaderDuties:
         want = self.electing.want_of(key)
         proposed_ns = (want.proposed_ns if want is not None else None) or self._requested_ns.pop(key, now_ns)
         stamps = want.stamps if want is not None else None
-        origin = Origin(proposed_ns=proposed_ns, oldest_ns=stamps.oldest_ns if stamps is not None else proposed_ns)
+        origin = Origin(proposed_ns=proposed_ns, fault_ns=stamps.fault_ns if stamps is not None else proposed_ns)
         self.milestones.committed(key, event.master_epoch, origin, now_ns)
 
     def handle_requested(self, key: SetKey, now_ns: int) -> None:

@@ -5,7 +5,7 @@ Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not
 (``controller.core.history``), proposing (``service``).
 Imported by: ``duties``, ``tests``. Times are nanoseconds of one monotonic clock.
 
-Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the oldest stamp of the detection;
+Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the first sign of the fault;
 without a detection (a requested or first election) both count from the proposal.
 Rule 2: a leader that did not see the beginning says nothing about it: ``observed_us`` stays None.
 Rule 3: stamps are a record, not a promise: at most ``PENDING_MAX`` wait, the oldest are dropped and counted.
@@ -32,7 +32,7 @@ class Origin:
     """Where the clocks of one failover start."""
 
     proposed_ns: int
-    oldest_ns: int
+    fault_ns: int
 
 
 class Milestones:
@@ -90,7 +90,7 @@ class Milestones:
 
     def _observed_us(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> int | None:
         origin = self._origins.get((key, epoch))
-        return None if origin is None else max(0, now_ns - origin.oldest_ns) // NS_PER_US
+        return None if origin is None else max(0, now_ns - origin.fault_ns) // NS_PER_US
 
     def _add(self, key: SetKey, epoch: MasterEpoch, phase: Phase, now_ns: int) -> None:
         origin = self._origins[key, epoch]
@@ -100,7 +100,7 @@ class Milestones:
                 master_epoch=epoch,
                 phase=phase,
                 elapsed_us=max(0, now_ns - origin.proposed_ns) // NS_PER_US,
-                observed_us=max(0, now_ns - origin.oldest_ns) // NS_PER_US,
+                observed_us=max(0, now_ns - origin.fault_ns) // NS_PER_US,
             ),
         )
 

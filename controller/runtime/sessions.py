@@ -77,16 +77,11 @@ class Stamps:
     probe_refused_ns: int | None = None
 
     @property
-    def oldest_ns(self) -> int:
-        """Where the phases of a failover begin."""
-        seen = (
-            self.last_heartbeat_ns,
-            self.session_closed_ns,
-            self.link_closed_ns,
-            self.probe_refused_ns,
-            self.detected_ns,
-        )
-        return min(stamp for stamp in seen if stamp is not None)
+    def fault_ns(self) -> int:
+        """Where the phases of a failover begin: ``DetectionStamps.fault_age_us`` on this clock."""
+        heartbeat = self.last_heartbeat_ns if self.cause is SilenceCause.TIMEOUT else None
+        signs = (self.session_closed_ns, self.link_closed_ns, self.probe_refused_ns, heartbeat)
+        return min((stamp for stamp in signs if stamp is not None), default=self.detected_ns)
 
     def ages(self, now_ns: int) -> DetectionStamps:
         """As ages at the moment of a proposal."""
