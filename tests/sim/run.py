@@ -7,8 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.contract.ids import FlushMode
+from controller.replication.raft.simulation_seams import replaced_library_clock
 from tests.sim.faults import Chaos
 from tests.sim.oracle import Violation
+from tests.sim.raft import raft_quorum
 from tests.sim.world import Shape, World
 from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
 
@@ -38,7 +40,11 @@ def shape_of(seed: int) -> Shape:
 
 def run_seed(seed: int, *, steps_max: int = 400_000, keep_lines: bool = False) -> Outcome:
     """Run one seed to its end. Never raises for what the simulated code does."""
-    world = World(seed, shape_of(seed), keep_lines=keep_lines)
+    with replaced_library_clock():
+        return _run(World(seed, shape_of(seed), make_quorum=raft_quorum, keep_lines=keep_lines), steps_max)
+
+
+def _run(world: World, steps_max: int) -> Outcome:
     failure = None
     try:
         world.kernel.run_until(1_500 * MS, steps_max=steps_max)
@@ -55,7 +61,7 @@ def run_seed(seed: int, *, steps_max: int = 400_000, keep_lines: bool = False) -
     except Exception as error:  # noqa: BLE001  whatever the simulated code raises is a finding
         failure = f"{type(error).__name__}: {error} at {_where(error)}"
     return Outcome(
-        seed=seed,
+        seed=world.kernel.seed,
         steps=world.kernel.steps,
         virtual_us=world.kernel.now_us,
         trace_hash=world.kernel.trace_hash,

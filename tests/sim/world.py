@@ -105,6 +105,8 @@ class World:
         self.controllers = {name: ControllerMachine(self, name) for name in self.controller_names}
         self.keys = [SetKey(cluster=ClusterName("sim"), name=BrokerName(f"s{number}")) for number in range(shape.sets)]
         self.brokers: dict[str, BrokerMachine] = {}
+        self.broken: Violation | None = None
+        """What was found where nothing may be raised: raised after the event."""
         self._disks: dict[tuple[SetKey, BrokerId], SimDisk] = {}
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
@@ -188,7 +190,11 @@ class World:
         machine.node.start()
 
     def _applied(self, node: ControllerNode, entry: AppliedEntry[FleetState]) -> None:
-        self.oracle.applied(node.name, entry)
+        try:
+            self.oracle.applied(node.name, entry)
+        except Violation as violation:
+            # A log guards itself against its listeners: it would swallow this.
+            self.broken = self.broken or violation
 
     def kill(self, machine: Machine) -> None:
         """SIGKILL: what was written stays with the kernel."""
@@ -290,6 +296,8 @@ class World:
 
     def _check(self) -> None:
         """After every event; must be cheap."""
+        if self.broken is not None:
+            raise self.broken
         oracle = self.oracle
         for broker in self.brokers.values():
             node = broker.node

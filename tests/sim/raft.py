@@ -1,0 +1,243 @@
+"""
+The real Raft library, hardened as in production, under the simulated controllers.
+
+Here: links between members, their ticks, what happens when one stops itself. Not here: the protocol and its repairs
+(``controller.replication.raft``, the same code that runs in a server).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controller.contract.ids import ControllerName
+from controller.core.state import FleetState
+from controller.replication.machine import FleetMachine
+from controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, ReplicatedLog
+from controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
+from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
+from controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
+from controller.replication.raft.seams import Seams
+from controller.replication.raft.simulation_seams import SimulatedMember
+from tests.sim.oracle import Violation
+from tests.sim.world import World
+from tests.support.sim_kernel import MS, Process
+from tests.support.sim_net import End
+
+TICK_US = 20 * MS
+COMPACTION_ENTRIES = 60
+"""Few, so that each seed sees snapshots."""
+
+_EXPECTED = (FailStop.STORAGE,)
+"""Why a member may stop itself in a world of one version without damaged disks."""
+
+
+class _Member:
+    """One life of one member, and its links."""
+
+    def __init__(self, quorum: RaftQuorum, name: ControllerName, process: Process) -> None:
+        self._quorum = quorum
+        self._process = process
+        self._name = name
+        self._links: dict[ControllerName, End] = {}
+        self._is_tick_due = False
+        self._tick_again_us = 0
+        kernel, host = process.kernel, process.host
+        self._member: SimulatedMember[FleetState] = SimulatedMember(
+            FleetMachine(),
+            me=name,
+            members={other: f"{other}:raft" for other in quorum.names},
+            disk=quorum.world.controllers[name].disk,
+            timing=quorum.world.timing,
+            seams=Seams(
+                monotonic_ns=lambda: host.monotonic_us() * 1_000,
+                random=kernel.random.random,
+                fail_stop=raise_stopped,
+                run_beside=self._beside,
+            ),
+            send=self._send,
+            compaction_floor=quorum.compaction_floor(name),
+            compaction_entries=COMPACTION_ENTRIES,
+        )
+
+    # --- ports.ReplicatedLog ---
+
+    @property
+    def published(self) -> Published[FleetState]:
+        return self._member.published
+
+    @property
+    def leadership(self) -> Leadership:
+        return self._member.leadership
+
+    def propose(self, payload: str, done: Callable[[ProposalOutcome], None]) -> None:
+        self._quorum.payloads.append(payload)
+        self._guarded(lambda: self._member.propose(payload, done))
+        self._tick_soon()
+
+    def subscribe(self, listener: Callable[[AppliedEntry[FleetState]], None]) -> None:
+        self._member.subscribe(listener)
+
+    def start(self) -> None:
+        try:
+            self._member.start()
+        except RaftStartError as error:
+            if "cannot be used" in str(error):
+                self._process.kill()
+                return
+            raise Violation(f"raft: {error}") from error
+        except Stopped as stopped:
+            self._stopped(stopped)
+            return
+        self._quorum.world.net.listen(self._process, f"{self._name}:raft", self._accept)
+        for other in self._quorum.names:
+            if other > self._name:
+                self._dial(other)
+        self._tick()
+
+    def stop(self) -> None:
+        self._member.stop()
+
+    # --- turns ---
+
+    def _guarded(self, turn: Callable[[], None]) -> None:
+        try:
+            turn()
+        except Stopped as stopped:
+            self._stopped(stopped)
+
+    def _stopped(self, stopped: Stopped) -> None:
+        world = self._quorum.world
+        world.counts.add(f"controllers stopped themselves: {stopped.code.name}")
+        world.kernel.note(f"{self._name} stops: {stopped.reason}")
+        self._process.kill()
+        if stopped.code not in _EXPECTED:
+            world.broken = world.broken or Violation(f"raft: {self._name} stopped itself, {stopped}")
+        world.kernel.after(300 * MS, "supervisor", lambda: world.start(world.controllers[self._name]))
+
+    def _beside(self, work: Callable[[], None]) -> None:
+        """A thread that writes a snapshot: done a while later, if the process still lives."""
+        self._quorum.world.counts.add("snapshots")
+        delay_us = self._process.kernel.random.randrange(100, 60 * MS)
+        self._process.after(delay_us, "beside", lambda: self._guarded(work))
+
+    def _tick(self) -> None:
+        self._turn()
+        self._process.after(TICK_US, "raft tick", self._tick)
+
+    def _tick_soon(self) -> None:
+        if not self._is_tick_due:
+            self._is_tick_due = True
+            self._process.after(self._process.kernel.random.randrange(50, 400), "raft turn", self._turn)
+
+    def _turn(self) -> None:
+        self._is_tick_due = False
+        if self._process.is_alive:
+            self._guarded(self._member.tick)
+
+    # --- links ---
+
+    def _send(self, peer: ControllerName, message: Message) -> bool:
+        end = self._links.get(peer)
+        if end is None or not end.is_open:
+            return False
+        # Now and then through the codec: it is part of what must not lose anything.
+        end.send(encode_message(message) if self._process.kernel.chance(0.05) else message)
+        return True
+
+    def _accept(self, end: End) -> None:
+        name = ControllerName(end.peer.process.name)
+        self._up(name, end)
+
+    def _dial(self, other: ControllerName) -> None:
+        again = [True]
+
+        def refused() -> None:
+            if again[0]:
+                again[0] = False
+                delay_us = self._process.kernel.random.randrange(30, 120) * MS
+                self._process.after(delay_us, "raft dial", lambda: self._dial(other))
+
+        def opened(end: End) -> None:
+            if not again[0]:
+                end.close()
+                return
+            again[0] = False
+            self._up(other, end)
+
+        self._quorum.world.net.connect(self._process, f"{other}:raft", other, opened, refused)
+        self._process.after(500 * MS, "raft dial timeout", refused)
+
+    def _up(self, other: ControllerName, end: End) -> None:
+        old = self._links.pop(other, None)
+        if old is not None:
+            old.on_closed = lambda: None
+            old.close()
+            self._guarded(lambda: self._member.peer_down(other))
+        self._links[other] = end
+        heard_us = [self._process.host.monotonic_us()]
+        silence_us = self._quorum.world.timing.raft_connection_timeout_ms * MS
+
+        def received(message: object) -> None:
+            heard_us[0] = self._process.host.monotonic_us()
+            if message is _PING:
+                return
+            value = decode_message(message) if isinstance(message, bytes) else message
+            try:
+                self._guarded(lambda: self._member.receive(other, value))  # type: ignore[arg-type]
+            except ProtocolError as error:
+                raise Violation(f"raft: {self._name} calls {value} of {other} nonsense: {error}") from error
+            self._tick_soon()
+
+        def closed() -> None:
+            if self._links.get(other) is end:
+                del self._links[other]
+                self._guarded(lambda: self._member.peer_down(other))
+                if other > self._name:
+                    self._dial(other)
+
+        def watch() -> None:
+            if self._links.get(other) is not end:
+                return
+            if self._process.host.monotonic_us() - heard_us[0] > silence_us:
+                end.close()
+                closed()
+                return
+            end.send(_PING)
+            self._process.after(silence_us // 4, "raft ping", watch)
+
+        end.on_message = received
+        end.on_closed = closed
+        self._guarded(lambda: self._member.peer_up(other))
+        watch()
+
+
+_PING = object()
+
+
+class RaftQuorum:
+    """Makes members; ``payloads`` and ``propose_again`` as in ``quorum.Quorum``."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.names = tuple(ControllerName(name) for name in world.controller_names)
+        self.payloads: list[str] = []
+        for name in self.names:
+            world.controllers[name].disk.replace(FOUNDING_FILE_NAME, b"founding\n")
+
+    def open(self, name: ControllerName, process: Process) -> ReplicatedLog[FleetState]:
+        return _Member(self, name, process)
+
+    def compaction_floor(self, name: ControllerName) -> Callable[[], int] | None:
+        """What the event journal has synced: here, everything."""
+        del name
+        return None
+
+    def propose_again(self, payload: str) -> None:
+        leader = self.world.leader()
+        if leader is not None:
+            leader.process.run("duplicate", lambda: leader.log.propose(payload, lambda _outcome: None))
+
+
+def raft_quorum(world: World) -> RaftQuorum:
+    """For ``World``."""
+    return RaftQuorum(world)
