@@ -1,14 +1,16 @@
 """
 A master's compare-and-set on the SyncStateSet (R1).
 
-Here: ``decide_alter`` and the digest that binds a seq to one content. Not here: what the master waits for meanwhile (R2, ``ha``).
+Here: ``decide_alter`` and the digest that binds a seq to one content. Not here: what the master waits for meanwhile
+(R2, ``ha``).
 Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``state``.
 
-Rule 1: the verdict on the last alter of the present master is stored, refusals too. The same seq with the same content hears
-it again; with other content, or a lower seq, it is refused. Only a higher seq or a new epoch replaces it: nothing evicts it.
+Rule 1: the verdict on the last alter of the present master is stored, refusals too. The same seq with the same content
+hears it again; with other content, or a lower seq, it is refused. Only a higher seq or a new epoch replaces it: nothing
+evicts it.
 Rule 2: who is not the master of this epoch, by id and incarnation, is refused without a trace in the stored verdict.
-Rule 3: members that are added must be alive, registered with the incarnation whose ack passed the join test, and no learners.
-Members that merely stay are not checked for liveness: a dying one must not block the others (S07).
+Rule 3: members that are added must be alive, registered with the incarnation whose ack passed the join test, and no
+learners. Members that merely stay are not checked for liveness: a dying one must not block the others (S07).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
     last = set_state.last_alter
     if last is not None and last.verdict.master_epoch == command.master_epoch:
         if last.verdict.seq == command.seq and last.digest == digest:
-            return Decision(reply=AlterDecided(verdict=last.verdict, reason=last.reason or "answered again"))
+            return Decision(answer=AlterDecided(verdict=last.verdict, reason=last.reason or "answered again"))
         if command.seq <= last.verdict.seq:
             is_reused = command.seq == last.verdict.seq
             return refuse(
@@ -68,12 +70,12 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
         code, reason = refusal
         verdict = _verdict(command, set_state.sync_state_set, set_state.sync_state_set_epoch, refusal=code)
         return Decision(
-            reply=AlterDecided(verdict=verdict, reason=reason),
+            answer=AlterDecided(verdict=verdict, reason=reason),
             events=(AlterRefused(verdict=verdict, digest=digest, reason=reason),),
         )
     verdict = _verdict(command, command.new_set, SyncStateSetEpoch(set_state.sync_state_set_epoch + 1), refusal=None)
     return Decision(
-        reply=AlterDecided(verdict=verdict, reason="committed"),
+        answer=AlterDecided(verdict=verdict, reason="committed"),
         events=(
             SyncStateSetAltered(
                 verdict=verdict,

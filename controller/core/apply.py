@@ -1,11 +1,14 @@
 """
 Applying one replicated entry: operations in, next state, replies and events out.
 
-Here: order within a batch, dedupe, chain hashes, totality. Not here: any rule about sets (``decide``, ``evolve``), bytes (``replication``).
-Imported by: ``controller.replication``, ``controller.runtime``, tests. Imports: ``controller.contract``, ``controller.core``.
+Here: order within a batch, dedupe, chain hashes, totality. Not here: any rule about sets (``decide``, ``evolve``),
+bytes (``replication``).
+Imported by: ``controller.replication``, ``controller.runtime``, tests. Imports: ``controller.contract``,
+``controller.core``.
 
-Rule 1: total. Whatever comes in, a state comes out, the same on every controller (C8). A fault of ours in one item becomes a
-refusal on record and changes nothing; only what may differ between nodes (no memory, no stack) makes this node stop.
+Rule 1: total. Whatever comes in, a state comes out, the same on every controller (C8). A fault of ours in one item
+becomes a refusal on record and changes nothing; only what may differ between nodes (no memory, no stack) makes this
+node stop.
 Rule 2: elections come before alters, items are independent, replies keep the order of the operations (R25).
 Rule 3: an answered request id is answered again, and nothing is recorded (R24).
 Rule 4: an operation above this node's feature level stops the node before anything of the entry is applied (R15).
@@ -25,7 +28,6 @@ from controller.contract.codes import RefusalCode
 from controller.contract.commands import (
     FEATURE_LEVEL,
     AlterSyncStateSet,
-    AnyCommand,
     Barrier,
     MarkAlive,
     MarkSilent,
@@ -34,8 +36,8 @@ from controller.contract.commands import (
     TakeLeadership,
 )
 from controller.contract.events import SCHEMA_VERSION, AnyEvent, EventRecord, chain_of
-from controller.contract.ids import SetKey
-from controller.contract.replies import AnyReply, Elected, Registered
+from controller.contract.ids import BrokerName, ClusterName, SetKey
+from controller.contract.replies import AnyReply
 from controller.core.decide import decide
 from controller.core.decision import Decision, refuse
 from controller.core.evolve import evolve_all
@@ -46,7 +48,13 @@ from controller.core.views import set_view
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 _NOT_REMEMBERED = (Barrier, TakeLeadership, MarkSilent, MarkAlive, AlterSyncStateSet)
-"""Commands whose repetition is answered from the object that they change. An alter's retry must hear the verdict of its seq (R1)."""
+"""
+Commands whose repetition is answered from the object that they change. An alter's retry must hear the verdict of its
+seq (R1).
+"""
+
+_NO_SET = SetState(set_key=SetKey(cluster=ClusterName(""), name=BrokerName("")))
+"""Stands in for the set of a command that is about the fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +147,7 @@ class _Entry:
                 f"internal fault: {type(error).__name__}",
                 "nothing was changed; report this with the event's index",
             )
-            return self._commit(operation, fault, set_key=None)
+            return self._commit(operation, fault)
 
     def _run(self, operation: Operation) -> AnyReply:
         if isinstance(operation.command, _NOT_REMEMBERED):
@@ -160,25 +168,20 @@ class _Entry:
         )
         return self._commit(operation, reused)
 
-    def _commit(
-        self, operation: Operation, decision: Decision, *, set_key: SetKey | None | msgspec.UnsetType = msgspec.UNSET
-    ) -> AnyReply:
+    def _commit(self, operation: Operation, decision: Decision) -> AnyReply:
         """Make the decision true. Everything that can fail comes before the first change."""
-        key = _set_key_of(operation.command) if isinstance(set_key, msgspec.UnsetType) else set_key
+        key: SetKey | None = getattr(operation.command, "set_key", None)
         stamp = max(self._fleet.last_stamp_ms, operation.stamped_at_ms)
         records, chain_head = self._records_of(operation, decision.events, key, stamp_ms=stamp)
         fleet = self._fleet
         for event in decision.events:
             fleet = evolve_fleet(fleet, event)
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
-        reply = decision.reply
-        if key is not None:
-            before = self._sets.get(key) or SetState(set_key=key)
-            after = evolve_all(before, decision.events)
-            if isinstance(reply, Elected | Registered):
-                reply = replace(reply, view=set_view(fleet, after, term=fleet.term, index=fleet.index))
-            if after is not before:
-                self._sets[key] = after
+        before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
+        after = evolve_all(before, decision.events)
+        reply = decision.reply_with(lambda: set_view(fleet, after, term=fleet.term, index=fleet.index))
+        if key is not None and after is not before:
+            self._sets[key] = after
         self._fleet = fleet
         self.records.extend(records)
         return reply
@@ -204,8 +207,3 @@ class _Entry:
             chain = chain_of(chain, record)
             records.append(replace(record, chain=chain))
         return records, chain
-
-
-def _set_key_of(command: AnyCommand) -> SetKey | None:
-    key: SetKey | None = getattr(command, "set_key", None)
-    return key

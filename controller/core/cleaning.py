@@ -1,13 +1,14 @@
 """
 Removing replicas, or a whole set, for good.
 
-Here: ``decide_clean``. Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``recovery``, ``state``.
+Here: ``decide_clean``. Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``recovery``,
+``state``.
 
 Rule 1: epochs and the next id stay in a tombstone; who comes back gets a fresh id and higher epochs (W29, S78).
-Rule 2: SyncStateSetEpoch rises with every cleaning, so that an alter on its way misses (S13); masterEpoch rises when the
-master goes. The master is cleared in the same event.
-Rule 3: without the unclean word nothing is cleaned that may still serve or be needed: a master that is not fenced, a living
-replica, the last member of the SyncStateSet, a set that recovers its past (R7, R8).
+Rule 2: SyncStateSetEpoch rises with every cleaning, so that an alter on its way misses (S13); masterEpoch rises when
+the master goes. The master is cleared in the same event.
+Rule 3: without the unclean word nothing is cleaned that may still serve or be needed: a master that is not fenced, a
+living replica, the last member of the SyncStateSet, a set that recovers its past (R7, R8).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas
     is_master_kept = set_state.master is not None and set_state.master in remaining
     is_epoch_kept = bool(remaining) and (set_state.master is None or is_master_kept)
     return Decision(
-        reply=DONE,
+        answer=DONE,
         events=(
             ReplicasCleaned(
                 broker_ids=named,
@@ -110,7 +111,7 @@ def _validate_clean(
         return refuse(
             operation,
             RefusalCode.INVALID_CLEAN,
-            f"replicas {list(named)} are all that is left of the SyncStateSet: nobody else holds every acknowledged record",
+            f"replicas {list(named)} are all that is left of the SyncStateSet: nobody else holds every record",
             "bring another replica in sync first, or force it with --unclean",
             current=set_state.sync_state_set,
         )

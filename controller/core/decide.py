@@ -1,8 +1,9 @@
 """
 Deciding: a command and the state in, an answer and facts out.
 
-Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``, ``elections``,
-``first_election``, ``alters``, ``milestones``, ``cleaning``, ``fleet``), changing the state (``evolve``, ``apply``).
+Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
+``elections``, ``first_election``, ``alters``, ``milestones``, ``cleaning``, ``fleet``), changing the state (``evolve``,
+``apply``).
 Imported by: ``apply``, ``preview``, tests. Imports: the modules named above.
 
 Rule 1: pure. The same state and operation give the same decision on every machine.
@@ -55,7 +56,7 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
         return refuse(
             operation,
             RefusalCode.INVALID_ARGUMENT,
-            f"the request id has {len(operation.request_id)} characters; 1 to {REQUEST_ID_CHARS_MAX} of ASCII are allowed",
+            f"the request id has {len(operation.request_id)} characters, not 1 to {REQUEST_ID_CHARS_MAX} of ASCII",
             "draw a shorter one",
         )
     if operation.version > fleet.feature_level:
@@ -75,7 +76,7 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
         case RaiseFeatureLevel() as command:
             return decide_feature_level(fleet, command)
         case Barrier():
-            return Decision(reply=DONE)
+            return Decision(answer=DONE)
     if not fleet.fleet_incarnation:
         return refuse(
             operation,

@@ -7,12 +7,13 @@ Imported by: ``decide`` and the modules that it is split into. Imports: ``contro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import Operation
-from controller.contract.events import AnyEvent, CommandRefused
-from controller.contract.replies import AlterVerdict, AnyReply, Done, Refused
+from controller.contract.events import AnyEvent, CommandRefused, MasterElected
+from controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
 from controller.contract.verdicts import Verdict
 
 DONE = Done()
@@ -23,11 +24,21 @@ class Decision:
     """
     An answer and the facts that make it true. No events: nothing changes.
 
-    A ``view`` inside the reply is that of the state before the events; ``apply`` replaces it by the one after them.
+    Answers that show the set wait for its view: ``apply`` gives them the one after the events, ``preview`` the present
+    one.
     """
 
-    reply: AnyReply
+    answer: AnyReply | Callable[[SetView], AnyReply]
     events: tuple[AnyEvent, ...] = ()
+
+    def reply_with(self, view: Callable[[], SetView]) -> AnyReply:
+        """The answer; ``view`` is called only if the answer shows the set."""
+        return self.answer(view()) if callable(self.answer) else self.answer
+
+
+def elected(event: MasterElected) -> Decision:
+    """Elect as ``event`` says."""
+    return Decision(answer=lambda view: Elected(verdict=event.verdict, view=view), events=(event,))
 
 
 def refuse(
@@ -41,11 +52,14 @@ def refuse(
     verdict: Verdict | None = None,
     alter: AlterVerdict | None = None,
 ) -> Decision:
-    """Refuse ``operation``: nothing changes, and the refusal is on record (R24). ``reason`` names both values, ``hint`` the remedy."""
+    """
+    Refuse ``operation``: nothing changes, and the refusal is on record (R24). ``reason`` names both values, ``hint``
+    the remedy.
+    """
     requested_text = None if requested is None else str(requested)
     current_text = None if current is None else str(current)
     return Decision(
-        reply=Refused(
+        answer=Refused(
             code=code,
             reason=reason,
             hint=hint,

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind
 from controller.contract.verdicts import CandidateOutcome, CandidateVerdict, Verdict
 from controller.core.policies import POLICIES, ElectionPolicy, RankPart
@@ -23,8 +25,7 @@ from controller.core.policies import POLICIES, ElectionPolicy, RankPart
 _Key = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One replica of the set, as an election sees it."""
 
     broker_id: BrokerId

@@ -1,8 +1,8 @@
 """
 What the three electing commands do to a set: by policy, unclean, first.
 
-Here: when an election may be held, by which policy, and what it changes. Not here: the order of candidates (``election``),
-checking evidence (``evidence``), the first election's rules (``first_election``).
+Here: when an election may be held, by which policy, and what it changes. Not here: the order of candidates
+(``election``), checking evidence (``evidence``), the first election's rules (``first_election``).
 Imported by: ``decide``, ``preview``. Imports: ``controller.contract`` and the core below it.
 
 Rule 1: a living master that has entered stays, unless somebody else is designated. One that was late to enter may be
@@ -22,16 +22,15 @@ from controller.contract.codes import RefusalCode
 from controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Evidence, Operation
 from controller.contract.events import ElectionFailed, MasterElected
 from controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
-from controller.contract.replies import Elected, Refused
+from controller.contract.replies import Refused
 from controller.contract.verdicts import ElectionKind, Verdict
 from controller.core import recovery
-from controller.core.decision import Decision, refuse
+from controller.core.decision import Decision, elected, refuse
 from controller.core.election import Ranking, elect
 from controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from controller.core.first_election import decide_bootstrap, decide_first
 from controller.core.policies import DATA_FIRST, LONGEST, PREFERENCE_FIRST, RESTORED, UNCLEAN, ElectionPolicy
 from controller.core.state import FleetState, ReplicaState, SetState
-from controller.core.views import set_view
 
 _Electing = ElectMaster | ElectUnclean
 
@@ -68,7 +67,7 @@ def decide_elect(
             current=recovering.awaited,
         )
     if recovering is None and not case.set_state.is_established:
-        return decide_first(fleet, case.set_state, operation, command, case.evidence)
+        return decide_first(case.set_state, operation, command, case.evidence)
     policy, further = _clean_policy(case.set_state)
     ranking = _rank(case, policy, {**further, **case.set_aside})
     if ranking.winner is None and not case.is_set_aside_final:
@@ -77,7 +76,7 @@ def decide_elect(
         return _nobody(case, ranking, policy)
     is_member = ranking.winner in case.set_state.sync_state_set
     kind = ElectionKind.UNCLEAN if not is_member else _clean_kind(command)
-    return _elected(case, ranking, ranking.winner, policy=policy, kind=kind)
+    return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=kind))
 
 
 def decide_elect_unclean(
@@ -102,20 +101,20 @@ def decide_elect_unclean(
     replica = case.set_state.replica(ranking.winner)
     is_clean = case.set_state.recovery is None and replica is not None and case.set_state.is_intact_member(replica)
     kind = _clean_kind(command) if is_clean else ElectionKind.UNCLEAN
-    decision = _elected(case, ranking, ranking.winner, policy=UNCLEAN, kind=kind)
-    estimate = decision.reply.verdict.estimated_loss_bytes if isinstance(decision.reply, Elected) else 0
-    if kind is ElectionKind.UNCLEAN and command.accepted_loss_bytes < estimate:
-        verdict = decision.reply.verdict if isinstance(decision.reply, Elected) else None
+    event = _elected(case, ranking, ranking.winner, policy=UNCLEAN, kind=kind)
+    verdict = event.verdict
+    if kind is ElectionKind.UNCLEAN and command.accepted_loss_bytes < verdict.estimated_loss_bytes:
         return refuse(
             operation,
             RefusalCode.NOT_CONFIRMED,
-            f"electing replica {ranking.winner} may lose {estimate} bytes, accepted were {command.accepted_loss_bytes}",
-            f"repeat with --accept-loss {estimate}, or wait for a member of the SyncStateSet",
+            f"electing replica {ranking.winner} may lose {verdict.estimated_loss_bytes} bytes, accepted were "
+            f"{command.accepted_loss_bytes}",
+            f"repeat with --accept-loss {verdict.estimated_loss_bytes}, or wait for a member of the SyncStateSet",
             requested=command.accepted_loss_bytes,
-            current=estimate,
+            current=verdict.estimated_loss_bytes,
             verdict=verdict,
         )
-    return decision
+    return elected(event)
 
 
 def decide_bootstrap_command(fleet: FleetState, operation: Operation, command: Bootstrap) -> Decision:
@@ -126,7 +125,7 @@ def decide_bootstrap_command(fleet: FleetState, operation: Operation, command: B
     evidence = validate_evidence(set_state, operation)
     if isinstance(evidence, Decision):
         return evidence
-    return decide_bootstrap(fleet, set_state, operation, command, evidence)
+    return decide_bootstrap(set_state, operation, command, evidence)
 
 
 def _find_set(fleet: FleetState, operation: Operation, command: _Electing | Bootstrap) -> SetState | Decision:
@@ -286,7 +285,7 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
         )
     reasons = "; ".join(f"{candidate.broker_id} {candidate.reason}" for candidate in ranking.candidates)
     return Decision(
-        reply=Refused(
+        answer=Refused(
             code=RefusalCode.NO_ELIGIBLE_REPLICA,
             reason=f"no replica of {command.set_key} may be elected: {reasons}",
             hint="start a member of the SyncStateSet; it is elected as soon as it has registered",
@@ -305,7 +304,7 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
 
 def _elected(
     case: _Case, ranking: Ranking, winner: BrokerId, *, policy: ElectionPolicy, kind: ElectionKind
-) -> Decision:
+) -> MasterElected:
     set_state, evidence = case.set_state, case.evidence
     replica = set_state.replica(winner)
     assert replica is not None
@@ -327,7 +326,7 @@ def _elected(
         estimated_loss_bytes=0 if is_proven else estimate_loss_bytes(set_state, evidence, winner),
         designated=case.command.designated,
     )
-    event = MasterElected(
+    return MasterElected(
         verdict=verdict,
         master=winner,
         master_incarnation=replica.incarnation,
@@ -344,8 +343,6 @@ def _elected(
             if member.broker_id in members and member.incarnation is not None
         ),
     )
-    view = set_view(case.fleet, set_state, term=case.fleet.term, index=case.fleet.index)
-    return Decision(reply=Elected(verdict=verdict, view=view), events=(event,))
 
 
 def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:

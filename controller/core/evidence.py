@@ -5,7 +5,8 @@ Here: R14's check, candidates, the estimate of a loss. Not here: electing (``ele
 Imported by: ``elections``. Imports: ``controller.contract``, ``decision``, ``election``, ``recovery``, ``state``.
 
 Rule 1: evidence that was taken against another masterEpoch, SyncStateSetEpoch, incarnation or session is refused (R14).
-Rule 2: whether a replica is alive is replicated state; evidence adds what only the leader knows: readiness, positions, ages.
+Rule 2: whether a replica is alive is replicated state; evidence adds what only the leader knows: readiness, positions,
+ages.
 Rule 3: a replica without evidence was not heard by this leader: it cannot win, and it does not hinder others.
 """
 

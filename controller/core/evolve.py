@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.contract.commands import SilenceCause
 from controller.contract.events import (
     AlterRefused,
     AnyEvent,
@@ -31,7 +32,6 @@ from controller.contract.events import (
     SyncStateSetAltered,
 )
 from controller.contract.ids import BrokerId, Incarnation, LogOffset, SyncStateSet
-from controller.contract.commands import SilenceCause
 from controller.contract.verdicts import ElectionKind, Intactness
 from controller.core.proof import reign_of
 from controller.core.recovery import after_report, without
@@ -45,7 +45,9 @@ from controller.core.state import (
 
 
 def evolve(set_state: SetState, event: AnyEvent) -> SetState:
-    """The set after ``event``. Total: never raises, never refuses; events without effect on a set return it as it is."""
+    """
+    The set after ``event``. Total: never raises, never refuses; events without effect on a set return it as it is.
+    """
     step = _STEPS.get(type(event))
     return set_state if step is None else step(set_state, event)
 
@@ -97,7 +99,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         goodbye=None,
         ended_incarnations=ended,
     )
-    is_master_over = set_state.master == event.broker_id and (is_new or event.broker_id not in event.sync_state_set)
+    is_master_over = set_state.master == event.broker_id and is_new
     has_left = event.broker_id in set_state.sync_state_set and event.broker_id not in event.sync_state_set
     result = replace(
         set_state,
@@ -121,7 +123,9 @@ def _confirm_after(set_state: SetState, event: ReplicaRegistered) -> LogOffset:
 
 
 def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned) -> SetState:
-    """Bind the event's set to the incarnations that are registered now; members without a proof of their own are suspects."""
+    """
+    Bind the event's set to the incarnations that are registered now; members without a proof of their own are suspects.
+    """
     members = event.sync_state_set
     replicas = set_state.replicas
     if set_state.recovery is not None and not set_state.recovery.awaited:
@@ -133,9 +137,12 @@ def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned) -
         replicas = tuple(
             replace(replica, is_suspect=False) if replica.broker_id not in members else replica for replica in replicas
         )
+    is_master_member = set_state.master in members
     return replace(
         set_state,
         replicas=replicas,
+        master=set_state.master if is_master_member else None,
+        master_incarnation=set_state.master_incarnation if is_master_member else None,
         sync_state_set=members,
         sync_state_set_epoch=event.sync_state_set_epoch,
         bound_incarnations=_bound(replicas, members),
@@ -220,7 +227,10 @@ def _elected(set_state: SetState, event: MasterElected) -> SetState:
 
 
 def _confirm_elected(set_state: SetState, event: MasterElected, *, may_have_lost: bool) -> LogOffset:
-    """After an election that may lose, what lies above the winner's end is no longer the truth that members are measured by."""
+    """
+    After an election that may lose, what lies above the winner's end is no longer the truth that members are measured
+    by.
+    """
     by_id = {evidence.broker_id: evidence for evidence in event.evidence.replicas}
     winner = by_id.get(event.master)
     if winner is None:

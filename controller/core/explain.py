@@ -1,8 +1,10 @@
 """
 The decision record of one epoch, rendered from its own events.
 
-Here: ``explain`` and the rules that are checked again on the record. Not here: reading the journal, text for a terminal (``api.cli``).
-Imported by: ``controller.runtime``, ``analytics``. Imports: ``controller.contract``, ``election``, ``history``, ``recovery``.
+Here: ``explain`` and the rules that are checked again on the record. Not here: reading the journal, text for a terminal
+(``api.cli``).
+Imported by: ``controller.runtime``, ``analytics``. Imports: ``controller.contract``, ``election``, ``history``,
+``recovery``.
 
 Rule: nothing but the record is looked at. An explanation of an old epoch is the same today and in a year.
 """
@@ -26,6 +28,8 @@ def explain(records: Iterable[EventRecord], *, master_epoch: MasterEpoch, freshn
 
     Args:
         records: Events of one set, in order. None is needed from before the event that triggered the election.
+        master_epoch: The epoch to explain.
+        freshness: Where the events were read; handed through.
 
     Returns:
         The explanation; None if no election of this epoch is among ``records``.
@@ -50,7 +54,9 @@ def explain(records: Iterable[EventRecord], *, master_epoch: MasterEpoch, freshn
 
 
 def events_of_epoch(records: Iterable[EventRecord], master_epoch: MasterEpoch) -> tuple[EventRecord, ...]:
-    """What triggered the election of this epoch, all events up to the next election, and later ones that name the epoch."""
+    """
+    What triggered the election of this epoch, all events up to the next election, and later ones that name the epoch.
+    """
     known = tuple(records)
     start = next(
         (
@@ -125,12 +131,15 @@ def _checked_election(event: MasterElected) -> tuple[str, ...]:
         repeated = _line(
             same, f"S68 elected again from the stored evidence by {verdict.policy}: replica {again.winner}"
         )
+    how = f"in the committed set {list(verdict.previous_set)}" if in_set else f"elected by {verdict.kind.value}"
     return (
         _line(is_next or verdict.kind is ElectionKind.BOOTSTRAP, f"C1 masterEpoch {previous} -> {current}"),
-        _line(is_eligible and (in_set or is_exempt), f"C4 replica {event.master} was alive and "
-              + (f"in the committed set {list(verdict.previous_set)}" if in_set else f"elected by {verdict.kind.value}")),
+        _line(is_eligible and (in_set or is_exempt), f"C4 replica {event.master} was alive and {how}"),
         _line(survivors or is_exempt, f"R6 SyncStateSet {list(verdict.previous_set)} -> {list(event.sync_state_set)}"),
-        _line(taken == (previous, verdict.previous_set_epoch), f"R14 evidence at index {evidence.read_at_index} was "
-              f"taken against masterEpoch {taken[0]}, SyncStateSetEpoch {taken[1]}"),
+        _line(
+            taken == (previous, verdict.previous_set_epoch),
+            f"R14 evidence at index {evidence.read_at_index} was taken against masterEpoch {taken[0]}, "
+            f"SyncStateSetEpoch {taken[1]}",
+        ),
         repeated,
-    )  # fmt: skip
+    )

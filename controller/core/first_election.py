@@ -4,8 +4,8 @@ The first election of a set (R8).
 Here: the automatic one, and bootstrap. Not here: every later election (``elections``).
 Imported by: ``elections``. Imports: ``controller.contract`` and the core below it.
 
-Rule 1: automatic only when the expected replicas have registered and all report empty logs. The first set is then all of
-them, a Java winner stands alone: nothing has been written, so nobody can lack anything.
+Rule 1: automatic only when the expected replicas have registered and all report empty logs. The first set is then all
+of them, a Java winner stands alone: nothing has been written, so nobody can lack anything.
 Rule 2: a log with records needs an operator who names its master; the set is then that replica alone.
 """
 
@@ -15,20 +15,16 @@ from controller.contract.codes import RefusalCode
 from controller.contract.commands import Bootstrap, ElectMaster, Evidence, Operation
 from controller.contract.events import MasterElected
 from controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
-from controller.contract.replies import Elected
 from controller.contract.verdicts import ElectionKind, Verdict
 from controller.core import recovery
-from controller.core.decision import Decision, refuse
+from controller.core.decision import Decision, elected, refuse
 from controller.core.election import Ranking, elect
 from controller.core.evidence import candidates_of
 from controller.core.policies import FIRST
-from controller.core.state import FleetState, SetState
-from controller.core.views import set_view
+from controller.core.state import SetState
 
 
-def decide_first(
-    fleet: FleetState, set_state: SetState, operation: Operation, command: ElectMaster, evidence: Evidence
-) -> Decision:
+def decide_first(set_state: SetState, operation: Operation, command: ElectMaster, evidence: Evidence) -> Decision:
     """Elect the first master if rule 1 allows it."""
     voters = tuple(replica.broker_id for replica in set_state.replicas if replica.is_voter)
     expected = set_state.configuration.expected_replicas if set_state.configuration is not None else 1
@@ -57,14 +53,12 @@ def decide_first(
     is_java = winner is not None and winner.kind is ReplicaKind.ROCKETMQ
     members = (ranking.winner,) if is_java else voters
     return _elected(
-        fleet, set_state, evidence, ranking, ranking.winner, members=members, kind=ElectionKind.FIRST,
+        set_state, evidence, ranking, ranking.winner, members=members, kind=ElectionKind.FIRST,
         reason=command.reason, designated=command.designated,
     )  # fmt: skip
 
 
-def decide_bootstrap(
-    fleet: FleetState, set_state: SetState, operation: Operation, command: Bootstrap, evidence: Evidence
-) -> Decision:
+def decide_bootstrap(set_state: SetState, operation: Operation, command: Bootstrap, evidence: Evidence) -> Decision:
     """Make ``command.master`` the first master, whatever its log holds (rule 2)."""
     if set_state.is_established or set_state.recovery is not None:
         return refuse(
@@ -85,13 +79,16 @@ def decide_bootstrap(
     if ranking.winner is None:
         return _nobody(set_state, operation, ranking, command.master)
     return _elected(
-        fleet, set_state, evidence, ranking, ranking.winner, members=(ranking.winner,), kind=ElectionKind.BOOTSTRAP,
+        set_state, evidence, ranking, ranking.winner, members=(ranking.winner,), kind=ElectionKind.BOOTSTRAP,
         reason=command.reason, designated=command.master,
     )  # fmt: skip
 
 
 def _ends(set_state: SetState, evidence: Evidence) -> dict[BrokerId, int]:
-    """Who reports records, and up to where: by the evidence, else by its registration. Learners count: they hold a log too."""
+    """
+    Who reports records, and up to where: by the evidence, else by its registration. Learners count: they hold a log
+    too.
+    """
     ends = {r.broker_id: r.positions.max_offset for r in set_state.replicas if r.positions is not None}
     ends.update({seen.broker_id: seen.max_offset for seen in evidence.replicas})
     return {broker_id: end for broker_id, end in ends.items() if end > 0}
@@ -111,7 +108,6 @@ def _nobody(set_state: SetState, operation: Operation, ranking: Ranking, designa
 
 
 def _elected(
-    fleet: FleetState,
     set_state: SetState,
     evidence: Evidence,
     ranking: Ranking,
@@ -159,5 +155,4 @@ def _elected(
             if member.broker_id in members and member.incarnation is not None
         ),
     )
-    view = set_view(fleet, set_state, term=fleet.term, index=fleet.index)
-    return Decision(reply=Elected(verdict=verdict, view=view), events=(event,))
+    return elected(event)

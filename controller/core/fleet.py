@@ -1,8 +1,8 @@
 """
 Commands on the fleet as a whole: its incarnation, leadership, barriers, the feature level.
 
-Here: deciding them, and ``evolve_fleet``. Not here: sets. Imported by: ``decide``, ``apply``. Imports: ``controller.contract``,
-``decision``, ``state``.
+Here: deciding them, and ``evolve_fleet``. Not here: sets. Imported by: ``decide``, ``apply``. Imports:
+``controller.contract``, ``decision``, ``state``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def decide_initialise(fleet: FleetState, operation: Operation, command: Initiali
             operation, RefusalCode.INVALID_ARGUMENT, "the fleet incarnation is empty", "draw one with: rollcall init"
         )
     if fleet.fleet_incarnation == command.fleet_incarnation:
-        return Decision(reply=DONE)
+        return Decision(answer=DONE)
     if fleet.fleet_incarnation:
         return refuse(
             operation,
@@ -33,7 +33,7 @@ def decide_initialise(fleet: FleetState, operation: Operation, command: Initiali
             requested=command.fleet_incarnation,
             current=fleet.fleet_incarnation,
         )
-    return Decision(reply=DONE, events=(FleetInitialised(fleet_incarnation=command.fleet_incarnation),))
+    return Decision(answer=DONE, events=(FleetInitialised(fleet_incarnation=command.fleet_incarnation),))
 
 
 def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision:
@@ -42,14 +42,16 @@ def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision
         return refuse(
             operation, RefusalCode.INVALID_ARGUMENT, "the controller has no name", "name it in the fleet file"
         )
-    return Decision(reply=DONE, events=(LeadershipTaken(controller=command.controller, term=command.term),))
+    return Decision(answer=DONE, events=(LeadershipTaken(controller=command.controller, term=command.term),))
 
 
 def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decision:
-    """Allow operations of a higher level from here on. It never falls. A node below it has stopped before this (R15)."""
+    """
+    Allow operations of a higher level from here on. It never falls. A node below it has stopped before this (R15).
+    """
     if command.level <= fleet.feature_level:
-        return Decision(reply=DONE)
-    return Decision(reply=DONE, events=(FeatureLevelRaised(level=command.level),))
+        return Decision(answer=DONE)
+    return Decision(answer=DONE, events=(FeatureLevelRaised(level=command.level),))
 
 
 def evolve_fleet(fleet: FleetState, event: AnyEvent) -> FleetState:

@@ -39,7 +39,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
                 requested=command.applied_broker_id,
                 current=bound,
             )
-        return Decision(reply=IdGranted(broker_id=bound))
+        return Decision(answer=IdGranted(broker_id=bound))
     if set_state.recovery is not None:
         return refuse(
             operation,
@@ -65,7 +65,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
             "clean replicas that will not come back",
         )
     return Decision(
-        reply=IdGranted(broker_id=set_state.next_id),
+        answer=IdGranted(broker_id=set_state.next_id),
         events=(
             BrokerIdGranted(broker_id=set_state.next_id, register_code=command.register_code, address=command.address),
         ),

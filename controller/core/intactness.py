@@ -5,7 +5,8 @@ Here: the judgement with its reason. Not here: what follows from it (``registrat
 Imported by: ``registration``. Imports: ``controller.contract``, ``state``.
 
 Rule 1: a reported end below the known confirm offset is a veto; one above it is never a proof.
-Rule 2: "same boot" and "same store" mean those of the incarnation that is registered for the member, over all restarts since.
+Rule 2: "same boot" and "same store" mean those of the incarnation that is registered for the member, over all restarts
+since.
 Rule 3: a suspect stays one: a later clean restart does not bring back what an earlier one lost.
 Rule 4: every proof needs the same store. An empty disk in the place of the old one was never synced by anybody (S65).
 """

@@ -1,7 +1,8 @@
 """
 Coming alive, going silent, saying goodbye: which transition applies.
 
-Here: the three commands, and what follows from liveness for elections. Not here: clocks, timeouts, grace (``controller.runtime``).
+Here: the three commands, and what follows from liveness for elections. Not here: clocks, timeouts, grace
+(``controller.runtime``).
 Imported by: ``decide``, ``controller.runtime``. Imports: ``controller.contract``, ``decision``, ``state``.
 
 Rule 1: liveness belongs to (replica, incarnation, session): a late close of an earlier session means nothing (S33).
@@ -84,9 +85,9 @@ def decide_silent(fleet: FleetState, operation: Operation, command: MarkSilent) 
     if isinstance(replica, Decision):
         return replica
     if not replica.is_alive and replica.silence is not None:
-        return Decision(reply=DONE)
+        return Decision(answer=DONE)
     return Decision(
-        reply=DONE,
+        answer=DONE,
         events=(
             ReplicaSilent(
                 broker_id=command.broker_id,
@@ -114,9 +115,9 @@ def decide_alive(fleet: FleetState, operation: Operation, command: MarkAlive) ->
             current=replica.session_ordinal,
         )
     if replica.is_alive:
-        return Decision(reply=DONE)
+        return Decision(answer=DONE)
     return Decision(
-        reply=DONE,
+        answer=DONE,
         events=(
             ReplicaAlive(
                 broker_id=command.broker_id,
@@ -140,9 +141,9 @@ def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye)
             "draw a nonce for every clean stop",
         )
     if replica.goodbye == command.clean_mark:
-        return Decision(reply=DONE)
+        return Decision(answer=DONE)
     return Decision(
-        reply=DONE,
+        answer=DONE,
         events=(
             GoodbyeSaid(
                 broker_id=command.broker_id,

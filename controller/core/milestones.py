@@ -1,10 +1,12 @@
 """
 What happens in brokers on behalf of an epoch: entering it, and the steps of a failover.
 
-Here: ``decide_entered``, ``decide_milestones``, and when a grade is given or corrected. Not here: the grade itself (``proof``).
+Here: ``decide_entered``, ``decide_milestones``, and when a grade is given or corrected. Not here: the grade itself
+(``proof``).
 Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``proof``, ``state``.
 
-Rule 1: only the incarnation that was elected enters, only the epoch that was named, and its start is fixed once (R9, R12).
+Rule 1: only the incarnation that was elected enters, only the epoch that was named, and its start is fixed once (R9,
+R12).
 Rule 2: a report of what happened is taken from any incarnation of a replica: it is a fact, and changes no decision.
 """
 
@@ -42,7 +44,7 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
                 current=current,
             )
     if set_state.has_entered and set_state.start_offset == command.start_offset:
-        return Decision(reply=DONE)
+        return Decision(answer=DONE)
     if set_state.has_entered or command.start_offset < 0:
         return refuse(
             operation,
@@ -64,11 +66,13 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     )
     if set_state.reigns:
         events = (*events, LossGraded(verdict=grade_entered(set_state.reigns[-1], command)))
-    return Decision(reply=DONE, events=events)
+    return Decision(answer=DONE, events=events)
 
 
 def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMilestones) -> Decision:
-    """Put milestones on record; the cut of an old master that returned corrects the grade of the failover that deposed it."""
+    """
+    Put milestones on record; the cut of an old master that returned corrects the grade of the failover that deposed it.
+    """
     set_state = fleet.sets.get(command.set_key)
     if set_state is None:
         return refuse(operation, RefusalCode.SET_NOT_FOUND, f"set {command.set_key} does not exist", "register first")
@@ -104,4 +108,4 @@ def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMi
             graded = LossGraded(verdict=corrected)
             events.append(graded)
             set_state = evolve(set_state, graded)
-    return Decision(reply=DONE, events=tuple(events))
+    return Decision(answer=DONE, events=tuple(events))

@@ -1,10 +1,12 @@
 """
 Who may be elected, and in which order.
 
-Here: policies as values; the parts of an order as exact integers. Not here: walking candidates and giving reasons (``election``).
+Here: policies as values; the parts of an order as exact integers. Not here: walking candidates and giving reasons
+(``election``).
 Imported by: ``election``, ``elections``, ``explain``, ``analytics``. Imports: nothing of ours.
 
-Rule 1: equal policies elect alike. A policy is stored by its name, so a name's meaning never changes: a new meaning is a new ``@n``.
+Rule 1: equal policies elect alike. A policy is stored by its name, so a name's meaning never changes: a new meaning is
+a new ``@n``.
 Rule 2: every order ends with the broker id, so two replicas never compare equal (S47).
 Rule 3: in mode ``all`` every member holds what was acknowledged, so preferences may rank first. Where that is not
 so, in the modes ``n`` and ``async`` (R10), for Java replicas and without intactness, the longest log ranks first.

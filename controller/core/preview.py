@@ -12,20 +12,28 @@ from __future__ import annotations
 
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import ElectMaster, ElectUnclean, Operation
-from controller.contract.replies import AnyReply, Refused
+from controller.contract.ids import SetKey
+from controller.contract.replies import AnyReply, Refused, SetView
 from controller.core.decide import decide
 from controller.core.elections import decide_elect, decide_elect_unclean
-from controller.core.state import FleetState
+from controller.core.state import FleetState, SetState
+from controller.core.views import set_view
 
 
 def preview(fleet: FleetState, operation: Operation) -> AnyReply:
     """Decide without evolving. Nothing is recorded; the ``view`` inside a reply is that of the present."""
-    reply = decide(fleet, operation).reply
-    if not isinstance(reply, Refused) or reply.code is not RefusalCode.MASTER_STILL_EXISTS:
-        return reply
     command = operation.command
-    if isinstance(command, ElectMaster):
-        return decide_elect(fleet, operation, command, assumes_master_lost=True).reply
-    if isinstance(command, ElectUnclean):
-        return decide_elect_unclean(fleet, operation, command, assumes_master_lost=True).reply
-    return reply
+    key: SetKey | None = getattr(command, "set_key", None)
+    decision = decide(fleet, operation)
+    if isinstance(decision.answer, Refused) and decision.answer.code is RefusalCode.MASTER_STILL_EXISTS:
+        if isinstance(command, ElectMaster):
+            decision = decide_elect(fleet, operation, command, assumes_master_lost=True)
+        if isinstance(command, ElectUnclean):
+            decision = decide_elect_unclean(fleet, operation, command, assumes_master_lost=True)
+    return decision.reply_with(lambda: _present_view(fleet, key))
+
+
+def _present_view(fleet: FleetState, key: SetKey | None) -> SetView:
+    assert key is not None, "only commands on a set are answered with its view"
+    present = fleet.sets.get(key) or SetState(set_key=key)
+    return set_view(fleet, present, term=fleet.term, index=fleet.index)

@@ -3,12 +3,13 @@ When the controllers know less than a replica does: after a wipe, after the rest
 
 Here: noticing it, whom to wait for, which set is adopted, where epochs go on; ``begin_again`` for a restored snapshot.
 Not here: admitting the replicas (``registration``), electing (``elections``).
-Imported by: ``registration``, ``cleaning``, ``elections``, ``evolve``, the restore command. Imports: ``controller.contract``, ``state``.
+Imported by: ``registration``, ``cleaning``, ``elections``, ``evolve``, the restore command. Imports:
+``controller.contract``, ``state``.
 
-Rule 1: what the newest stored view says counts only when everybody whom any view names has reported: a set that was shrunk
-just before the wipe is known to its last members alone.
-Rule 2: epochs jump to one of the next 16 multiples of 2**20 above the highest that anybody has shown, drawn by the proposer:
-two controllers that are restored from one backup do not issue the same epoch.
+Rule 1: what the newest stored view says counts only when everybody whom any view names has reported: a set that was
+shrunk just before the wipe is known to its last members alone.
+Rule 2: epochs jump to one of the next 16 multiples of 2**20 above the highest that anybody has shown, drawn by the
+proposer: two controllers that are restored from one backup do not issue the same epoch.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
     if set_state is None:
         return has_content(command.stored)
     is_settled = set_state.is_established and set_state.recovery is None
+    replica = set_state.replica(command.broker_id)
+    if is_settled and replica is not None and not replica.is_registered:
+        # Its id was granted here a moment ago: what it knows of elsewhere is no past of this set.
+        return False
     if is_settled and command.positions.last_epoch > set_state.master_epoch:
         return True
     stored = command.stored
@@ -110,6 +115,7 @@ def next_master_epoch(set_state: SetState, *, epoch_jump_draw: int, floor: Maste
     The epoch of the next reign: one more, or a jump after a wipe or restore (R7).
 
     Args:
+        set_state: The set before the election.
         epoch_jump_draw: 0..15, drawn by the proposer.
         floor: The new epoch is above this one as well; None = no such bound.
     """
@@ -129,9 +135,11 @@ def next_set_epoch(set_state: SetState) -> SyncStateSetEpoch:
 
 def begin_again(state: FleetState, fleet_incarnation: FleetIncarnation) -> FleetState:
     """
-    The state to start from after the restore of a backup: a new fleet incarnation, and every set awaits its members (R7).
+    The state to start from after the restore of a backup: a new fleet incarnation, and every set awaits its members
+    (R7).
 
-    Nobody counts as alive, sessions are void, answered requests are forgotten. To be used offline, before a controller starts.
+    Nobody counts as alive, sessions are void, answered requests are forgotten. To be used offline, before a controller
+    starts.
     """
     return replace(
         state,

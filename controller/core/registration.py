@@ -3,10 +3,11 @@ Registration: a process says who it is and what it holds.
 
 Here: admitting or refusing it, and what its judgement does to the SyncStateSet. Not here: the judgement itself
 (``intactness``), noticing that a replica knows more than the controllers (``recovery``), ids (``ids``).
-Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``intactness``, ``recovery``, ``state``, ``views``.
+Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``intactness``, ``recovery``, ``state``,
+``views``.
 
-Rule 1: a new incarnation is judged here, once. Intact: its membership moves to it. Otherwise it leaves the set, as the last
-member it stays as a suspect (R3). Registering it ends the life of the incarnation before (R13).
+Rule 1: a new incarnation is judged here, once. Intact: its membership moves to it. Otherwise it leaves the set, as the
+last member it stays as a suspect (R3). Registering it ends the life of the incarnation before (R13).
 Rule 2: the same incarnation again only opens a further session (S33).
 Rule 3: who registers as a learner leaves the set (R23). The last member cannot: its set would be forgotten.
 Rule 4: a replica with records that the set's history does not know is refused, never cut (R8).
@@ -14,7 +15,6 @@ Rule 5: while a set recovers its past (R7) nobody leaves it: its members are tho
 """
 
 from __future__ import annotations
-
 
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import Operation, RegisterReplica
@@ -26,7 +26,6 @@ from controller.core import recovery
 from controller.core.decision import Decision, refuse
 from controller.core.intactness import judge
 from controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
-from controller.core.views import set_view
 
 
 def decide_register(fleet: FleetState, operation: Operation, command: RegisterReplica) -> Decision:
@@ -57,14 +56,14 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     if refusal is not None:
         return refusal
     event = _registration(set_state, replica, command, is_recovering=is_recovering)
+    intactness = event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION
     return Decision(
-        reply=Registered(
+        answer=lambda view: Registered(
             broker_id=command.broker_id,
             session_ordinal=event.session_ordinal,
-            intactness=event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION,
-            is_in_sync=command.broker_id
-            in (event.sync_state_set if isinstance(event, ReplicaRegistered) else set_state.sync_state_set),
-            view=set_view(fleet, set_state, term=fleet.term, index=fleet.index),
+            intactness=intactness,
+            is_in_sync=command.broker_id in view.sync_state_set,
+            view=view,
         ),
         events=(*events, event),
     )
@@ -82,8 +81,8 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
         complaint = f"max offset {command.positions.max_offset} is below 0"
     elif not 1 <= configuration.effective_min_in_sync <= configuration.expected_replicas <= REPLICAS_PER_SET_MAX:
         complaint = (
-            f"min_in_sync {configuration.effective_min_in_sync} and {configuration.expected_replicas} expected replicas "
-            f"are not ordered between 1 and {REPLICAS_PER_SET_MAX}"
+            f"min_in_sync {configuration.effective_min_in_sync} and {configuration.expected_replicas} expected "
+            f"replicas are not ordered between 1 and {REPLICAS_PER_SET_MAX}"
         )
     elif len(named) > REPLICAS_PER_SET_MAX:
         complaint = f"the stored view names {len(named)} members, at most {REPLICAS_PER_SET_MAX} are possible"
@@ -111,7 +110,8 @@ def _validate_readmission(
             requested=stored.fleet_incarnation if stored is not None else None,
             current=fleet.fleet_incarnation,
         )
-    if not is_foreign and not knows_more and set_state.recovery is None:
+    is_named = set_state.recovery is not None and command.broker_id in set_state.recovery.named
+    if not is_named and (stored is None or not (is_foreign or knows_more or set_state.recovery is not None)):
         is_past = command.broker_id < set_state.next_id
         return refuse(
             operation,

@@ -2,11 +2,13 @@
 A snapshot of the replicated state as a sequence of small JSON items.
 
 Here: ``encode_state`` and ``decode_state``. Not here: files, checksums, compression (``controller.replication``).
-Imported by: the state machine of ``controller.replication`` and ``controller.runtime``. Imports: ``controller.contract``, ``state``.
+Imported by: the state machine of ``controller.replication`` and ``controller.runtime``. Imports:
+``controller.contract``, ``state``.
 
 Rule 1: one item per set and per answered request, so a thread may write it without holding the interpreter long.
 Rule 2: equal states give equal bytes, on every node (C8). Items keep the order of the state.
-Rule 3: a snapshot above this node's feature level, and a damaged one, raise ``ValueError``: the node must not start from it (R15).
+Rule 3: a snapshot above this node's feature level, and a damaged one, raise ``ValueError``: the node must not start
+from it (R15).
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
     iterator = iter(items)
     header = _decode(next(iterator, b""))
     if not isinstance(header, SnapshotHeader):
-        raise ValueError("snapshot does not begin with its header; restore it from a peer")
+        raise ValueError("snapshot does not begin with its header; restore it from a peer")  # noqa: TRY004
     if header.format != SNAPSHOT_FORMAT or header.feature_level > FEATURE_LEVEL:
         raise ValueError(
             f"snapshot has format {header.format} and feature level {header.feature_level}, this node understands "
@@ -100,7 +102,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         elif isinstance(item, SnapshotRequest):
             requests[item.request_id] = item.answered
         else:
-            raise ValueError("snapshot has two headers; restore it from a peer")
+            raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
     if (len(sets), len(requests)) != (header.sets, header.requests):
         raise ValueError(
             f"snapshot holds {len(sets)} sets and {len(requests)} requests, its header says {header.sets} and "

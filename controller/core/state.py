@@ -1,12 +1,15 @@
 """
 Replicated state of the control plane, as one frozen value.
 
-Here: its shape. Not here: how it changes (``evolve``, ``apply``), how it travels (``snapshot``), what brokers see of it (``views``).
-Imported by: everything in ``controller.core``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract`` only.
+Here: its shape. Not here: how it changes (``evolve``, ``apply``), how it travels (``snapshot``), what brokers see of it
+(``views``).
+Imported by: everything in ``controller.core``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract``
+only.
 
 Rule 1: a state that was handed out never changes. The two dictionaries of ``FleetState`` are copied once per entry by
 ``apply`` and never written to afterwards.
-Rule 2: only ``evolve`` makes a new ``SetState``, and only out of an event: whoever has the events can rebuild the state.
+Rule 2: only ``evolve`` makes a new ``SetState``, and only out of an event: whoever has the events can rebuild the
+state.
 Rule 3: epochs, the next id and session ordinals never fall. A cleaned set stays as a tombstone that keeps them.
 """
 
@@ -43,7 +46,9 @@ from controller.contract.replies import AlterVerdict, AnyReply
 from controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
 
 REQUEST_WINDOW_ENTRIES = 1024
-"""How many answered request ids are remembered; the oldest leaves first. A convenience: safety never rests on it (R1)."""
+"""
+How many answered request ids are remembered; the oldest leaves first. A convenience: safety never rests on it (R1).
+"""
 
 REPLICAS_PER_SET_MAX = 64
 """Ids that one set may hold at a time."""
@@ -116,7 +121,9 @@ class Recovery(Value):
     """Every replica that a stored or reported set names."""
     reported: SyncStateSet
     newest: StoredView | None
-    """The reported view with the highest (masterEpoch, SyncStateSetEpoch): its set is adopted when all have reported."""
+    """
+    The reported view with the highest (masterEpoch, SyncStateSetEpoch): its set is adopted when all have reported.
+    """
     highest_epoch: MasterEpoch
     """Highest masterEpoch that anybody has shown, of whichever fleet incarnation."""
     highest_set_epoch: SyncStateSetEpoch
@@ -154,7 +161,9 @@ class Reign(Value):
 
 
 class SetState(Value):
-    """One broker set. ``sync_state_set`` is the committed set; ``bound_incarnations`` names each member's incarnation."""
+    """
+    One broker set. ``sync_state_set`` is the committed set; ``bound_incarnations`` names each member's incarnation.
+    """
 
     set_key: SetKey
     configuration: SetConfiguration | None = None
@@ -205,7 +214,9 @@ class SetState(Value):
         return None
 
     def is_intact_member(self, replica: ReplicaState) -> bool:
-        """Whether ``replica`` is in the committed set with its present incarnation and nothing is known against it (R3)."""
+        """
+        Whether ``replica`` is in the committed set with its present incarnation and nothing is known against it (R3).
+        """
         if replica.incarnation is None or replica.is_suspect:
             return False
         return self.bound_incarnation(replica.broker_id) == replica.incarnation

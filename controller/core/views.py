@@ -16,7 +16,10 @@ _UNCONFIGURED = SetConfiguration()
 
 
 def set_view(fleet: FleetState, set_state: SetState, *, term: int, index: int) -> SetView:
-    """The authoritative state of one set, as of the entry (``term``, ``index``) that made it. A broker adopts it by R2 and R9."""
+    """
+    The authoritative state of one set, as of the entry (``term``, ``index``) that made it. A broker adopts it by R2 and
+    R9.
+    """
     condition, reason = condition_of(set_state)
     return SetView(
         set_key=set_state.set_key,
@@ -67,8 +70,7 @@ def _condition_before_first_election(set_state: SetState) -> tuple[Condition, st
     if with_records:
         return (
             Condition.NEEDS_BOOTSTRAP,
-            f"replicas {', '.join(with_records)} bring records that no election of this set wrote; "
-            "choose one with: rollcall bootstrap --master ID",
+            f"replicas {', '.join(with_records)} bring records that no election here wrote; use: rollcall bootstrap",
         )
     if len(voters) < expected:
         return Condition.WAITING_FOR_REPLICAS, f"{len(voters)} of {expected} expected replicas have registered"
