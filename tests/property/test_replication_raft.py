@@ -29,12 +29,21 @@ class _Laws:
         self.leaders: dict[int, str] = {}
         self.acknowledged: dict[str, int] = {}
         self.terms: dict[str, int] = {}
+        self.sudden: list[str] = []
+        """Nodes that lose power within the step: what they just received is not synced, what they just sent arrives."""
         group.before_delivery = self.before
         group.after_delivery = self.after
+        group.dies_after = self.dies
 
     def before(self, source: str, _target: str, message: Any) -> None:
         if isinstance(message, Answer) and message.is_success:
             self.acknowledged[source] = max(self.acknowledged.get(source, 0), message.next_index - 1)
+
+    def dies(self, target: str) -> bool:
+        if self.group.random.random() < 0.004 and len(self.group.nodes) == len(NAMES):
+            self.sudden.append(target)
+            return True
+        return False
 
     def after(self, _source: str, _target: str, _message: Any) -> None:
         for name, node in self.group.nodes.items():
@@ -51,7 +60,7 @@ class _Laws:
 
 def _disturb(group: VirtualGroup, random: Random, laws: _Laws, *, may_wipe: bool) -> None:
     victim = random.choice(NAMES)
-    match random.randrange(6 if may_wipe else 5):
+    match random.randrange(7 if may_wipe else 6):
         case 0:
             group.cut(victim)
         case 1:
@@ -62,6 +71,12 @@ def _disturb(group: VirtualGroup, random: Random, laws: _Laws, *, may_wipe: bool
             if victim in group.nodes:
                 group.crash(victim, power=random.random() < 0.7)
             group.start(victim)
+        case 5:
+            for name in random.sample(NAMES, 3):
+                if name in group.nodes:
+                    group.crash(name, power=True)
+            for name in NAMES:
+                group.start(name)
         case _:
             # One memory at a time: with two of three gone, nothing can be known.
             is_calm = all(isinstance(node, OurNode) and node.member.raft.is_voter for node in group.nodes.values())
@@ -94,7 +109,14 @@ def _run(seed: int, *, may_wipe: bool) -> None:
             except ProtocolError as error:
                 raise AssertionError(f"our own nodes never send nonsense: {error}") from error
             laws.histories_agree()
+            for name in dict.fromkeys(laws.sudden):
+                group.start(name)
+            laws.sudden.clear()
         group.heal()
+        group.dies_after = lambda _target: False
+        for name in NAMES:
+            if name not in group.nodes:
+                group.start(name)
         group.elect()
         group.run_for(2_000)
         laws.histories_agree()

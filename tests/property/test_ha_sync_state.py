@@ -1,0 +1,161 @@
+"""A master's SyncStateSet under lost, late and repeated messages, against a controller that applies R1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.contract.ids import BrokerId, FlushMode, Incarnation, LogOffset, MasterEpoch, SyncStateSetEpoch
+from ha.confirm_offset import MemberAck
+from ha.sync_state import ConfirmMoved, ProposeAlter, Reign, SyncOutput, SyncState
+
+EPOCH = MasterEpoch(3)
+MASTER = BrokerId(1)
+
+
+@dataclass
+class Controller:
+    """The set as apply keeps it: one stored verdict per (masterEpoch, seq), compare-and-set on SyncStateSetEpoch."""
+
+    members: tuple[BrokerId, ...]
+    version: int = 1
+    stored: tuple[int, bool, tuple[BrokerId, ...], int] | None = None
+    is_over: bool = False
+    seen: dict[int, ProposeAlter] = field(default_factory=dict)
+
+    def apply(self, alter: ProposeAlter) -> tuple[int, bool, tuple[BrokerId, ...], int] | None:
+        assert self.seen.setdefault(alter.seq, alter) == alter, "a seq is bound to one content (R1)"
+        if self.is_over:
+            return None
+        if self.stored is not None and alter.seq <= self.stored[0]:
+            return self.stored if alter.seq == self.stored[0] else None
+        accepted = alter.sync_state_set_epoch == self.version
+        if accepted:
+            self.members, self.version = alter.new_set, self.version + 1
+        self.stored = alter.seq, accepted, self.members, self.version
+        return self.stored
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "link", "unlink", "ack", "deliver", "answer", "push", "tick", "end"]),
+        st.integers(0, 7),
+    ),
+    max_size=80,
+)
+
+
+class World:
+    """Three replicas, one reign; ``requests`` and ``answers`` stay deliverable for ever."""
+
+    def __init__(self, members: tuple[int, ...]) -> None:
+        chosen = tuple(map(BrokerId, members))
+        self.controller = Controller(chosen)
+        self.now_ms = self.end = self.generation = self.highest = 0
+        self.links: dict[BrokerId, int] = {}
+        self.requests: list[ProposeAlter] = []
+        self.answers: list[tuple[int, bool, tuple[BrokerId, ...], int]] = []
+        self.truth: dict[BrokerId, int] = {}
+        reign = Reign(
+            broker_id=MASTER,
+            incarnation=Incarnation("i1"),
+            master_epoch=EPOCH,
+            start_offset=LogOffset(0),
+            confirm_offset=LogOffset(0),
+            sync_state_set=chosen,
+            sync_state_set_epoch=SyncStateSetEpoch(1),
+            min_in_sync=1,
+            flush=FlushMode.ASYNC,
+            catch_up_timeout_ms=400,
+            survivors_wait_ms=200,
+            alter_retry_ms=100,
+            stall_ms=10_000,
+        )
+        self.state = SyncState(reign, log_end=LogOffset(0), now_ms=0)
+
+    def take(self, outputs: list[SyncOutput]) -> None:
+        for output in outputs:
+            if isinstance(output, ProposeAlter):
+                self.requests.append(output)
+            elif isinstance(output, ConfirmMoved):
+                assert output.offset > self.highest, "confirm never falls (D6)"
+                self.highest = output.offset
+
+    def do(self, what: str, number: int) -> None:
+        state, member = self.state, BrokerId(2 + number % 2)
+        self.now_ms += 30
+        match what:
+            case "write":
+                self.end += 1 + number
+                self.take(state.log_extended(LogOffset(self.end)))
+            case "link":
+                self.generation += 1
+                self.links[member] = self.generation
+                self.truth[member] = min(self.truth.get(member, 0), self.end)
+                self.take(state.link_opened(member, Incarnation(f"i{member}"), self.generation, is_learner=False))
+            case "unlink" if member in self.links:
+                self.take(state.link_closed(member, self.links.pop(member), self.now_ms))
+            case "ack" if member in self.links:
+                self.truth[member] = min(self.end, self.truth[member] + number)
+                ack = MemberAck(
+                    broker_id=member,
+                    incarnation=Incarnation(f"i{member}"),
+                    master_epoch=EPOCH,
+                    link_generation=self.links[member],
+                    offset=LogOffset(self.truth[member]),
+                    is_promise_durable=True,
+                )
+                self.take(state.ack(ack, self.now_ms))
+            case "deliver" if self.requests:
+                answer = self.controller.apply(self.requests[number % len(self.requests)])
+                if answer is not None:
+                    self.answers.append(answer)
+            case "answer" if self.answers:
+                seq, accepted, members, version = self.answers[number % len(self.answers)]
+                self.take(
+                    state.verdict(
+                        master_epoch=EPOCH,
+                        seq=seq,
+                        is_accepted=accepted,
+                        sync_state_set=members,
+                        sync_state_set_epoch=SyncStateSetEpoch(version),
+                        now_ms=self.now_ms,
+                    )
+                )
+            case "push":
+                self.take(
+                    state.authoritative_state(
+                        master_epoch=MasterEpoch(EPOCH + self.controller.is_over),
+                        master=MASTER,
+                        master_incarnation=Incarnation("i1"),
+                        sync_state_set=self.controller.members,
+                        sync_state_set_epoch=SyncStateSetEpoch(self.controller.version),
+                        now_ms=self.now_ms,
+                    )
+                )
+            case "tick":
+                self.now_ms += 100 * number
+                self.take(state.tick(self.now_ms))
+            case "end" if number == 7:
+                self.controller.is_over = True
+
+    def check(self) -> None:
+        assert set(self.controller.members) <= set(self.state.required_set), "D7: committed within required"
+        for member in self.controller.members:
+            if member != MASTER:
+                assert self.highest <= self.truth.get(member, 0), "D8: what is confirmed is on every committed member"
+        assert self.state.confirm_offset == self.highest
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([(1,), (1, 2), (1, 2, 3)]), steps)
+def test_the_committed_set_stays_within_the_required_set(
+    members: tuple[int, ...], script: list[tuple[str, int]]
+) -> None:
+    """D6, D7, D8 and R1 under every interleaving of writes, links, acks, lost and repeated alters and answers."""
+    world = World(members)
+    for what, number in script:
+        world.do(what, number)
+        world.check()
