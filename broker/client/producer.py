@@ -1,0 +1,409 @@
+"""
+A producer that follows the master and never doubles a message.
+
+Here: the window of unacknowledged sends, their numbers, retries, counters. Not here: where the master is (``routes``).
+
+Rule 1 (R18): every message has (producer id, producer epoch, sequence). Whatever is unanswered when a link ends is sent
+again, in order, to the next master of the same set; the table of the log makes sure that it is there once.
+Rule 2: only PUT_OK is an acknowledgement. ``SendFailedError`` says whether the message is definitely not in the log.
+Rule 3: a message that was given up as unknown stays in the window until it is answered, so that numbers have no gap.
+Rule 4: what is definitely not appended and cannot keep its number gets a new one, in a new producer epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import cast
+
+import msgspec
+
+from broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, split_address
+from broker.protocol.codes import ClientResult, Outcome, SendRefusal
+from broker.protocol.send import encode_send
+from broker.protocol.stamp import STAMP_PROPERTY, format_stamp
+from node.remoting.frame import Frame, FrameDecoder, FrameError
+
+IN_FLIGHT_MAX = 1_024
+SEND_TIMEOUT_MS = 30_000
+RETRY_DELAY_MS_MIN = 5
+RETRY_DELAY_MS_MAX = 200
+TOPIC_BYTES_MAX = 255
+BODY_BYTES_MAX = 4 * 1024 * 1024
+
+
+class SendFailedError(Exception):
+    """
+    Not acknowledged. ``outcome`` NOT_APPENDED: definitely not in the log; UNKNOWN: it may be, or may still get there.
+    """
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        """``reason`` is for humans."""
+        super().__init__(f"{reason} ({outcome})")
+        self.outcome = outcome
+
+
+class SendResult(msgspec.Struct, frozen=True, kw_only=True):
+    """An acknowledged message. ``queue_offset`` is None if only a duplicate's answer arrived."""
+
+    message_id: str
+    queue_id: int
+    queue_offset: int | None
+    attempts: int
+    sequence: int
+    producer_epoch: int
+
+
+class ProducerCounters(msgspec.Struct):
+    """Since the start."""
+
+    acked: int = 0
+    retried: int = 0
+    """Messages written again, each time counted."""
+    duplicate_answers: int = 0
+    unknown: int = 0
+    """Given up with an unknown outcome."""
+    not_appended: int = 0
+    gap: int = 0
+    """Answers that named a gap or an unknown producer."""
+    links: int = 0
+
+
+class _Pending(msgspec.Struct):
+    """A message in the window."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: str
+    born_at_ms: int
+    done: asyncio.Future[SendResult]
+    sequence: int = 0
+    attempts: int = 0
+    opaque: int = 0
+
+
+class _Link(asyncio.Protocol):
+    """One connection to a master; everything that arrives at once is one batch."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport | None = None
+        self._producer = producer
+        self._decoder = FrameDecoder()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            frames = self._decoder.feed(data)
+        except FrameError:
+            self.abort()
+            return
+        for frame in frames:
+            if frame.is_response:
+                self._producer._answered(self, frame)  # noqa: SLF001 (one machine in two classes)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
+        self.transport = None
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Producer:
+    """``async with Producer(["127.0.0.1:10911"]) as producer: await producer.send("Topic", b"...")``."""
+
+    def __init__(
+        self,
+        seeds: Iterable[str],
+        *,
+        group: str = "rollcall",
+        in_flight_max: int = IN_FLIGHT_MAX,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        queue_count: int = 8,
+    ) -> None:
+        """``seeds``: any brokers of the set; ``send_timeout_ms``: when a caller is told "unknown" at the latest."""
+        self.counters = ProducerCounters()
+        self.producer_id = secrets.token_bytes(16)
+        self.producer_epoch = 0
+        self.routes = RouteWatcher(seeds)
+        self._group = group
+        self._timeout_s = send_timeout_ms / 1000
+        self._queue_count = queue_count
+        self._slots = asyncio.Semaphore(in_flight_max)
+        self._window: deque[_Pending] = deque()
+        """Unanswered, by rising sequence."""
+        self._by_opaque: dict[int, _Pending] = {}
+        """Written on the current link and not answered."""
+        self._next_sequence = 0
+        self._next_opaque = 0
+        self._next_queue = 0
+        self._link: _Link | None = None
+        self._outgoing: list[bytes] = []
+        self._hint: str | None = None
+        self._must_renumber = False
+        self._runner: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    async def __aenter__(self) -> Producer:
+        """Begin to look for the master."""
+        self.routes.start()
+        self._runner = asyncio.get_running_loop().create_task(self._run(), name="producer")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End at once; whatever is unanswered fails as unknown."""
+        self._is_closing = True
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+        await self.routes.stop()
+        for pending in self._window:
+            self._fail(pending, Outcome.UNKNOWN if pending.attempts else Outcome.NOT_APPENDED, "the producer closed")
+        self._window.clear()
+
+    async def send(
+        self, topic: str, body: bytes, *, queue_id: int | None = None, properties: dict[str, str] | None = None
+    ) -> SendResult:
+        """
+        Send one message and wait for its acknowledgement.
+
+        Raises:
+            SendFailedError: not acknowledged; its ``outcome`` says what is known.
+            ValueError: topic, body or properties cannot be sent; nothing was.
+        """
+        text = _check(topic, body, properties or {})
+        await self._slots.acquire()
+        if self._is_closing:
+            self._slots.release()
+            raise SendFailedError(Outcome.NOT_APPENDED, "the producer is closed")
+        done: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        # Whoever waits may have been cancelled: an error that nobody fetches is not an event.
+        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        if queue_id is None:
+            self._next_queue = queue_id = (self._next_queue + 1) % self._queue_count
+        pending = _Pending(topic, queue_id, body, text, time.time_ns() // 1_000_000, done)
+        pending.sequence = self._next_sequence
+        self._next_sequence += 1
+        self._window.append(pending)
+        if self._link is not None and not self._must_renumber:
+            self._write(pending)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(done)
+        except TimeoutError:
+            outcome = Outcome.UNKNOWN if pending.attempts else Outcome.NOT_APPENDED
+            if not pending.attempts:
+                self._drop_unsent(pending)
+            self._count(outcome)
+            done.cancel()
+            raise SendFailedError(outcome, f"no acknowledgement within {self._timeout_s:.1f} s") from None
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _write(self, pending: _Pending) -> None:
+        self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
+        pending.opaque = self._next_opaque
+        pending.attempts += 1
+        if pending.attempts > 1:
+            self.counters.retried += 1
+        self._by_opaque[pending.opaque] = pending
+        stamp = format_stamp(self.producer_id, self.producer_epoch, pending.sequence)
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(
+            encode_send(
+                opaque=pending.opaque,
+                group=self._group,
+                topic=pending.topic,
+                queue_id=pending.queue_id,
+                born_at_ms=pending.born_at_ms,
+                properties=f"{STAMP_PROPERTY}\x01{stamp}\x02{pending.properties}",
+                body=pending.body,
+            )
+        )
+
+    def _flush(self) -> None:
+        """One write for everything that was sent in one turn of the loop."""
+        outgoing, self._outgoing = self._outgoing, []
+        if self._link is not None and self._link.transport is not None:
+            self._link.transport.writelines(outgoing)
+
+    # --- links --------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Follow the master for ever."""
+        delay_ms = RETRY_DELAY_MS_MIN
+        while True:
+            address = self._hint or (self.routes.route.master_address if self.routes.route is not None else None)
+            self._hint = None
+            self.routes.moved.clear()
+            if address is not None and await self._serve(address):
+                delay_ms = RETRY_DELAY_MS_MIN
+            try:
+                async with asyncio.timeout(delay_ms / 1000):
+                    await self.routes.moved.wait()
+            except TimeoutError:
+                delay_ms = min(2 * delay_ms, RETRY_DELAY_MS_MAX)
+
+    async def _serve(self, address: str) -> bool:
+        """One link until it ends or the master moves; whether anything was acknowledged on it."""
+        loop = asyncio.get_running_loop()
+        acked = self.counters.acked
+        try:
+            host, port = split_address(address)
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                _, link = await loop.create_connection(lambda: _Link(self), host, port)
+        except (OSError, TimeoutError, ValueError):
+            return False
+        self.counters.links += 1
+        self._link = link
+        try:
+            self._renumber_if_idle()
+            for pending in self._window:
+                if pending.opaque not in self._by_opaque:
+                    self._write(pending)
+            await self._until_ended(link, address)
+        finally:
+            self._link = None
+            self._outgoing.clear()
+            self._by_opaque.clear()
+            link.abort()
+        return self.counters.acked != acked
+
+    async def _until_ended(self, link: _Link, address: str) -> None:
+        while not link.closed.done():
+            moved = asyncio.ensure_future(self.routes.moved.wait())
+            try:
+                await asyncio.wait((moved, link.closed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                moved.cancel()
+            self.routes.moved.clear()
+            route = self.routes.route
+            if route is not None and route.master_address not in (None, address):
+                self.routes.moved.set()
+                return
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _answered(self, link: _Link, frame: Frame) -> None:
+        if link is not self._link:
+            return
+        pending = self._by_opaque.pop(frame.opaque, None)
+        if pending is None:
+            return
+        fields = frame.ext_fields or {}
+        if frame.code == ClientResult.PUT_OK:
+            self._acked(pending, fields)
+        else:
+            self._refused(link, pending, fields, frame.remark or f"code {frame.code}")
+        if self._must_renumber and not self._by_opaque:
+            self._renumber_if_idle()
+            for waiting in self._window:
+                self._write(waiting)
+
+    def _acked(self, pending: _Pending, fields: dict[str, str]) -> None:
+        self.counters.acked += 1
+        is_duplicate = fields.get("duplicate") == "true"
+        if is_duplicate:
+            self.counters.duplicate_answers += 1
+        self._leave(pending)
+        if not pending.done.done():
+            pending.done.set_result(
+                SendResult(
+                    message_id=fields.get("msgId", ""),
+                    queue_id=pending.queue_id,
+                    queue_offset=None if is_duplicate else int(fields.get("queueOffset", "0")),
+                    attempts=pending.attempts,
+                    sequence=pending.sequence,
+                    producer_epoch=self.producer_epoch,
+                )
+            )
+
+    def _refused(self, link: _Link, pending: _Pending, fields: dict[str, str], detail: str) -> None:
+        reason = fields.get("reason", "")
+        if reason in (SendRefusal.SEQUENCE_GAP, SendRefusal.SEQUENCE_OLD, SendRefusal.PRODUCER_UNKNOWN):
+            self.counters.gap += 1
+            self._must_renumber = True
+            if pending.attempts > 1:
+                # An earlier attempt may be in the log of a master that comes back: a new number could double it.
+                self._leave(pending)
+                self._fail(pending, Outcome.UNKNOWN, detail)
+            pending.attempts = 0
+        elif reason == SendRefusal.ILLEGAL:
+            self._must_renumber = True
+            self._leave(pending)
+            self._fail(pending, Outcome.NOT_APPENDED if pending.attempts == 1 else Outcome.UNKNOWN, detail)
+        else:
+            # Not master, overloaded, epoch ended...: everything unanswered goes again, in order, on a new link.
+            self._hint = fields.get("master") or None
+            link.abort()
+
+    def _renumber_if_idle(self) -> None:
+        """
+        Rule 4: nothing is on its way; what was written and never answered has lost its number, the rest gets a new one.
+        """
+        if not self._must_renumber:
+            return
+        self._must_renumber = False
+        for pending in [each for each in self._window if each.attempts]:
+            self._leave(pending)
+            self._fail(pending, Outcome.UNKNOWN, "its number is lost")
+        self.producer_epoch += 1
+        for sequence, pending in enumerate(self._window):
+            pending.sequence = sequence
+        self._next_sequence = len(self._window)
+
+    # --- the end of a message -----------------------------------------------------------------------------------------
+
+    def _leave(self, pending: _Pending) -> None:
+        window = self._window
+        if window and window[0] is pending:
+            window.popleft()
+        else:
+            window.remove(pending)
+        self._slots.release()
+
+    def _drop_unsent(self, pending: _Pending) -> None:
+        """Never written, or refused: its number goes to the next one (what is behind it was not accepted either)."""
+        behind = False
+        for each in self._window:
+            if behind:
+                each.sequence -= 1
+            behind = behind or each is pending
+        self._next_sequence -= 1
+        self._leave(pending)
+
+    def _fail(self, pending: _Pending, outcome: Outcome, reason: str) -> None:
+        if not pending.done.done():
+            self._count(outcome)
+            pending.done.set_exception(SendFailedError(outcome, reason))
+
+    def _count(self, outcome: Outcome) -> None:
+        if outcome is Outcome.UNKNOWN:
+            self.counters.unknown += 1
+        else:
+            self.counters.not_appended += 1
+
+
+def _check(topic: str, body: bytes, properties: dict[str, str]) -> str:
+    """Properties in their form. Raises ``ValueError``."""
+    if not 1 <= len(topic.encode()) <= TOPIC_BYTES_MAX:
+        raise ValueError(f"topic {topic!r} has {len(topic.encode())} bytes; 1 to {TOPIC_BYTES_MAX} are possible")
+    if len(body) > BODY_BYTES_MAX:
+        raise ValueError(f"a body of {len(body)} bytes; {BODY_BYTES_MAX} are allowed")
+    for name, value in properties.items():
+        if not name or not value or any(mark in part for part in (name, value) for mark in "\x00\x01\x02"):
+            raise ValueError(f"property {name!r}={value!r}: neither may be empty or contain NUL, 0x01 or 0x02")
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())

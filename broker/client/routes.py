@@ -1,0 +1,113 @@
+"""
+Where the master is: watches on several brokers at once, the newest masterEpoch wins.
+
+Every known replica and every seed is asked to answer when its route is newer than ours, so a master that hangs, or a
+broker that is cut off, delays nobody.
+Rule 1: a route replaces ours only with a higher masterEpoch, or with the same one and more knowledge.
+Rule 2: one link and one outstanding question per watched address, at most ``WATCHED_MAX`` addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from broker.protocol.codes import ClientCode
+from broker.protocol.routes import RouteError, RouteState, decode_route
+from node.remoting.connection import RemotingConnection, RemotingError, connect
+from node.remoting.frame import Frame
+
+WATCHED_MAX = 8
+WATCH_WAIT_MS = 5_000
+CONNECT_TIMEOUT_MS = 1_000
+RETRY_DELAY_MS = 100
+
+
+class _Passive:
+    """A client's side of a watch link: brokers ask nothing."""
+
+    def connected(self, connection: RemotingConnection) -> None:
+        """Nothing to do."""
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        """Brokers do not ask on this link."""
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        """Whoever waits for an answer hears of it."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port. Raises ``ValueError``."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+class RouteWatcher:
+    """Keeps ``route`` current between ``start`` and ``stop``."""
+
+    def __init__(self, seeds: Iterable[str]) -> None:
+        """``seeds``: host:port of any brokers of the set."""
+        self.route: RouteState | None = None
+        """Newest known; None before the first answer."""
+        self.moved = asyncio.Event()
+        """Set whenever ``route`` is replaced; whoever waits clears it."""
+        self._seeds = tuple(seeds)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Begin to watch the seeds."""
+        for address in self._seeds:
+            self._watch(address)
+
+    async def stop(self) -> None:
+        """End all watches."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def offer(self, route: RouteState) -> None:
+        """Take ``route`` if it is newer (rule 1), and watch its replicas too."""
+        known = self.route
+        if known is not None and (
+            route.master_epoch < known.master_epoch
+            or (route.master_epoch == known.master_epoch and (route.master_address is None or route == known))
+        ):
+            return
+        self.route = route
+        self.moved.set()
+        for replica in route.replicas:
+            self._watch(replica.address)
+
+    def _watch(self, address: str) -> None:
+        if address not in self._tasks and len(self._tasks) < WATCHED_MAX:
+            self._tasks[address] = asyncio.get_running_loop().create_task(self._run(address), name=f"watch {address}")
+
+    async def _run(self, address: str) -> None:
+        host, port = split_address(address)
+        while True:
+            try:
+                link = await connect(host, port, _Passive(), timeout_ms=CONNECT_TIMEOUT_MS)
+                try:
+                    await self._follow(link)
+                finally:
+                    link.close("watch ends")
+            except (OSError, TimeoutError, RemotingError, RouteError):
+                # This one cannot tell; the others go on, and it is asked again.
+                await asyncio.sleep(RETRY_DELAY_MS / 1000)
+
+    async def _follow(self, link: RemotingConnection) -> None:
+        """Raises ``RemotingError``, ``RouteError``."""
+        wait_ms = 0
+        while True:
+            known = self.route.master_epoch if self.route is not None else -1
+            answer = await link.request(
+                ClientCode.WATCH_ROUTE,
+                ext_fields={"masterEpoch": str(known), "waitMs": str(wait_ms)},
+                timeout_ms=WATCH_WAIT_MS + CONNECT_TIMEOUT_MS,
+            )
+            route = decode_route(answer.body)
+            self.offer(route)
+            # Who knows of no newer epoch than it was asked for is asked to wait; who is behind us as well.
+            wait_ms = WATCH_WAIT_MS
