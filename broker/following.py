@@ -90,6 +90,7 @@ class Following:
         self._was_ready = False
         self._master_end: LogOffset | None = None
         self._is_folding = False
+        self._is_held = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -140,6 +141,12 @@ class Following:
         self._target = None
         self._master_end = None
         return self._log.ackable_offset if self._was_ready else LogOffset(0)
+
+    def hold_folds(self, is_held: bool) -> None:
+        """While a thread cuts or closes the log nobody else touches it."""
+        self._is_held = is_held
+        if not is_held:
+            self.log_grew(self._log.max_offset, self._log.max_offset)
 
     def log_synced(self, end: LogOffset) -> None:
         """Once per group commit."""
@@ -195,7 +202,7 @@ class Following:
     def log_grew(self, start: LogOffset, end: LogOffset) -> None:
         """Let the folds follow behind the copy."""
         del start, end
-        if not self._is_folding:
+        if not self._is_folding and not self._is_held:
             self._is_folding = True
             self._fold()
 
@@ -220,6 +227,9 @@ class Following:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _fold(self) -> None:
+        if self._is_held:
+            self._is_folding = False
+            return
         left = self._log.fold(FOLD_BYTES_MAX)
         self._is_folding = left > 0
         if self._is_folding:

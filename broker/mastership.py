@@ -101,11 +101,10 @@ class ReignContext:
     on_phase: Callable[[MasterEpoch, Phase], None]
     on_refused: Callable[[MasterEpoch, str], None]
     """The reign is over by the controllers' word."""
-    on_higher_epoch: Callable[[MasterEpoch, BrokerId, Incarnation], None]
 
 
 class Mastership:
-    """One reign. Also the ``ha.ports.MasterLinkEvents`` while it lasts."""
+    """One reign. Hears what ``ha.ports.MasterLinkEvents`` tell the broker while it lasts."""
 
     def __init__(self, context: ReignContext, order: PrepareMaster) -> None:
         """Prepared: slaves are answered, nothing can be appended yet. The log's folds are complete (R19)."""

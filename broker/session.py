@@ -126,6 +126,11 @@ class Session:
         return self._machine.session_ordinal is not None
 
     @property
+    def ordinal(self) -> SessionOrdinal | None:
+        """Of the open session; None = there is none."""
+        return self._machine.session_ordinal
+
+    @property
     def controller(self) -> str | None:
         """host:port of the controller of the open session."""
         return self._machine.address if self.is_open else None

@@ -1,0 +1,115 @@
+"""
+What a broker makes of its part of the fleet file.
+
+Here: every check of a value, with key, value and remedy, before anything is touched. Not here: the file's shape
+(``node.config``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.contract.commands import ReplicaDescription, SetConfiguration
+from controller.contract.ids import AckMode, BrokerName, ClusterName, FleetIncarnation, FlushMode, SetKey
+from controller.contract.timing import PRESETS, Preset, Timing
+from node.config import BrokerSection, ConfigError, FleetFile, split_address
+
+SEGMENT_BYTES_MIN = 4 * 1024
+SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker's configuration, checked."""
+
+    name: str
+    set_key: SetKey
+    fleet_incarnation: FleetIncarnation
+    timing: Timing
+    directory: Path
+    listen: tuple[str, int]
+    ha: tuple[str, int]
+    health: tuple[str, int]
+    controllers: tuple[str, ...]
+    description: ReplicaDescription
+    configuration: SetConfiguration
+    segment_bytes: int
+    quarantine_days: int
+
+    @property
+    def store_host(self) -> bytes:
+        """IP and int32 port of the listen address, as records carry them."""
+        host, port = self.listen
+        try:
+            packed = ipaddress.ip_address(socket.gethostbyname(host)).packed
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"listen: {host!r} has no address ({error}); use one that this machine has") from error
+        return packed + port.to_bytes(4, "big")
+
+
+def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
+    """Raises ``ConfigError`` with key, value and remedy."""
+    section = fleet.broker(name)
+    if not fleet.controllers:
+        raise ConfigError("the fleet file has no controllers; a broker needs their broker ports")
+    return BrokerConfig(
+        name=name,
+        set_key=SetKey(cluster=ClusterName(section.cluster or fleet.fleet.name), name=BrokerName(section.set)),
+        fleet_incarnation=FleetIncarnation(fleet.fleet.incarnation),
+        timing=_timing(fleet.fleet.timing),
+        directory=fleet.path(section.data),
+        listen=split_address(section.listen),
+        ha=split_address(section.ha),
+        health=split_address(section.health),
+        controllers=tuple(_checked_address(one.broker) for _, one in sorted(fleet.controllers.items())),
+        description=ReplicaDescription(
+            address=section.listen,
+            ha_address=section.ha,
+            zone=section.zone,
+            priority=section.priority,
+            is_learner=section.is_learner,
+        ),
+        configuration=_configuration(name, section),
+        segment_bytes=_within(
+            f"brokers.{name}.segment_bytes", section.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX
+        ),
+        quarantine_days=_within(f"brokers.{name}.quarantine_days", section.quarantine_days, 0, 3650),
+    )
+
+
+def _timing(preset: str) -> Timing:
+    try:
+        return PRESETS[Preset(preset)]
+    except ValueError:
+        known = ", ".join(Preset)
+        raise ConfigError(f"fleet.timing is {preset!r}; it must be one of: {known}") from None
+
+
+def _configuration(name: str, section: BrokerSection) -> SetConfiguration:
+    expected = _within(f"brokers.{name}.expected_replicas", section.expected_replicas, 1, 64)
+    return SetConfiguration(
+        expected_replicas=expected,
+        ack_mode=AckMode(_one_of(f"brokers.{name}.ack_mode", section.ack_mode, tuple(AckMode))),
+        min_in_sync=_within(f"brokers.{name}.min_in_sync", section.min_in_sync, 0, expected),
+        flush=FlushMode(_one_of(f"brokers.{name}.flush", section.flush, tuple(FlushMode))),
+    )
+
+
+def _checked_address(address: str) -> str:
+    split_address(address)
+    return address
+
+
+def _one_of(key: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ConfigError(f"{key} is {value!r}; it must be one of: {', '.join(known)}")
+    return value
+
+
+def _within(key: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ConfigError(f"{key} is {value}; it must be from {low} to {high}")
+    return value

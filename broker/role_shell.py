@@ -1,0 +1,309 @@
+"""
+Does what the role machine asks, and tells it what became of it.
+
+Here: the one-thread executor of durable writes, steps as tasks, immediate actions as calls, one log line per decision.
+Not here: any ``if`` about epochs (``broker.core.role``).
+Rule 1: inputs are handled one after another; one that comes while actions are done waits its turn.
+Rule 2: a full disk fails a step, to be tried again; any other error of a write ends the process with ``STORAGE``: what
+the kernel dropped after a failed sync cannot be written again (``node.files``).
+Rule 3: a cut that the log refuses is a fault of somebody's: the replica isolates itself instead of cutting elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from broker.core.role import RoleMachine
+from broker.core.role_io import (
+    AdoptView,
+    CloseLog,
+    ExecuteCut,
+    Exit,
+    LeaveMaster,
+    PersistMarks,
+    PersistView,
+    PrepareMaster,
+    PublishRole,
+    RaiseAlarm,
+    RecordEpochEntry,
+    RemoveCleanMark,
+    ReportMilestone,
+    ResumeSlaveLink,
+    RoleAction,
+    RoleInput,
+    SayGoodbyeTo,
+    SendEntered,
+    SendLinkReport,
+    StartSlaveLink,
+    Step,
+    StepDone,
+    StepFailed,
+    StopSlaveLink,
+    Tick,
+    WriteCleanMark,
+)
+from broker.identity import draw_nonce
+from broker.log.commit_log import CommitLog
+from broker.log.ports import CutReason, CutRefusedError
+from broker.log.record import RecordError
+from broker.marks import ReplicaFiles
+from controller.contract.commands import CleanMark, StoredView
+from controller.contract.ids import LogOffset, MasterEpoch
+from epoch.history import EpochOrderError
+from epoch.model import EpochEntry
+from ha.truncation import Cut, FullResync, TruncationPlan
+from node.telemetry import get_logger
+
+FOLD_BYTES_MAX = 4 * 1024 * 1024
+"""Before a reign the folds catch up in pieces of this size, with a turn of the loop between two."""
+
+_log = get_logger("role")
+
+
+class RoleOwner(Protocol):
+    """What the shell hands on to: the session, the reign and the link of this broker."""
+
+    def start_link(self, action: StartSlaveLink) -> None: ...
+
+    def resume_link(self) -> None: ...
+
+    def settle_link(self, reason: str) -> None: ...
+
+    def stop_link(self, detail: str) -> LogOffset: ...
+
+    def hold_folds(self, is_held: bool) -> None: ...
+
+    def prepare_master(self, action: PrepareMaster) -> None: ...
+
+    def leave_master(self, action: LeaveMaster) -> None: ...
+
+    def adopt_view(self, action: AdoptView) -> None: ...
+
+    def publish(self, action: PublishRole) -> None: ...
+
+    def send_entered(self, action: SendEntered) -> None: ...
+
+    def send_link_report(self, action: SendLinkReport) -> None: ...
+
+    def report_milestone(self, action: ReportMilestone) -> None: ...
+
+    async def say_goodbye(self, clean_mark: CleanMark) -> None:
+        """Raises whatever the session raises."""
+        ...
+
+    def raise_alarm(self, reason: str) -> None: ...
+
+    def exit(self, *, is_clean: bool) -> None: ...
+
+    def failed(self, error: BaseException) -> None: ...
+
+
+class RoleShell:
+    """One per process. On the loop."""
+
+    def __init__(
+        self, *, machine: RoleMachine, log: CommitLog, files: ReplicaFiles, disk: Executor, owner: RoleOwner
+    ) -> None:
+        """``disk``: one thread, for all durable writes of this process but the log's own."""
+        self.machine = machine
+        self._commit_log = log
+        self._files = files
+        self._disk = disk
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._inputs: deque[RoleInput] = deque()
+        self._is_busy = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._clean_nonce = ""
+        self._view_to_store: StoredView | None = None
+        self._is_storing_view = False
+
+    def feed(self, event: RoleInput) -> None:
+        """Hand an input to the machine and do what it asks (rule 1)."""
+        self._inputs.append(event)
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._inputs:
+                now_us = int(self._loop.time() * 1_000_000)
+                for action in self.machine.handle(self._inputs.popleft(), now_us=now_us):
+                    self._do(action)
+        finally:
+            self._is_busy = False
+        self._arm()
+
+    def stop(self) -> None:
+        """No timer any more; steps under way end by themselves."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_us = self.machine.next_due_us
+        if due_us is not None:
+            self._timer = self._loop.call_at((due_us + 1) / 1_000_000, self.feed, Tick())
+
+    def _do(self, action: RoleAction) -> None:
+        if isinstance(action, Step):
+            self._begin(action)
+        elif isinstance(action, PersistView):
+            self._store_view(action.stored)
+        elif isinstance(action, PublishRole):
+            _log.info(
+                "role", state=action.state, master_epoch=action.master_epoch, master=action.master, why=action.reason
+            )
+            self._owner.publish(action)
+        elif isinstance(action, LeaveMaster):
+            _log.info("reign_left", master_epoch=action.master_epoch, why=action.reason)
+            self._owner.leave_master(action)
+        elif isinstance(action, AdoptView):
+            self._owner.adopt_view(action)
+        elif isinstance(action, StartSlaveLink):
+            _log.info(
+                "follow", master=action.target.broker_id, master_epoch=action.target.master_epoch,
+                address=action.target.ha_address,
+            )  # fmt: skip
+            self._owner.start_link(action)
+        elif isinstance(action, ResumeSlaveLink):
+            self._owner.resume_link()
+        elif isinstance(action, SendEntered):
+            self._owner.send_entered(action)
+        elif isinstance(action, SendLinkReport):
+            self._owner.send_link_report(action)
+        elif isinstance(action, ReportMilestone):
+            self._owner.report_milestone(action)
+        elif isinstance(action, RaiseAlarm):
+            _log.error("alarm", reason=action.reason)
+            self._owner.raise_alarm(action.reason)
+        elif isinstance(action, Exit):
+            self._owner.exit(is_clean=action.is_clean)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, step: Step) -> None:
+        if isinstance(step, StopSlaveLink):
+            acked = self._owner.stop_link("the role machine stops this link")
+            # In its own turn, like every other step: the machine is still inside of the input that asked for it.
+            self._inputs.append(StepDone(step=step.step, offset=acked))
+            return
+        task = self._loop.create_task(self._run(step))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, step: Step) -> None:
+        try:
+            answer: RoleInput = await self._execute(step)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self._owner.failed(error)
+                return
+            answer = StepFailed(step=step.step, reason=str(error))
+        except (CutRefusedError, RecordError, EpochOrderError) as error:
+            answer = StepFailed(step=step.step, reason=str(error), is_fatal=True)
+        except Exception as error:  # noqa: BLE001 (a fault of our own: the process must not go on half a role)
+            self._owner.failed(error)
+            return
+        if isinstance(answer, StepFailed):
+            _log.warning("step_failed", step=type(step).__name__, reason=answer.reason, is_fatal=answer.is_fatal)
+        self.feed(answer)
+        if isinstance(step, ExecuteCut):
+            self._owner.settle_link("the cut is done, but its link is gone")
+
+    async def _execute(self, step: Step) -> RoleInput:
+        if isinstance(step, PersistMarks):
+            await self._on_disk(lambda: self._files.store_marks(step.marks))
+        elif isinstance(step, RemoveCleanMark):
+            await self._on_disk(self._files.clean_mark.remove)
+        elif isinstance(step, RecordEpochEntry):
+            return StepDone(step=step.step, offset=await self._alone(lambda: self._record(step.master_epoch)))
+        elif isinstance(step, PrepareMaster):
+            while self._commit_log.fold(FOLD_BYTES_MAX) > 0:  # noqa: ASYNC110 (turns for the others, not a wait)
+                await asyncio.sleep(0)
+            self._owner.prepare_master(step)
+        elif isinstance(step, ExecuteCut):
+            _log.info("cut", plan=str(step.plan))
+            await self._alone(lambda: self._cut(step.plan))
+        elif isinstance(step, CloseLog):
+            return StepDone(step=step.step, offset=await self._alone(self._close))
+        elif isinstance(step, WriteCleanMark):
+            mark = CleanMark(nonce=self._clean_nonce, end_offset=step.end_offset)
+            await self._on_disk(lambda: self._files.clean_mark.store(mark))
+            return StepDone(step=step.step, clean_mark=mark)
+        elif isinstance(step, SayGoodbyeTo):
+            return await self._goodbye(step)
+        return StepDone(step=step.step)
+
+    async def _goodbye(self, step: SayGoodbyeTo) -> RoleInput:
+        try:
+            await self._owner.say_goodbye(step.clean_mark)
+        except Exception as error:  # noqa: BLE001 (nothing depends on it)
+            return StepFailed(step=step.step, reason=str(error))
+        return StepDone(step=step.step)
+
+    def _on_disk(self, write: Callable[[], object]) -> Awaitable[object]:
+        return self._loop.run_in_executor(self._disk, write)
+
+    async def _alone(self, work: Callable[[], LogOffset]) -> LogOffset:
+        """On the disk's thread, while nothing on the loop touches the log."""
+        self._owner.hold_folds(is_held=True)
+        try:
+            return await self._loop.run_in_executor(self._disk, work)
+        finally:
+            self._owner.hold_folds(is_held=False)
+
+    def _record(self, master_epoch: MasterEpoch) -> LogOffset:
+        """R12: start = end, behind the last whole record; W4: an empty last entry is replaced."""
+        log = self._commit_log
+        if log.whole_offset < log.max_offset:
+            log.execute_cut(log.plan_cut(log.whole_offset, CutReason.TORN_TAIL, "the master went away mid-record"))
+        entry = EpochEntry(epoch=master_epoch, start_offset=log.max_offset)
+        if log.history.last != entry:
+            log.record_epoch(entry)
+        return entry.start_offset
+
+    def _cut(self, plan: TruncationPlan) -> LogOffset:
+        log = self._commit_log
+        if isinstance(plan, FullResync):
+            log.set_aside(plan.start_offset, plan.reason)
+        elif isinstance(plan, Cut):
+            log.execute_cut(log.plan_cut(plan.point, CutReason.TRUNCATION, "the master's history differs"))
+        return log.max_offset
+
+    def _close(self) -> LogOffset:
+        self._clean_nonce = draw_nonce()
+        mark = self._commit_log.close(clean_nonce=self._clean_nonce)
+        assert mark is not None, "closing with a nonce leaves a mark"
+        return mark.end_offset
+
+    # --- the stored view ---------------------------------------------------------------------------------------------
+
+    def _store_view(self, stored: StoredView) -> None:
+        """The newest one, one write at a time."""
+        self._view_to_store = stored
+        if not self._is_storing_view:
+            self._is_storing_view = True
+            task = self._loop.create_task(self._store_views())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _store_views(self) -> None:
+        try:
+            while (stored := self._view_to_store) is not None:
+                self._view_to_store = None
+                await self._loop.run_in_executor(self._disk, self._files.view.store, stored)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                _log.warning("view_not_stored", reason=str(error))
+            else:
+                self._owner.failed(error)
+        finally:
+            self._is_storing_view = False

@@ -1,0 +1,192 @@
+"""
+The broker process: ``python -m broker.server --config rollcall.toml --name broker-a-1``.
+
+Here: command line, start, stop, exit codes. Not here: what a replica does (``broker.replica``).
+Start: check the configuration, claim the data directory, open the health address, recover the log, open the listen
+port, dial the controllers, open the HA address. Ready, by /readyz: registered, and a role is applied.
+SIGTERM and SIGINT: leave the role, sync the log and the epoch list, write the clean mark, say goodbye, exit 0.
+Exit codes: ``node.process.ExitCode``; 64 configuration, 65 data directory, 66 address in use, 72 storage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from broker.config import BrokerConfig, broker_config
+from broker.handlers.listen import ListenServer
+from broker.health import HealthServer, HealthSnapshot
+from broker.identity import remember
+from broker.log.checkpoint import CheckpointError
+from broker.log.commit_log import CommitLog
+from broker.log.record import RecordError
+from broker.log.segment import SegmentError
+from broker.marks import ReplicaFiles
+from broker.replica import Replica
+from controller.contract.session import BrokerState
+from epoch.codec import EpochFileCorrupt
+from epoch.store import EpochFileMissing
+from node.config import ConfigError, load_fleet_file
+from node.files import DataDirectory, DirectoryError
+from node.process import ExitCode, run
+from node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
+
+DIRECTORY_KIND = "broker"
+DIRECTORY_VERSION = 1
+STOP_MS_MAX = 20_000
+"""A clean stop that takes longer is given up: the next start checks every record."""
+
+_log = get_logger("server")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one broker until it is asked to stop; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="broker", description="One replica of a broker set.")
+    parser.add_argument("--config", type=Path, required=True, help="the fleet file, rollcall.toml")
+    parser.add_argument("--name", required=True, help="which broker of the fleet file this is")
+    options = parser.parse_args(arguments)
+    configure_logs(process=options.name)
+    try:
+        config = broker_config(load_fleet_file(options.config), options.name)
+        directory = DataDirectory.claim(config.directory, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
+    except ConfigError as error:
+        return _complain(ExitCode.CONFIG, error)
+    except DirectoryError as error:
+        return _complain(ExitCode.DIRECTORY, error)
+    except OSError as error:
+        return _complain(ExitCode.STORAGE, error)
+    try:
+        return run(lambda stop: _serve(config, directory, stop))
+    finally:
+        directory.release()
+
+
+def _complain(code: ExitCode, error: BaseException) -> int:
+    _log.error("cannot_start", code=code.name, error=str(error))
+    return int(code)
+
+
+async def _serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.Event) -> int:
+    try:
+        async with AsyncExitStack() as stack:
+            return await _Server(config, directory, stack).serve(stop)
+    except ConfigError as error:
+        return _complain(ExitCode.CONFIG, error)
+    except (DirectoryError, SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError, RecordError) as error:
+        return _complain(ExitCode.DIRECTORY, error)
+    except OSError as error:
+        is_taken = error.errno == errno.EADDRINUSE
+        return _complain(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE, error)
+
+
+class _Server:
+    """One life of the process; what is opened is closed by ``stack``, last first."""
+
+    def __init__(self, config: BrokerConfig, directory: DataDirectory, stack: AsyncExitStack) -> None:
+        self._config = config
+        self._directory = directory
+        self._stack = stack
+        self._replica: Replica | None = None
+        self._failure: BaseException | None = None
+
+    async def serve(self, stop: asyncio.Event) -> int:
+        """Returns the exit code. Raises what ``_serve`` translates."""
+        config, stack = self._config, self._stack
+        disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
+        stack.callback(disk.shutdown)
+        telemetry = Telemetry()
+        health = HealthServer(telemetry, self._health)
+        await health.start(*config.health)
+        stack.push_async_callback(health.stop)
+        lag = LoopLag(telemetry)
+        lag.start()
+        stack.callback(lag.stop)
+
+        replica = await self._recover(disk)
+        stack.push_async_callback(replica.close)
+        listen = ListenServer(replica.listen)
+        await listen.start(*config.listen)
+        stack.push_async_callback(listen.stop)
+        self._replica = replica
+        if self._failure is not None:
+            replica.failed(self._failure)
+        replica.start()
+        return await self._until_ended(replica, stop)
+
+    async def _recover(self, disk: ThreadPoolExecutor) -> Replica:
+        config = self._config
+        loop = asyncio.get_running_loop()
+        files = ReplicaFiles(config.directory)
+        if self._directory.was_empty:
+            _log.info("empty_directory", directory=str(config.directory), meaning="a new replica, or a wiped one")
+
+        def post(call: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(call)
+
+        def stop_process(error: BaseException) -> None:
+            loop.call_soon_threadsafe(self._storage_failed, error)
+
+        def recover() -> CommitLog:
+            return CommitLog.open(
+                config.directory,
+                segment_bytes=config.segment_bytes,
+                flush_mode=config.configuration.flush,
+                store_host=config.store_host,
+                stop_process=stop_process,
+                post=post,
+                quarantine_days=config.quarantine_days,
+            )
+
+        remembered = await loop.run_in_executor(disk, remember, files, config.set_key)
+        log = await loop.run_in_executor(disk, recover)
+        report = log.recovery
+        _log.info(
+            "recovered",
+            incarnation=remembered.process.incarnation,
+            end_offset=report.end_offset,
+            was_clean=report.was_clean,
+            torn_bytes=report.torn_bytes,
+            finished_cut=report.finished_cut,
+            duration_us=report.duration_us,
+        )
+        return Replica(config=config, remembered=remembered, files=files, log=log, disk=disk)
+
+    def _storage_failed(self, error: BaseException) -> None:
+        self._failure = error
+        if self._replica is not None:
+            self._replica.failed(error)
+
+    async def _until_ended(self, replica: Replica, stop: asyncio.Event) -> int:
+        asked = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((asked, replica.ended), return_when=asyncio.FIRST_COMPLETED)
+        if not replica.ended.done():
+            _log.info("stopping")
+            replica.ask_to_stop()
+            await asyncio.wait((replica.ended,), timeout=STOP_MS_MAX / 1000)
+        asked.cancel()
+        if not replica.ended.done():
+            _log.error("stop_took_too_long", limit_ms=STOP_MS_MAX)
+            return int(ExitCode.FAILED)
+        ending = replica.ended.result()
+        if ending.error is None:
+            _log.info("stopped", is_clean=ending.is_clean)
+            return int(ExitCode.OK)
+        if isinstance(ending.error, OSError):
+            is_taken = ending.error.errno == errno.EADDRINUSE
+            return int(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE)
+        return int(ExitCode.FAILED)
+
+    def _health(self) -> HealthSnapshot:
+        if self._replica is None:
+            return HealthSnapshot(state=BrokerState.RECOVERING, is_ready=False, reason="reading the log", values=())
+        return self._replica.health()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
