@@ -132,6 +132,8 @@ class Electing:
         if want.stamps is None and view.master is not None:
             master = self._sessions.get(key, view.master)
             want.stamps = master.stamps() if master is not None else None
+        # A change ends every pause: what was refused a moment ago may be possible now (S08).
+        want.retry_at_ns = 0
         self._enqueue(want)
         return self._pump(now_ns)
 
@@ -140,6 +142,7 @@ class Electing:
         want = self._wants.get(key)
         if want is None:
             return []
+        want.retry_at_ns = 0
         self._enqueue(want)
         return self._pump(now_ns)
 

@@ -172,7 +172,8 @@ class Queries:
             has_authority=self._service.authority().is_held,
             leader=leadership.leader,
             term=leadership.term,
-            commit_index=leadership.commit_index,
+            # Both are read without a lock: what is applied is committed, whichever was seen first.
+            commit_index=max(leadership.commit_index, published.index),
             applied_index=published.index,
             rest_address=settings.own.rest,
             broker_address=settings.own.broker,
