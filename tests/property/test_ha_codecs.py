@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ def read(decoder: Any, data: bytes, cuts: list[int]) -> tuple[list[Any], bytes]:
     """Feed in pieces; bodies are collected apart."""
     found, bodies = [], bytearray()
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         view = memoryview(data)[start:end]
         while view:
             if decoder.body_left:

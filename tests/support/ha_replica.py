@@ -1,0 +1,114 @@
+"""
+A replica with real sockets, a log and nothing else: records what the links tell it and answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from epoch.model import EpochEntry
+from ha.confirm_offset import MemberAck
+from ha.errors import ErrorCode
+from ha.frames import Handshake, HandshakeReply
+from ha.links import FollowTarget, LinkSettings
+from ha.service import HaClient, HaServer
+from ha.truncation import ExecutablePlan, Isolate
+from tests.support.ha_logs import MappedLog
+from tests.support.ha_pair import identity
+
+SOCKET_SETTINGS = LinkSettings(heartbeat_interval_ms=50, idle_timeout_ms=2000, handshake_timeout_ms=500)
+
+
+class MasterReplica:
+    def __init__(self, log: MappedLog, broker_id: int = 1) -> None:
+        self.log = log
+        self.acks: dict[BrokerId, LogOffset] = {}
+        self.opened: list[tuple[BrokerId, int]] = []
+        self.closed: list[tuple[BrokerId, int, ErrorCode | None]] = []
+        self.higher: list[MasterEpoch] = []
+        self.on_ack: Callable[[MemberAck], None] = lambda ack: None
+        self.server = HaServer(identity=identity(broker_id), log=log, events=self, settings=SOCKET_SETTINGS)
+
+    def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
+        self.opened.append((handshake.broker_id, link_generation))
+
+    def slave_acked(self, ack: MemberAck) -> None:
+        self.acks[ack.broker_id] = ack.offset
+        self.on_ack(ack)
+
+    def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode | None, detail: str) -> None:
+        self.closed.append((broker_id, link_generation, code))
+
+    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
+        self.higher.append(master_epoch)
+
+
+class SlaveReplica:
+    def __init__(self, log: MappedLog, broker_id: int = 2) -> None:
+        self.log = log
+        self.told: list[str] = []
+        self.confirm = LogOffset(0)
+        self.closed: list[ErrorCode | None] = []
+        self.higher: list[MasterEpoch] = []
+        self.answers_at_once = True
+        self.plans: list[ExecutablePlan] = []
+        self.client = HaClient(
+            identity=identity(broker_id),
+            log=log,
+            events=self,
+            settings=SOCKET_SETTINGS,
+            reconnect_delay_ms=5,
+            reconnect_delay_ms_max=20,
+        )
+
+    def durable_confirm(self) -> LogOffset:
+        return LogOffset(0)
+
+    def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
+        return True
+
+    def link_opened(self, target: FollowTarget) -> None:
+        self.told.append("opened")
+
+    def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
+        self.told.append("answered")
+
+    def truncation_wanted(self, target: FollowTarget, plan: ExecutablePlan) -> None:
+        self.plans.append(plan)
+        if self.answers_at_once:
+            self.log.execute(plan)
+            self.client.truncation_done()
+
+    def isolation_wanted(self, target: FollowTarget, plan: Isolate) -> None:
+        self.told.append("isolated")
+
+    def epoch_wanted(self, target: FollowTarget, entry: EpochEntry) -> None:
+        self.log.record(entry)
+        # As a broker does it: the answer comes later, from another turn of the loop.
+        asyncio.get_running_loop().call_soon(self.client.epoch_recorded)
+
+    def link_ready(self, target: FollowTarget, offset: LogOffset) -> None:
+        self.told.append("ready")
+
+    def log_grew(self, start: LogOffset, end: LogOffset) -> None:
+        assert start < end
+
+    def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
+        self.confirm = offset
+
+    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
+        self.higher.append(master_epoch)
+
+    def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
+        self.closed.append(code)
+
+
+async def until(condition: Callable[[], bool], *, deadline_s: float = 5.0) -> None:
+    """Wait for a condition by turns of the loop, with a deadline."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + deadline_s
+    while not condition():
+        assert loop.time() < end, "the condition did not come true in time"
+        await asyncio.sleep(0.001)

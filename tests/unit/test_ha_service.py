@@ -1,0 +1,214 @@
+"""Links over real sockets on loopback: catching up, live data, reconnecting, strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import uvloop
+
+import ha.transport
+from controller.contract.ids import LogOffset, MasterEpoch
+from ha.errors import ErrorCode
+from ha.links import FollowTarget, LinkReign
+from tests.support.ha_logs import MappedLog, history
+from tests.support.ha_pair import target
+from tests.support.ha_replica import MasterReplica, SlaveReplica, until
+
+CAPACITY = 8 * 1024 * 1024
+
+
+@dataclass
+class World:
+    master: MasterReplica
+    slave: SlaveReplica
+    port: int = 0
+
+    def target(self, epoch: int = 1) -> FollowTarget:
+        return replace(target(epoch), port=self.port)
+
+    def reign(self, epoch: int = 1) -> None:
+        self.master.server.open_reign(LinkReign(master_epoch=MasterEpoch(epoch)), LogOffset(0))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[tuple[MappedLog, MappedLog]]:
+    pair = MappedLog(tmp_path / "master", CAPACITY), MappedLog(tmp_path / "slave", CAPACITY)
+    yield pair
+    for log in pair:
+        log.close()
+
+
+def play(logs: tuple[MappedLog, MappedLog], scene: Callable[[World], Awaitable[None]]) -> None:
+    """Run a scene on the loop that servers use; afterwards nothing may be left open."""
+
+    async def body() -> None:
+        world = World(MasterReplica(logs[0]), SlaveReplica(logs[1]))
+        world.port = await world.master.server.start("127.0.0.1", 0)
+        try:
+            await scene(world)
+        finally:
+            await world.slave.client.stop()
+            await world.master.server.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(body())
+
+
+def test_a_slave_catches_up_through_epochs_and_then_follows_live(logs: tuple[MappedLog, MappedLog]) -> None:
+    async def scene(world: World) -> None:
+        log = world.master.log
+        for epoch in (1, 2, 3):
+            log.begin_epoch(epoch)
+            log.append(os.urandom(1_500_000))
+        world.reign(3)
+        world.slave.client.follow(world.target(3))
+        await until(lambda: world.master.acks.get(2) == log.max_offset)  # type: ignore[call-overload]
+        assert world.slave.log.history == log.history
+        for _ in range(50):
+            log.append(os.urandom(1000))
+            world.master.server.log_extended()
+            await until(lambda: world.master.acks.get(2) == log.max_offset)  # type: ignore[call-overload]
+        world.master.server.confirm_moved(log.max_offset)
+        await until(lambda: world.slave.confirm == log.max_offset)
+        assert world.slave.log.content() == log.content()
+        (status,) = world.master.server.links()
+        assert (status.broker_id, status.lag_bytes, status.acked) == (2, 0, log.max_offset)
+
+    play(logs, scene)
+
+
+def test_a_cold_link_is_read_ahead_and_arrives_whole(
+    logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread touches pages only; what is sent is the same."""
+    monkeypatch.setattr(ha.transport, "COLD_LAG_BYTES", 100_000)
+    monkeypatch.setattr(ha.transport, "COLD_WINDOW_BYTES", 300_000)
+
+    async def scene(world: World) -> None:
+        log = world.master.log
+        log.begin_epoch(1)
+        log.append(os.urandom(5_000_000))
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: world.master.acks.get(2) == log.max_offset)  # type: ignore[call-overload]
+        assert world.slave.log.content() == log.content()
+
+    play(logs, scene)
+
+
+def test_a_slave_comes_back_by_itself_and_is_cut(logs: tuple[MappedLog, MappedLog]) -> None:
+    """A reign ends, the log of the old master has a tail that the new reign does not know."""
+
+    async def scene(world: World) -> None:
+        master, slave = world.master.log, world.slave.log
+        for log in (master, slave):
+            log.begin_epoch(1)
+            log.append(b"common")
+        slave.append(b" tail that nobody acknowledged")
+        master.begin_epoch(2)
+        master.append(b" new")
+        world.slave.client.follow(world.target(2))
+        await asyncio.sleep(0)
+        world.reign(2)
+        await until(lambda: world.master.acks.get(2) == 10)  # type: ignore[call-overload]
+        assert slave.content() == b"common new"
+        assert slave.history == history((1, 0), (2, 6))
+        world.master.server.end_reign("masterEpoch 3 begins")
+        await until(lambda: ErrorCode.REIGN_ENDED in world.slave.closed)
+        assert world.master.closed == [(2, world.master.opened[-1][1], ErrorCode.REIGN_ENDED)]
+        master.begin_epoch(3)
+        world.reign(3)
+        world.slave.client.follow(world.target(3))
+        await until(lambda: len(world.master.opened) == 2 and world.slave.told[-1] == "ready")
+
+    play(logs, scene)
+
+
+def test_w10_a_newer_link_replaces_the_older_one_which_is_told_closed_first(logs: tuple[MappedLog, MappedLog]) -> None:
+    async def scene(world: World) -> None:
+        world.master.log.begin_epoch(1)
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: 2 in world.master.acks)
+        twin = SlaveReplica(world.slave.log)
+        twin.client.follow(world.target())
+        await until(lambda: len(world.master.opened) == 2)
+        assert world.master.closed == [(2, world.master.opened[0][1], ErrorCode.LINK_REPLACED)]
+        await twin.client.stop()
+
+    play(logs, scene)
+
+
+def test_no_other_link_is_dialled_while_the_broker_cuts_for_the_last_one(logs: tuple[MappedLog, MappedLog]) -> None:
+    """Two plans for one log must never overlap."""
+
+    async def scene(world: World) -> None:
+        world.master.log.begin_epoch(1)
+        world.reign()
+        world.slave.answers_at_once = False
+        world.slave.client.follow(world.target())
+        await until(lambda: len(world.slave.plans) == 1)
+        world.slave.client.follow(world.target())
+        await until(lambda: len(world.master.closed) == 1)
+        assert world.slave.told.count("opened") == 1
+        world.slave.answers_at_once = True
+        world.slave.client.truncation_done()
+        await until(lambda: world.slave.told.count("ready") == 1)
+        assert len(world.slave.plans) == 2
+
+    play(logs, scene)
+
+
+def test_a_master_that_is_not_there_is_tried_again_and_every_attempt_is_told(logs: tuple[MappedLog, MappedLog]) -> None:
+    async def scene(world: World) -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            world.slave.client.follow(replace(target(1), port=unused.getsockname()[1]))
+            await until(lambda: world.slave.closed == [None, None, None])
+
+    play(logs, scene)
+
+
+@pytest.mark.parametrize(
+    "first", [bytes.fromhex("00000001000000000000000000000002"), bytes(8), b"\xff" * 4, b"RCHA" * 9]
+)
+def test_foreign_protocols_and_nonsense_close_their_own_connection_only(
+    logs: tuple[MappedLog, MappedLog], first: bytes
+) -> None:
+    """AutoSwitch, classic, garbage, a broken native frame: the healthy link goes on."""
+
+    async def scene(world: World) -> None:
+        world.master.log.begin_epoch(1)
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: 2 in world.master.acks)
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(first)
+        await asyncio.wait_for(reader.read(), 2)
+        writer.close()
+        world.master.log.append(b"still here")
+        world.master.server.log_extended()
+        await until(lambda: world.master.acks.get(2) == 10)  # type: ignore[call-overload]
+
+    play(logs, scene)
+
+
+def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, MappedLog], tmp_path: Path) -> None:
+    small = MappedLog(tmp_path / "small", 4096)
+
+    async def scene(world: World) -> None:
+        world.master.log.begin_epoch(1)
+        world.master.log.append(bytes(10_000))
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: ErrorCode.LOG_FAILED in world.slave.closed)
+        world.slave.client.stop_following("the disk is full")
+
+    play((logs[0], small), scene)
+    small.close()
