@@ -60,8 +60,9 @@ class Promise:
     set_name: str
     topic: str
     queue_id: int
-    queue_offset: int
-    offset: int
+    queue_offset: int | None
+    offset: int | None
+    """None: the producer was not told where, because only the answer to a repeated send arrived."""
     body_sha256: str
 
 
@@ -282,7 +283,7 @@ def audit_set(
     confirm = max(confirms.values(), default=0)
     logs: list[Log] = []
     # What was acknowledged counts as confirmed, even if no checkpoint says so yet.
-    until = max([confirm, *(promise.offset + 1 for promise in promises)])
+    until = max([confirm, *(promise.offset + 1 for promise in promises if promise.offset is not None)])
     for replica, path in replicas.items():
         try:
             logs.append(Log(replica, path, until, troubles))
@@ -319,8 +320,14 @@ def _audit_promises(log: Log, promises: Sequence[Promise], troubles: Troubles) -
             places = [record.offset for record in found]
             troubles.add("duplicated", f"{log.name}: {promise.key} is there {len(found)} times, at {places}")
         record = found[0]
-        told = (promise.offset, promise.topic, promise.queue_id, promise.queue_offset, promise.body_sha256)
-        has = (record.offset, record.topic, record.queue_id, record.queue_offset, record.body_sha256)
+        told = (promise.topic, promise.queue_id, promise.body_sha256, promise.offset, promise.queue_offset)
+        has = (
+            record.topic,
+            record.queue_id,
+            record.body_sha256,
+            None if promise.offset is None else record.offset,
+            None if promise.queue_offset is None else record.queue_offset,
+        )
         if told != has:
             troubles.add("altered", f"{log.name}: {promise.key}: acknowledged as {told}, is {has}")
 
@@ -385,7 +392,7 @@ def self_test(sets: Mapping[str, Mapping[str, Path]], promises: Sequence[Promise
     """(fault, whether it was found, by which words) for each fault, made in a copy of one replica."""
     name = promises[len(promises) // 2].set_name
     victim = max(sets[name])
-    acked = [promise for promise in promises if promise.set_name == name]
+    acked = [promise for promise in promises if promise.set_name == name and promise.offset is not None]
     middle = acked[len(acked) // 2]
     for fault, damage, kinds in (
         ("one acknowledged record removed", _remove_record, ("lost",)),
@@ -410,21 +417,22 @@ def _copy_replica(source: Path, target: Path) -> None:
         shutil.copyfile(source / name, target / name)
 
 
-def _segment_of(replica: Path, offset: int) -> tuple[Path, int]:
+def _segment_of(replica: Path, promise: Promise) -> tuple[Path, int]:
+    offset = promise.offset or 0
     base, path = max((base, path) for base, path in segments(replica) if base <= offset)
     return path, offset - base
 
 
 def _remove_record(replica: Path, promise: Promise) -> None:
     """What follows in the segment moves up."""
-    path, position = _segment_of(replica, promise.offset)
+    path, position = _segment_of(replica, promise)
     content = path.read_bytes()
     (size,) = struct.unpack_from(">I", content, position)
     path.write_bytes(content[:position] + content[position + size :] + bytes(size))
 
 
 def _flip_body_byte(replica: Path, promise: Promise) -> None:
-    path, position = _segment_of(replica, promise.offset)
+    path, position = _segment_of(replica, promise)
     content = bytearray(path.read_bytes())
     (sysflag,) = struct.unpack_from(">i", content, position + 36)
     hosts = (20 if sysflag & SYSFLAG_BORN_IPV6 else 8) + (20 if sysflag & SYSFLAG_STORE_IPV6 else 8)
@@ -434,7 +442,7 @@ def _flip_body_byte(replica: Path, promise: Promise) -> None:
 
 def _flip_header_byte(replica: Path, promise: Promise) -> None:
     """The born time: no checksum covers it."""
-    path, position = _segment_of(replica, promise.offset)
+    path, position = _segment_of(replica, promise)
     content = bytearray(path.read_bytes())
     content[position + 47] ^= 0x01
     path.write_bytes(content)

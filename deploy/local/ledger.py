@@ -29,10 +29,16 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     set: str
     topic: str
     queue_id: int
-    queue_offset: int
-    physical_offset: int
+    queue_offset: int | None
+    physical_offset: int | None
+    """None: only a duplicate's answer arrived, which does not say where the first one went."""
     body_sha256: str = msgspec.field(name="bodySha256")
     acked_at_ns: int
+
+
+def offset_of(message_id: str) -> int | None:
+    """Physical offset in an offsetMsgId (address, port and int64 in hex), None without one."""
+    return int(message_id[-16:], 16) if len(message_id) in (32, 56) else None
 
 
 class Writer:

@@ -1,0 +1,195 @@
+"""
+The small producer of the demo: keeps sends in flight, writes the ledger, prints once a second what a client feels.
+
+    python3 -m deploy.local.producer --directory .demo [--in-flight 8] [--body-bytes 256]
+
+Here: load and book-keeping. Not here: following the master, retries, duplicates (``broker.client``).
+Signals: SIGUSR1 pushes a burst of large messages at once; SIGTERM stops after the answers under way.
+
+Rule 1: only an acknowledged message gets a line in the ledger.
+Rule 2: a message whose outcome is unknown is counted, never repeated under another key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from broker.client.producer import Producer, SendFailedError, SendResult
+from deploy.local import ledger
+from node.config import FLEET_FILE_NAME, load_fleet_file
+
+COUNTS_FILE_NAME = "producer.json"
+TOPIC = "demo"
+BURST_MESSAGES = 128
+BURST_BODY_BYTES = 256 * 1024
+REPORT_INTERVAL_S = 1.0
+WRITE_INTERVAL_S = 0.05
+DRAIN_DEADLINE_S = 10.0
+
+
+class Counts(msgspec.Struct, kw_only=True, rename="camel"):
+    """``producer.json``: sums since the start."""
+
+    acked: int = 0
+    retried: int = 0
+    duplicate_answers: int = 0
+    unknown: int = 0
+    not_appended: int = 0
+    gap_ms_max: float = 0.0
+
+
+def read_counts(directory: Path) -> Counts:
+    """What the producer counted so far; zeros before it started."""
+    try:
+        return msgspec.json.decode((directory / COUNTS_FILE_NAME).read_bytes(), type=Counts)
+    except FileNotFoundError:
+        return Counts()
+
+
+class Load:
+    """Keeps sends in flight until told to stop."""
+
+    def __init__(self, producer: Producer, directory: Path, set_name: str, body_bytes: int) -> None:
+        """Nothing is sent yet."""
+        self._producer = producer
+        self._directory = directory
+        self._set_name = set_name
+        self._body_bytes = body_bytes
+        self._ledger = ledger.Writer(directory)
+        self._lines: list[ledger.Line] = []
+        self._numbers = itertools.count()
+        self._prefix = secrets.token_hex(10)
+        self._last_ack_ns = time.monotonic_ns()
+        self._gap_ns = 0
+        self._gap_ns_max = 0
+        self._bursts: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def run(self, in_flight: int, stop: asyncio.Event) -> None:
+        """Until ``stop``, and then until the answers under way are there, at most ``DRAIN_DEADLINE_S``."""
+        workers = [asyncio.create_task(self._work()) for _ in range(in_flight)]
+        books = asyncio.create_task(self._keep_books())
+        await stop.wait()
+        self._stopping = True
+        _, late = await asyncio.wait([*workers, *self._bursts], timeout=DRAIN_DEADLINE_S)
+        for task in (*late, books):
+            task.cancel()
+        await asyncio.gather(*late, books, return_exceptions=True)
+        self._write()
+        self._ledger.close()
+
+    def push(self) -> None:
+        """A burst of large messages, all in flight at once."""
+        for _ in range(BURST_MESSAGES):
+            task = asyncio.create_task(self._send(BURST_BODY_BYTES))
+            self._bursts.add(task)
+            task.add_done_callback(self._bursts.discard)
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            await self._send(self._body_bytes)
+
+    async def _send(self, body_bytes: int) -> None:
+        key = f"{self._prefix}{next(self._numbers):012x}".upper()
+        body = (key.encode() * (body_bytes // len(key) + 1))[:body_bytes]
+        try:
+            result = await self._producer.send(TOPIC, body, properties={"UNIQ_KEY": key})
+        except SendFailedError:
+            return  # Counted by the producer, by outcome.
+        now_ns = time.monotonic_ns()
+        self._gap_ns = max(self._gap_ns, now_ns - self._last_ack_ns)
+        self._last_ack_ns = now_ns
+        self._lines.append(_line(key, self._set_name, body, result, now_ns))
+
+    async def _keep_books(self) -> None:
+        due = time.monotonic() + REPORT_INTERVAL_S
+        acked_before = 0
+        while True:
+            await asyncio.sleep(WRITE_INTERVAL_S)
+            self._write()
+            if time.monotonic() >= due:
+                due += REPORT_INTERVAL_S
+                counters = self._producer.counters
+                print(
+                    f"acked {counters.acked:,} (+{counters.acked - acked_before:,})"
+                    f"  longest gap {self._gap_ns / 1e6:.0f} ms"
+                    f"  retried {counters.retried:,}  duplicate answers {counters.duplicate_answers:,}"
+                    f"  unknown {counters.unknown:,}",
+                    flush=True,
+                )
+                acked_before, self._gap_ns = counters.acked, 0
+
+    def _write(self) -> None:
+        """The ledger BEFORE the counts: what is counted can be audited."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self._ledger.append(lines)
+        self._gap_ns_max = max(self._gap_ns_max, self._gap_ns)
+        counters = self._producer.counters
+        counts = Counts(
+            acked=counters.acked,
+            retried=counters.retried,
+            duplicate_answers=counters.duplicate_answers,
+            unknown=counters.unknown,
+            not_appended=counters.not_appended,
+            gap_ms_max=self._gap_ns_max / 1e6,
+        )
+        temporary = self._directory / f"{COUNTS_FILE_NAME}.tmp"
+        temporary.write_bytes(msgspec.json.encode(counts))
+        temporary.replace(self._directory / COUNTS_FILE_NAME)
+
+
+def _line(key: str, set_name: str, body: bytes, result: SendResult, now_ns: int) -> ledger.Line:
+    """A duplicate's answer may not say where the message lies; then the key alone must be found."""
+    return ledger.Line(
+        key=key,
+        set=set_name,
+        topic=TOPIC,
+        queue_id=result.queue_id,
+        queue_offset=result.queue_offset,
+        physical_offset=ledger.offset_of(result.message_id),
+        body_sha256=hashlib.sha256(body).hexdigest(),
+        acked_at_ns=now_ns,
+    )
+
+
+async def _main(directory: Path, set_name: str, in_flight: int, body_bytes: int) -> None:
+    fleet = load_fleet_file(directory / FLEET_FILE_NAME)
+    seeds = [section.listen for section in fleet.brokers.values() if section.set == set_name]
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Producer(seeds, group="demo") as producer:
+        load = Load(producer, directory, set_name, body_bytes)
+        loop.add_signal_handler(signal.SIGUSR1, load.push)
+        await load.run(in_flight, stop)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--set", default="broker-a")
+    parser.add_argument("--in-flight", type=int, default=8)
+    parser.add_argument("--body-bytes", type=int, default=256)
+    options = parser.parse_args(arguments)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_main(options.directory, options.set, options.in_flight, options.body_bytes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
