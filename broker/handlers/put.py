@@ -86,7 +86,8 @@ class PutPath:
     ) -> None:
         """
         ``broker_properties`` are added to every message (``name 0x01 value 0x02``); ``wake_links`` is called once per
-        batch that appended; ``on_first_ack`` once per epoch, after the first answer PUT_OK was handed to its transport.
+        batch for which somebody waits: send what is new, and ``release`` what is confirmed already; ``on_first_ack``
+        once per epoch, after the first answer PUT_OK was handed to its transport.
         """
         self.counters = PutCounters()
         self._log = log
@@ -194,11 +195,12 @@ class PutPath:
             acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
         if at_once:
             self._write(sink, at_once)
-        if self.counters.appended != appended:
-            self.counters.appended_bytes += end - start
+        self.counters.appended_bytes += end - start
+        is_new = self.counters.appended != appended
+        if is_new or waiting.opaques:
             self._wake_links()
-        elif waiting.opaques:
-            # Duplicates only: their originals may have been released long ago.
+        if waiting.opaques and not is_new:
+            # Duplicates only: their originals may have been confirmed long ago, and nothing moves confirm again.
             self.release(self._log.confirm_offset)
 
     def _refusal(self, state: GateState, acks: AckTable[_Waiting] | None) -> tuple[SendRefusal, str] | None:

@@ -1,0 +1,80 @@
+"""A listen port on a real log without controllers: the test is the role machine and the confirm offset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from broker.handlers.listen import ListenServer, ListenService
+from broker.handlers.ports import GateState
+from broker.handlers.put import PutLimits, PutPath
+from broker.protocol.routes import RouteBroker, RouteState
+from controller.contract.ids import BrokerId, BrokerName, ClusterName, Incarnation, MasterEpoch, SetKey
+from controller.contract.session import BrokerState, ProbeAnswer
+from tests.support.log_tools import STORE_HOST, open_log
+
+
+class LogBroker:
+    """One replica; ``confirms_at_once`` stands for a set of one."""
+
+    def __init__(self, root: Path, broker_id: int, *, limits: PutLimits | None = None) -> None:
+        self.log = open_log(root, segment_bytes=256 * 1024)
+        self.broker_id = BrokerId(broker_id)
+        self.confirms_at_once = True
+        self.first_acks: list[MasterEpoch] = []
+        self.woken = 0
+        self.state = GateState(is_serving=False, master_epoch=MasterEpoch(0), is_min_in_sync=True, reason="test")
+        self.route = RouteState(cluster="c", broker_name="b", master_epoch=MasterEpoch(0), master=None, replicas=())
+        self.probe = ProbeAnswer(
+            set_key=SetKey(ClusterName("c"), BrokerName("b")),
+            broker_id=self.broker_id,
+            incarnation=Incarnation("0" * 32),
+            state=BrokerState.MASTER,
+        )
+        self.put = PutPath(
+            self.log,
+            self,
+            store_host=STORE_HOST,
+            broker_properties=b"CLUSTER\x01c\x02",
+            now_ms=lambda: 1_700_000_000_001,
+            wake_links=self.wake,
+            on_first_ack=self.first_acks.append,
+            limits=limits,
+        )
+        self.service = ListenService(put=self.put, log=self.log, routes=self, probes=self)
+        self.server = ListenServer(self.service)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def wake(self) -> None:
+        self.woken += 1
+        if self.confirms_at_once:
+            self.put.release(self.log.max_offset)
+
+    def lead(self, epoch: int) -> None:
+        self.state = GateState(is_serving=True, master_epoch=MasterEpoch(epoch), is_min_in_sync=True)
+        self.put.enter_epoch(MasterEpoch(epoch))
+
+    def follow(self) -> None:
+        self.state = msgspec.structs.replace(self.state, is_serving=False)
+        self.put.leave_epoch()
+
+    def set_route(self, epoch: int, master: int, *brokers: LogBroker) -> None:
+        self.route = RouteState(
+            cluster="c",
+            broker_name="b",
+            master_epoch=MasterEpoch(epoch),
+            master=BrokerId(master),
+            replicas=tuple(RouteBroker(broker_id=each.broker_id, address=each.address) for each in brokers),
+        )
+        self.service.route_moved()
+
+    async def start(self) -> None:
+        await self.server.start("127.0.0.1", 0)
+
+    async def stop(self) -> None:
+        await self.server.stop()
+        self.log.close(clean_nonce=None)

@@ -1,0 +1,204 @@
+"""The producer against real listen ports and logs: failovers, lost answers, full windows, refused messages."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.client.producer import Producer, SendFailedError, SendResult
+from broker.protocol.codes import Outcome
+from controller.contract.ids import MasterEpoch
+from tests.support.log_broker import LogBroker
+from tests.support.log_tools import log_bytes, read_by_the_document
+
+
+async def until(condition: object, *, seconds: float = 5.0) -> None:
+    """Wait for ``condition()`` with a deadline."""
+    assert callable(condition)
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def replicate(source: LogBroker, target: LogBroker) -> None:
+    """Copy what is missing, as a link would."""
+    data = log_bytes(source.log)[target.log.max_offset :]
+    while data:
+        with target.log.receive_view(len(data)) as view:
+            length = len(view)
+            view[:] = data[:length]
+        target.log.commit_received(length)
+        data = data[length:]
+    target.log.fold(1 << 30)
+
+
+def bodies(broker: LogBroker) -> list[bytes]:
+    """What the log holds, by the wire document."""
+    return [each.body for each in read_by_the_document(broker.log._files.log_folder)]
+
+
+def run(test: object) -> None:
+    """A loop per test."""
+    assert callable(test)
+    asyncio.run(test())
+
+
+def test_a_window_of_sends_is_acknowledged_and_each_is_in_the_log_once(tmp_path: Path) -> None:
+    """The plain case, over one link, with queue offsets counted per queue."""
+
+    async def body() -> None:
+        broker = LogBroker(tmp_path, 1)
+        await broker.start()
+        broker.lead(1)
+        broker.set_route(1, 1, broker)
+        async with Producer([broker.address]) as producer:
+            results = await asyncio.gather(*[producer.send("T", b"%d" % n) for n in range(200)])
+        assert sorted(bodies(broker)) == sorted(b"%d" % n for n in range(200))
+        assert len({(each.queue_id, each.queue_offset) for each in results}) == 200
+        assert producer.counters.acked == 200
+        assert producer.counters.retried == 0
+        assert broker.first_acks == [MasterEpoch(1)]
+        assert broker.log.released_offset == broker.log.max_offset
+        await broker.stop()
+
+    run(body)
+
+
+def test_answers_lost_in_a_failover_neither_lose_nor_double_a_message(tmp_path: Path) -> None:
+    """R18: appended and replicated, the answer lost, sent again to the next master: it answers for the original."""
+
+    async def body() -> None:
+        first, second = LogBroker(tmp_path / "1", 1), LogBroker(tmp_path / "2", 2)
+        await first.start()
+        await second.start()
+        first.confirms_at_once = False
+        first.lead(1)
+        for each in (first, second):
+            each.set_route(1, 1, first, second)
+        async with Producer([second.address]) as producer:
+            sends = [asyncio.ensure_future(producer.send("T", b"%d" % n)) for n in range(50)]
+            await until(lambda: first.put.waiting_messages == 50)
+            replicate(first, second)
+            first.follow()
+            second.lead(2)
+            second.set_route(2, 2, first, second)
+            results = await asyncio.gather(*sends)
+            assert bodies(second) == [b"%d" % n for n in range(50)]
+            assert {each.queue_offset for each in results} == {None}
+            assert producer.counters.duplicate_answers == 50
+            await producer.send("T", b"after")
+        assert bodies(second)[-1] == b"after"
+        await first.stop()
+        await second.stop()
+
+    run(body)
+
+
+def test_a_master_that_hangs_does_not_hide_its_successor(tmp_path: Path) -> None:
+    """The route comes from any broker of the set, and the link to the hanging master is left for the new one."""
+
+    async def body() -> None:
+        first, second = LogBroker(tmp_path / "1", 1), LogBroker(tmp_path / "2", 2)
+        await first.start()
+        await second.start()
+        first.lead(1)
+        first.confirms_at_once = False
+        for each in (first, second):
+            each.set_route(1, 1, first, second)
+        async with Producer([first.address]) as producer:
+            send = asyncio.ensure_future(producer.send("T", b"x"))
+            await until(lambda: first.put.waiting_messages == 1)
+            second.lead(2)
+            second.set_route(2, 2, first, second)
+            result = await send
+            assert isinstance(result, SendResult)
+            assert result.attempts == 2
+        assert bodies(second) == [b"x"]
+        await first.stop()
+        await second.stop()
+
+    run(body)
+
+
+def test_a_message_that_nobody_acknowledges_is_unknown_and_keeps_its_number(tmp_path: Path) -> None:
+    """Rule 3: the caller is told; the window goes on without a gap when the master does."""
+
+    async def body() -> None:
+        broker = LogBroker(tmp_path, 1)
+        await broker.start()
+        broker.confirms_at_once = False
+        broker.lead(1)
+        broker.set_route(1, 1, broker)
+        async with Producer([broker.address], send_timeout_ms=200) as producer:
+            with pytest.raises(SendFailedError) as failure:
+                await producer.send("T", b"x")
+            assert failure.value.outcome is Outcome.UNKNOWN
+            broker.confirms_at_once = True
+            assert (await producer.send("T", b"y")).sequence == 1
+        assert bodies(broker) == [b"x", b"y"]
+        await broker.stop()
+
+    run(body)
+
+
+def test_without_a_master_a_send_is_definitely_not_appended(tmp_path: Path) -> None:
+    """And its number is used by the next one."""
+
+    async def body() -> None:
+        broker = LogBroker(tmp_path, 1)
+        await broker.start()
+        broker.set_route(0, 1)
+        async with Producer([broker.address], send_timeout_ms=100) as producer:
+            with pytest.raises(SendFailedError) as failure:
+                await producer.send("T", b"x")
+            assert failure.value.outcome is Outcome.NOT_APPENDED
+            broker.lead(1)
+            broker.set_route(1, 1, broker)
+            producer._timeout_s = 5
+            assert (await producer.send("T", b"y")).sequence == 0
+        assert bodies(broker) == [b"y"]
+        await broker.stop()
+
+    run(body)
+
+
+def test_an_illegal_message_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    """Rule 4: what was refused because of the gap behind it gets a new number and is acknowledged."""
+
+    async def body() -> None:
+        broker = LogBroker(tmp_path, 1)
+        await broker.start()
+        broker.lead(1)
+        broker.set_route(1, 1, broker)
+        async with Producer([broker.address]) as producer:
+            sends = [producer.send("T", b"x" * (300_000 if n == 3 else n + 1)) for n in range(8)]
+            results = await asyncio.gather(*sends, return_exceptions=True)
+        refused = results.pop(3)
+        assert isinstance(refused, SendFailedError)
+        assert refused.outcome is Outcome.NOT_APPENDED
+        assert all(isinstance(each, SendResult) for each in results)
+        assert sorted(map(len, bodies(broker))) == [1, 2, 3, 5, 6, 7, 8]
+        await broker.stop()
+
+    run(body)
+
+
+def test_a_number_that_the_log_has_forgotten_is_never_taken_for_new(tmp_path: Path) -> None:
+    """R18: a producer whose numbers were cut with the log hears "gap" and goes on in a new producer epoch."""
+
+    async def body() -> None:
+        broker = LogBroker(tmp_path, 1)
+        await broker.start()
+        broker.lead(1)
+        broker.set_route(1, 1, broker)
+        async with Producer([broker.address]) as producer:
+            await producer.send("T", b"x")
+            broker.log.producers.clear()
+            assert (await producer.send("T", b"y")).producer_epoch == 1
+            assert producer.counters.gap == 1
+        assert bodies(broker) == [b"x", b"y"]
+        await broker.stop()
+
+    run(body)
