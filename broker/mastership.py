@@ -107,7 +107,7 @@ class Mastership:
     """One reign. Hears what ``ha.ports.MasterLinkEvents`` tell the broker while it lasts."""
 
     def __init__(self, context: ReignContext, order: PrepareMaster) -> None:
-        """Prepared: slaves are answered, nothing can be appended yet. The log's folds are complete (R19)."""
+        """Nothing is open yet. The log's folds are complete (R19)."""
         view = order.view
         timing = context.timing
         self._context = context
@@ -138,12 +138,15 @@ class Mastership:
             log_end=context.log.max_offset,
             now_ms=self._now_ms(),
         )
-        context.links.open_reign(
-            LinkReign(master_epoch=order.master_epoch, unclean_epoch=view.unclean_epoch), self.sync.confirm_offset
-        )
+        self._unclean_epoch = view.unclean_epoch
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
 
     # --- from the role machine ---------------------------------------------------------------------------------------
+
+    def open_links(self) -> None:
+        """Slaves are answered; those that waited for this reign are told before this returns."""
+        reign = LinkReign(master_epoch=self.master_epoch, unclean_epoch=self._unclean_epoch)
+        self._context.links.open_reign(reign, self.sync.confirm_offset)
 
     def serve(self) -> None:
         """The role is published: appends may begin."""

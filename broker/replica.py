@@ -390,6 +390,7 @@ class Replica:
             on_refused=lambda epoch, reason: self.role.feed(ReignRefused(master_epoch=epoch, reason=reason)),
         )
         self._reign = Mastership(context, action)
+        self._reign.open_links()
 
     def leave_master(self, action: LeaveMaster) -> None:
         """R12, R17."""
