@@ -176,7 +176,7 @@ class MasterLink:
 
     def end(self, code: ErrorCode, detail: str) -> list[MasterAction]:
         """The broker's own decision: reign ended, link replaced, stopping."""
-        return self._fail(code, detail, "an open link")
+        return self._fail(code, "an open link", detail)
 
     def connection_lost(self) -> None:
         """The socket is gone; nothing more will be said."""

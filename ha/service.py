@@ -322,7 +322,7 @@ class HaClient:
             self._ticker = None
         connection = self._connection
         if connection is not None:
-            connection.execute(connection.link.fail(ErrorCode.STOPPING, "this link", detail))
+            connection.execute(connection.link.fail(ErrorCode.STOPPING, "an open link", detail))
             connection.close(ErrorCode.STOPPING, detail)
 
     async def stop(self) -> None:
