@@ -29,7 +29,7 @@ from controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport,
 from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
 from controller.runtime.actions import SendProbe
 from controller.runtime.service import ControllerService, NoAuthority
-from controller.runtime.sessions import ConnectionId, ProbeOutcome
+from controller.runtime.session_state import ConnectionId, ProbeOutcome
 from node.config import ConfigError, split_address
 from node.remoting.codes import SystemCode
 from node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, RemotingServer, connect

@@ -34,9 +34,10 @@ from controller.contract.replies import AnyReply, Refused, Registered
 from controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from controller.contract.timing import Timing
 from controller.runtime.actions import Action, Propose, SendProbe
-from controller.runtime.electing import Electing, PreviewOf
+from controller.runtime.electing import ELECTIONS_IN_FLIGHT_MAX, Electing, PreviewOf
 from controller.runtime.milestones import Milestones, Origin
-from controller.runtime.sessions import ConnectionId, ProbeOutcome, Sessions, ViewOf
+from controller.runtime.session_state import ConnectionId, ProbeOutcome
+from controller.runtime.sessions import Sessions, ViewOf
 
 _CHANGES_NO_SET = (MilestoneReached, LossGraded, CommandRefused)
 
@@ -56,12 +57,23 @@ class LeaderDuties:
     """What a controller does while it leads."""
 
     def __init__(
-        self, *, timing: Timing, view_of: ViewOf, preview: PreviewOf, draw_epoch_jump: Callable[[], int]
+        self,
+        *,
+        timing: Timing,
+        view_of: ViewOf,
+        preview: PreviewOf,
+        draw_epoch_jump: Callable[[], int],
+        elections_in_flight_max: int = ELECTIONS_IN_FLIGHT_MAX,
     ) -> None:
         """Ports: the newest applied state of a set, a dry run on it, and a draw of 0..15."""
         self.sessions = Sessions(timing=timing, view_of=view_of)
         self.electing = Electing(
-            timing=timing, view_of=view_of, sessions=self.sessions, preview=preview, draw_epoch_jump=draw_epoch_jump
+            timing=timing,
+            view_of=view_of,
+            sessions=self.sessions,
+            preview=preview,
+            draw_epoch_jump=draw_epoch_jump,
+            in_flight_max=elections_in_flight_max,
         )
         self.milestones = Milestones()
         self.is_active = False
@@ -126,7 +138,7 @@ class LeaderDuties:
         if not self.is_active:
             return _not_leading(), []
         session = self.sessions.get(beat.set_key, beat.broker_id)
-        was_ready = session is not None and session.is_ready and session.heard_ns is not None
+        was_ready = session is not None and self.sessions.is_heard_ready(session, now_ns)
         outcome = self.sessions.heartbeat(beat, connection, now_ns)
         if isinstance(outcome, Refused):
             return outcome, []

@@ -28,7 +28,8 @@ from controller.contract.replies import AnyReply, Condition, Elected, Refused, S
 from controller.contract.timing import Timing
 from controller.contract.verdicts import Verdict
 from controller.runtime.actions import Action, Propose
-from controller.runtime.sessions import NS_PER_MS, Sessions, Stamps, ViewOf
+from controller.runtime.session_state import NS_PER_MS, Stamps
+from controller.runtime.sessions import Sessions, ViewOf
 
 ELECTIONS_IN_FLIGHT_MAX = 512
 """Proposed elections without an outcome; more wait in the queue."""
@@ -83,6 +84,7 @@ class Electing:
         sessions: Sessions,
         preview: PreviewOf,
         draw_epoch_jump: Callable[[], int],
+        in_flight_max: int = ELECTIONS_IN_FLIGHT_MAX,
     ) -> None:
         """``draw_epoch_jump`` gives 0..15 (R7); randomness is the shell's."""
         self._timing = timing
@@ -90,6 +92,7 @@ class Electing:
         self._sessions = sessions
         self._preview = preview
         self._draw = draw_epoch_jump
+        self._in_flight_max = in_flight_max
         self._wants: dict[SetKey, Want] = {}
         self._queue: dict[SetKey, None] = {}
         self._entering: dict[SetKey, Entering] = {}
@@ -215,7 +218,7 @@ class Electing:
 
     def _pump(self, now_ns: int) -> list[Action]:
         actions: list[Action] = []
-        while self._queue and len(self._in_flight) < ELECTIONS_IN_FLIGHT_MAX:
+        while self._queue and len(self._in_flight) < self._in_flight_max:
             key = next(iter(self._queue))
             del self._queue[key]
             want, view = self._wants.get(key), self._view_of(key)

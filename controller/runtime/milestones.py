@@ -20,7 +20,7 @@ import msgspec
 from controller.contract.commands import Milestone, Phase, RecordMilestones
 from controller.contract.ids import MasterEpoch, SetKey
 from controller.runtime.actions import Action, Propose
-from controller.runtime.sessions import NS_PER_US
+from controller.runtime.session_state import NS_PER_US
 
 PENDING_MAX = 20_000
 ORIGINS_MAX = 20_000

@@ -40,11 +40,9 @@ from controller.contract.commands import (
 )
 from controller.contract.events import (
     BrokerIdGranted,
-    ElectionFailed,
     EventRecord,
     LeadershipTaken,
     MasterElected,
-    ReplicaSilent,
 )
 from controller.contract.ids import RequestId, SetKey
 from controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
@@ -57,10 +55,12 @@ from controller.replication.ports import AppliedEntry, Published, RaftRole, Repl
 from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded, ProposeError
 from controller.runtime.actions import Action, Propose, SendProbe
 from controller.runtime.authority import Authority, judge_authority
+from controller.runtime.barriers import SharedBarriers
+from controller.runtime.decision_log import log_decisions
 from controller.runtime.duties import LeaderDuties, touched_sets
 from controller.runtime.event_journal import EventJournal
 from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.sessions import NS_PER_MS, ConnectionId, ProbeOutcome
+from controller.runtime.session_state import NS_PER_MS, ConnectionId, ProbeOutcome
 from controller.runtime.settings import ServiceSettings
 from node.telemetry import get_logger
 
@@ -135,8 +135,7 @@ class ControllerService:
         self._taking_term: int | None = None
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._last_elections_ms: dict[SetKey, int] = {}
-        self._barrier: asyncio.Task[None] | None = None
-        self._next_barrier: asyncio.Task[None] | None = None
+        self._barriers = SharedBarriers(self._commit_barrier)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0
@@ -310,31 +309,18 @@ class ControllerService:
         Raises ``NoAuthority`` at once, or after ``READ_WAIT_MS_MAX``.
         """
         self.require_authority()
-        if self._next_barrier is None:
-            self._next_barrier = asyncio.get_running_loop().create_task(self._run_barrier(self._barrier))
-            self._next_barrier.add_done_callback(_consume)
         try:
             async with asyncio.timeout(READ_WAIT_MS_MAX / 1000):
-                await asyncio.shield(self._next_barrier)
+                await self._barriers.passed()
         except (TimeoutError, ProposeError):
             authority = self.authority()
-            raise NoAuthority(
-                replace(
-                    authority,
-                    is_held=False,
-                    reason=authority.reason or "the barrier of this read did not commit in time",
-                )
-            ) from None
+            reason = authority.reason or "the barrier of this read did not commit in time"
+            raise NoAuthority(replace(authority, is_held=False, reason=reason)) from None
 
-    async def _run_barrier(self, previous: asyncio.Task[None] | None) -> None:
-        """One barrier at a time: who comes while one is out shares the next."""
-        if previous is not None:
-            await asyncio.wait((previous,))
-        self._barrier, self._next_barrier = self._next_barrier, None
+    async def _commit_barrier(self) -> None:
+        request_id = self.ports.new_request_id()
         await self._submit(
-            self.operation(
-                Barrier(), request_id=self.ports.new_request_id(), requested_by=f"controller:{self.settings.name}"
-            )
+            self.operation(Barrier(), request_id=request_id, requested_by=f"controller:{self.settings.name}")
         )
 
     def evidence(self, view: SetView) -> Evidence:
@@ -479,7 +465,7 @@ class ControllerService:
         actions = self.duties.handle_applied(entry.records, applied_ns)
         self._push(entry.records)
         self._do(actions)
-        self._log_decisions(entry.records)
+        log_decisions(self._logger, entry.records)
 
     def _note_leadership(self, event: LeadershipTaken) -> None:
         leadership = self._log.leadership
@@ -513,26 +499,6 @@ class ControllerService:
                 winner = self.duties.sessions.get(key, view.master)
                 if winner is not None and winner.connection is not None:
                     self.duties.handle_notified(key, view.master_epoch, self.now_ns())
-
-    def _log_decisions(self, records: Sequence[EventRecord]) -> None:
-        for record in records:
-            event = record.event
-            if isinstance(event, MasterElected):
-                self._logger.info(
-                    "master_elected",
-                    set=str(record.set_key),
-                    master=event.master,
-                    epoch=event.master_epoch,
-                    sync_state_set=event.sync_state_set,
-                    reason=event.reason,
-                    index=record.index,
-                )
-            elif isinstance(event, ElectionFailed):
-                self._logger.warning("election_failed", set=str(record.set_key), reason=event.reason)
-            elif isinstance(event, ReplicaSilent):
-                self._logger.warning(
-                    "replica_silent", set=str(record.set_key), broker=event.broker_id, cause=event.cause.value
-                )
 
     # --- doing actions -----------------------------------------------------------------------------------------------
 
@@ -571,9 +537,3 @@ class ControllerService:
         assert self._broker_port is not None
         outcome, answer = await self._broker_port.probe(probe)
         self._do(self.duties.handle_probe(probe, outcome, answer, self.now_ns()))
-
-
-def _consume(task: asyncio.Task[None]) -> None:
-    """A barrier whose readers all went away must not warn about its exception."""
-    if not task.cancelled():
-        task.exception()

@@ -12,17 +12,16 @@ silent for one full timeout. Wall clocks are never read.
 Rule 3 (R13): session closed, probe refused and the link closed as seen by an electable member make a master dead at
 once; a probe answered by another incarnation makes any replica replaced at once. The grace does not delay these.
 Rule 4: who came alive or fell silent is replicated state: this machine proposes, and believes what was applied.
+Rule 5: evidence calls a replica ready only while it is heard. When a whole set falls silent, its members are found one
+after the other: without this rule each would be elected in turn, and the set would shrink to the last one found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
 
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import (
-    DetectionStamps,
     EventRef,
     Evidence,
     MarkAlive,
@@ -33,13 +32,20 @@ from controller.contract.commands import (
 )
 from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
 from controller.contract.replies import MemberView, Refused, SetView
-from controller.contract.session import BrokerState, Heartbeat, LinkReport, ProbeAnswer
+from controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from controller.contract.timing import Timing
 from controller.runtime.actions import Action, Propose, SendProbe
+from controller.runtime.session_state import (
+    NS_PER_MS,
+    ConnectionId,
+    ProbeOutcome,
+    ReplicaKey,
+    Session,
+    Stamps,
+)
 from epoch.model import NO_EPOCH
 
-NS_PER_MS = 1_000_000
-NS_PER_US = 1_000
+__all__ = ["ProbeOutcome", "Sessions", "ViewOf"]
 
 PROBES_MAX = 5
 """Probes after one close; a replica that answers or is unreachable is then left to the timeout."""
@@ -50,106 +56,10 @@ SILENCE_IN_FLIGHT_MAX = 2_000
 RETRY_PAUSE_MS = 50
 """Between two proposals about one replica whose first one failed or was lost."""
 
-ConnectionId = int
-ReplicaKey = tuple[SetKey, BrokerId]
+FRESH_INTERVALS = 3
+"""Heartbeat intervals after which a replica is not called ready any more (Rule 5)."""
+
 ViewOf = Callable[[SetKey], SetView | None]
-
-
-class ProbeOutcome(StrEnum):
-    """What a probe of a listen port found."""
-
-    REFUSED = "refused"
-    """The operating system said that nobody listens."""
-    ANSWERED = "answered"
-    NO_ANSWER = "no-answer"
-    """Unreachable or too late: proves nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamps:
-    """When the leader noticed what about one replica; ``None`` = it did not."""
-
-    cause: SilenceCause
-    detected_ns: int
-    last_heartbeat_ns: int | None = None
-    session_closed_ns: int | None = None
-    link_closed_ns: int | None = None
-    probe_refused_ns: int | None = None
-
-    @property
-    def fault_ns(self) -> int:
-        """Where the phases of a failover begin: ``DetectionStamps.fault_age_us`` on this clock."""
-        heartbeat = self.last_heartbeat_ns if self.cause is SilenceCause.TIMEOUT else None
-        signs = (self.session_closed_ns, self.link_closed_ns, self.probe_refused_ns, heartbeat)
-        return min((stamp for stamp in signs if stamp is not None), default=self.detected_ns)
-
-    def ages(self, now_ns: int) -> DetectionStamps:
-        """As ages at the moment of a proposal."""
-        return DetectionStamps(
-            cause=self.cause,
-            last_heartbeat_age_us=_age_us(self.last_heartbeat_ns, now_ns),
-            session_closed_age_us=_age_us(self.session_closed_ns, now_ns),
-            link_closed_age_us=_age_us(self.link_closed_ns, now_ns),
-            probe_refused_age_us=_age_us(self.probe_refused_ns, now_ns),
-            detected_age_us=(now_ns - self.detected_ns) // NS_PER_US,
-        )
-
-
-def _age_us(stamp_ns: int | None, now_ns: int) -> int | None:
-    return None if stamp_ns is None else max(0, now_ns - stamp_ns) // NS_PER_US
-
-
-@dataclass(slots=True, kw_only=True)
-class Session:
-    """What the leader knows about one replica. Owned by ``Sessions``; others read."""
-
-    set_key: SetKey
-    broker_id: BrokerId
-    incarnation: Incarnation
-    ordinal: SessionOrdinal
-    address: str
-    is_alive: bool
-    """By replicated state."""
-    due_from_ns: int
-    """Silence counts from here: the last heartbeat, or when this leader began to listen."""
-    heard_ns: int | None = None
-    """Last heartbeat on this leader."""
-    connection: ConnectionId | None = None
-    state: BrokerState | None = None
-    is_ready: bool = False
-    positions: Positions | None = None
-    lag_bytes: int | None = None
-    closed_ns: int | None = None
-    refused_ns: int | None = None
-    is_probing: bool = False
-    probes: int = 0
-    cause: SilenceCause | None = None
-    """Set while silence is proposed or about to be."""
-    detected_ns: int = 0
-    link_closed_ns: int | None = None
-    """As reported by an electable member, when this one is master."""
-    in_flight: bool = False
-    retry_at_ns: int = 0
-    open_links: dict[BrokerId, tuple[int, bool, int]] = field(default_factory=dict)
-    """As master: member -> (masterEpoch, is open, since when), by the members' own reports."""
-
-    @property
-    def key(self) -> ReplicaKey:
-        """Of the replica."""
-        return self.set_key, self.broker_id
-
-    def stamps(self) -> Stamps | None:
-        """Of the detection that is under way or was the last; None if nothing was detected."""
-        if self.cause is None:
-            return None
-        return Stamps(
-            cause=self.cause,
-            detected_ns=self.detected_ns,
-            last_heartbeat_ns=self.heard_ns,
-            session_closed_ns=self.closed_ns,
-            link_closed_ns=self.link_closed_ns,
-            probe_refused_ns=self.refused_ns,
-        )
 
 
 class Sessions:
@@ -485,6 +395,11 @@ class Sessions:
         """Sessions on a connection."""
         return sum(len(sessions) for sessions in self._by_connection.values())
 
+    def is_heard_ready(self, session: Session, now_ns: int) -> bool:
+        """Whether it said that it is ready, lately (Rule 5)."""
+        fresh_ns = FRESH_INTERVALS * self._timing.heartbeat_interval_ms * NS_PER_MS
+        return session.is_ready and session.heard_ns is not None and now_ns - session.heard_ns <= fresh_ns
+
     def evidence(
         self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int
     ) -> Evidence:
@@ -511,7 +426,7 @@ class Sessions:
             incarnation=member.incarnation,
             session_ordinal=member.session_ordinal,
             heartbeat_age_ms=None if heard_ns is None else (now_ns - heard_ns) // NS_PER_MS,
-            is_ready=session.is_ready,
+            is_ready=self.is_heard_ready(session, now_ns),
             last_epoch=positions.last_epoch,
             max_offset=positions.max_offset,
             confirm_offset=positions.confirm_offset,

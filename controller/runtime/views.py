@@ -16,7 +16,8 @@ from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from controller.contract.replies import Condition, MemberView, SetView
 from controller.contract.session import BrokerState
 from controller.contract.views import ReplicaStatus, SetStatus
-from controller.runtime.sessions import NS_PER_MS, Session, Sessions
+from controller.runtime.session_state import NS_PER_MS, Session
+from controller.runtime.sessions import Sessions
 
 
 class ProblemCode(StrEnum):

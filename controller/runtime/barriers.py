@@ -1,0 +1,42 @@
+"""
+Barriers that readers share.
+
+Here: who joins which barrier. Not here: committing one (the caller's), whether this controller may read (``service``).
+
+Rule: a reader passes when a barrier has committed that was proposed after the reader came; all readers that come while
+one is out share the next. So at most one is out, and a flood of readers costs no flood of entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+class SharedBarriers:
+    """For one event loop."""
+
+    def __init__(self, commit: Callable[[], Awaitable[None]]) -> None:
+        """``commit`` proposes one barrier and returns when it is applied here; what it raises, its readers get."""
+        self._commit = commit
+        self._out: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def passed(self) -> None:
+        """Return when everything that was committed before the call is applied here. Raises what ``commit`` raises."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._run(self._out))
+            self._next.add_done_callback(_consume)
+        await asyncio.shield(self._next)
+
+    async def _run(self, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await asyncio.wait((previous,))
+        self._out, self._next = self._next, None
+        await self._commit()
+
+
+def _consume(task: asyncio.Task[None]) -> None:
+    """A barrier whose readers all went away must not warn about its exception."""
+    if not task.cancelled():
+        task.exception()

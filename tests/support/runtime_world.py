@@ -1,0 +1,282 @@
+"""
+The leader's machines on the real core, under a clock that only the test moves.
+
+``World`` applies proposals through the real state machine, one operation per entry, and hands the outcome back, as the
+service does. Brokers are values: a test registers them, lets them beat, closes their connections.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from controller.contract.commands import (
+    AnyCommand,
+    ApplyBrokerId,
+    ElectMaster,
+    Evidence,
+    InitialiseFleet,
+    Operation,
+    Positions,
+    RegisterReplica,
+    ReplicaDescription,
+    ReportEntered,
+    SetConfiguration,
+)
+from controller.contract.events import EventRecord
+from controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    FleetIncarnation,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    RegisterCode,
+    RequestId,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSetEpoch,
+)
+from controller.contract.replies import AnyReply, Elected, IdGranted, Refused, Registered, SetView
+from controller.contract.session import BrokerState, Heartbeat, LinkReport
+from controller.contract.timing import PRESETS, Preset
+from controller.core.preview import preview
+from controller.core.state import FleetState
+from controller.core.views import view_of
+from controller.replication.codec import encode_operations
+from controller.replication.machine import FleetMachine
+from controller.runtime.actions import Action, Propose, SendProbe
+from controller.runtime.duties import LeaderDuties
+from epoch.model import NO_EPOCH
+
+FLEET = FleetIncarnation("0123456789abcdef" * 2)
+NS_PER_MS = 1_000_000
+ZERO = LogOffset(0)
+
+
+def set_key(name: str = "broker-a") -> SetKey:
+    """A key in the test's cluster."""
+    return SetKey(ClusterName("demo"), BrokerName(name))
+
+
+@dataclass(slots=True, kw_only=True)
+class Replica:
+    """What a broker process knows of itself."""
+
+    key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    ordinal: SessionOrdinal
+    connection: int
+    end: LogOffset = ZERO
+    last_epoch: MasterEpoch = NO_EPOCH
+    is_ready: bool = True
+
+
+@dataclass(slots=True)
+class World:
+    """One leader. Times are in milliseconds here, in nanoseconds inside."""
+
+    now_ms: int = 1_000_000
+    timing_name: Preset = Preset.NORMAL
+    applies: bool = True
+    """False: proposals wait in ``waiting`` until the test decides their fate."""
+    state: FleetState = field(init=False)
+    index: int = 0
+    records: list[EventRecord] = field(default_factory=list)
+    proposals: list[Propose] = field(default_factory=list)
+    waiting: list[Propose] = field(default_factory=list)
+    probes: list[SendProbe] = field(default_factory=list)
+    pushed: list[SetKey] = field(default_factory=list)
+    duties: LeaderDuties = field(init=False)
+    elections_in_flight_max: int = 512
+    _machine: FleetMachine = field(default_factory=FleetMachine)
+    _connections: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = self._machine.initial()
+        self.duties = LeaderDuties(
+            timing=PRESETS[self.timing_name],
+            view_of=self.view,
+            preview=self.preview,
+            draw_epoch_jump=lambda: 0,
+            elections_in_flight_max=self.elections_in_flight_max,
+        )
+        self.apply(InitialiseFleet(fleet_incarnation=FLEET))
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ns(self) -> int:
+        return self.now_ms * NS_PER_MS
+
+    def view(self, key: SetKey) -> SetView | None:
+        return view_of(self.state, key)
+
+    def the_view(self, key: SetKey) -> SetView:
+        found = self.view(key)
+        assert found is not None
+        return found
+
+    def _operation(self, command: AnyCommand, evidence: Evidence | None) -> Operation:
+        return Operation(
+            version=1,
+            request_id=RequestId(f"r{self.index + 1}"),
+            stamped_at_ms=self.now_ms,
+            requested_by="controller:c1",
+            command=command,
+            evidence=evidence,
+        )
+
+    def preview(self, command: ElectMaster, evidence: Evidence) -> Elected | Refused:
+        reply = preview(self.state, self._operation(command, evidence))
+        assert isinstance(reply, Elected | Refused)
+        return reply
+
+    def apply(self, command: AnyCommand, evidence: Evidence | None = None) -> AnyReply:
+        """Commit one operation and let the duties hear of it."""
+        self.index += 1
+        payload = encode_operations([self._operation(command, evidence)])
+        applied = self._machine.apply(self.state, payload, term=1, index=self.index)
+        self.state = applied.state
+        self.records += applied.records
+        self.do(self.duties.handle_applied(applied.records, self.now_ns))
+        return applied.replies[0]
+
+    def do(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, SendProbe):
+                self.probes.append(action)
+                continue
+            self.proposals.append(action)
+            if self.applies:
+                self.settle(action)
+            else:
+                self.waiting.append(action)
+
+    def settle(self, action: Propose) -> None:
+        """Commit a proposal and report its outcome."""
+        reply = self.apply(action.command, action.evidence)
+        self.do(self.duties.handle_proposed(action, reply, self.now_ns))
+
+    def lose(self, action: Propose) -> None:
+        """The outcome of a proposal is unknown."""
+        self.do(self.duties.handle_proposed(action, None, self.now_ns))
+
+    # --- leadership and time -----------------------------------------------------------------------------------------
+
+    def take(self) -> None:
+        self.do(self.duties.take(sorted(self.state.sets), self.now_ns))
+
+    def tick(self) -> None:
+        self.do(self.duties.tick(self.now_ns))
+
+    def pass_ms(self, duration_ms: int, *beating: Replica, step_ms: int = 100) -> None:
+        """Let time pass, with ticks, and heartbeats of ``beating`` at each step."""
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + step_ms)
+            for replica in beating:
+                self.beat(replica)
+            self.tick()
+
+    # --- brokers -----------------------------------------------------------------------------------------------------
+
+    def register(
+        self, key: SetKey, number: int, *, expected: int = 3, incarnation: str | None = None, boot: str = "boot"
+    ) -> Replica:
+        """A process asks for its id and registers on a connection of its own; it has not beaten yet."""
+        code = RegisterCode(f"{key}-{number}")
+        address = f"127.0.0.1:{10_000 + number}"
+        granted = self.apply(ApplyBrokerId(set_key=key, register_code=code, address=address))
+        assert isinstance(granted, IdGranted), granted
+        name = Incarnation(incarnation or f"inc-{key.name}-{number}-1")
+        command = RegisterReplica(
+            set_key=key,
+            broker_id=granted.broker_id,
+            register_code=code,
+            incarnation=name,
+            boot_id=boot,
+            store_id=f"store-{key.name}-{number}",
+            description=ReplicaDescription(address=address, ha_address=f"127.0.0.1:{20_000 + number}"),
+            configuration=SetConfiguration(expected_replicas=expected),
+            positions=Positions(last_epoch=MasterEpoch(-1), max_offset=LogOffset(0), confirm_offset=LogOffset(0)),
+        )
+        registered = self.apply(command)
+        assert isinstance(registered, Registered), registered
+        self._connections += 1
+        self.duties.handle_registered(command, registered, self._connections, self.now_ns)
+        return Replica(
+            key=key,
+            broker_id=granted.broker_id,
+            incarnation=name,
+            ordinal=registered.session_ordinal,
+            connection=self._connections,
+        )
+
+    def beat(self, replica: Replica) -> Refused | None:
+        refusal, actions = self.duties.handle_heartbeat(
+            Heartbeat(
+                set_key=replica.key,
+                broker_id=replica.broker_id,
+                incarnation=replica.incarnation,
+                session_ordinal=replica.ordinal,
+                state=BrokerState.FENCED,
+                is_ready=replica.is_ready,
+                positions=Positions(last_epoch=replica.last_epoch, max_offset=replica.end, confirm_offset=LogOffset(0)),
+                known_master_epoch=MasterEpoch(0),
+                known_set_epoch=SyncStateSetEpoch(0),
+            ),
+            replica.connection,
+            self.now_ns,
+        )
+        self.do(actions)
+        return refusal
+
+    def close(self, replica: Replica) -> None:
+        self.do(self.duties.handle_closed(replica.connection, self.now_ns))
+
+    def report_link(self, reporter: Replica, master: Replica, *, is_open: bool = False) -> None:
+        report = LinkReport(
+            set_key=reporter.key,
+            broker_id=reporter.broker_id,
+            incarnation=reporter.incarnation,
+            session_ordinal=reporter.ordinal,
+            master=master.broker_id,
+            master_epoch=self.the_view(reporter.key).master_epoch,
+            is_open=is_open,
+        )
+        self.do(self.duties.handle_link(report, self.now_ns))
+
+    def enter(self, replica: Replica) -> AnyReply:
+        """The winner reports that it entered its epoch."""
+        return self.apply(
+            ReportEntered(
+                set_key=replica.key,
+                broker_id=replica.broker_id,
+                incarnation=replica.incarnation,
+                master_epoch=self.the_view(replica.key).master_epoch,
+                start_offset=replica.end,
+                acked_end_max=replica.end,
+            )
+        )
+
+    def serving_set(self, name: str = "broker-a", size: int = 3) -> list[Replica]:
+        """A set whose first master serves; the master is the first of the list."""
+        key = set_key(name)
+        replicas = [self.register(key, number, expected=size) for number in range(1, size + 1)]
+        for replica in replicas:
+            self.beat(replica)
+        master = self.the_view(key).master
+        assert master is not None
+        replicas.sort(key=lambda replica: replica.broker_id != master)
+        self.enter(replicas[0])
+        return replicas
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def kinds(self, since: int = 0) -> list[str]:
+        """Kinds of the events from position ``since`` on."""
+        return [msgspec.to_builtins(record.event)["kind"] for record in self.records[since:]]

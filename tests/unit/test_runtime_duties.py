@@ -1,0 +1,379 @@
+"""The leader's duties on the real core: sessions, silence, probes, elections, milestones."""
+
+from __future__ import annotations
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import (
+    ElectMaster,
+    MarkAlive,
+    MarkSilent,
+    Milestone,
+    Phase,
+    RecordMilestones,
+    SilenceCause,
+)
+from controller.contract.events import MasterElected, ReplicaSilent
+from controller.contract.replies import Condition
+from controller.contract.session import BrokerState, ProbeAnswer
+from controller.runtime.actions import Propose
+from controller.runtime.session_state import ProbeOutcome
+from tests.support.runtime_world import Replica, World, set_key
+
+KEY = set_key()
+
+
+def _world() -> tuple[World, list[Replica]]:
+    world = World()
+    world.take()
+    return world, world.serving_set()
+
+
+def _elected(world: World) -> list[MasterElected]:
+    return [record.event for record in world.records if isinstance(record.event, MasterElected)]
+
+
+def _silences(world: World) -> list[ReplicaSilent]:
+    return [record.event for record in world.records if isinstance(record.event, ReplicaSilent)]
+
+
+def test_first_election_follows_the_last_replica_that_becomes_ready() -> None:
+    """R8: automatic once all expected replicas are registered and ready, not a pause later."""
+    world = World()
+    world.take()
+    replicas = [world.register(KEY, number) for number in (1, 2, 3)]
+    for replica in replicas[:2]:
+        replica.is_ready = False
+    for replica in replicas:
+        world.beat(replica)
+
+    assert world.the_view(KEY).sync_state_set == (1, 2, 3)
+    assert [event.verdict.winner for event in _elected(world)] == [3]
+
+
+def test_nothing_is_proposed_while_everybody_beats() -> None:
+    """A quiet set costs no entries."""
+    world, replicas = _world()
+    index = world.index
+    world.pass_ms(10_000, *replicas)
+
+    assert world.index == index + world_milestones(world)
+
+
+def world_milestones(world: World) -> int:
+    """Batches of milestones that were proposed."""
+    return sum(isinstance(proposal.command, RecordMilestones) for proposal in world.proposals)
+
+
+def test_silent_master_is_replaced_after_the_timeout_with_stamps() -> None:
+    """S32: within timeout + one scan; the election names the event that triggered it and carries the stamps."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(5_000, master, *slaves)
+    silent_from_ms = world.now_ms
+    world.pass_ms(3_100, *slaves)
+
+    (silence,) = _silences(world)
+    assert (silence.broker_id, silence.cause) == (master.broker_id, SilenceCause.TIMEOUT)
+    elected = _elected(world)[-1]
+    assert elected.master != master.broker_id
+    assert elected.triggered_by is not None
+    assert elected.detection is not None
+    assert elected.detection.last_heartbeat_age_us is not None
+    assert 3_000_000 <= elected.detection.last_heartbeat_age_us <= (world.now_ms - silent_from_ms) * 1000
+
+
+def test_close_of_an_old_connection_means_nothing() -> None:
+    """S33 ★6: the broker came back on a new connection before the close of the old one arrived."""
+    world, (master, *slaves) = _world()
+    old = master.connection
+    master.connection = 99
+    world.beat(master)
+    world.do(world.duties.handle_closed(old, world.now_ns))
+    world.report_link(slaves[0], master)
+    world.pass_ms(10_000, master, *slaves)
+
+    assert (world.probes, _silences(world)) == ([], [])
+
+
+def test_dead_at_once_needs_all_three_facts() -> None:
+    """R13: session closed, probe refused, link closed as seen by an electable member; in whatever order."""
+    for order in ("close probe link", "link close probe", "close link probe"):
+        world, (master, *slaves) = _world()
+        world.pass_ms(4_000, master, *slaves)
+        for fact in order.split():
+            assert _silences(world) == [], order
+            if fact == "close":
+                world.close(master)
+            elif fact == "link":
+                world.report_link(slaves[0], master)
+            else:
+                world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+        assert [event.cause for event in _silences(world)] == [SilenceCause.DEAD_AT_ONCE], order
+        assert world.the_view(KEY).master != master.broker_id
+        detection = _elected(world)[-1].detection
+        assert detection is not None
+        assert None not in (detection.session_closed_age_us, detection.link_closed_age_us)
+
+
+def test_refused_probe_with_an_open_link_waits_for_the_timeout() -> None:
+    """R13: refused alone is also a firewall or a moved address."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(4_000, master, *slaves)
+    world.close(master)
+    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    world.pass_ms(2_000, *slaves)
+    assert _silences(world) == []
+    world.pass_ms(1_200, *slaves)
+
+    assert [event.cause for event in _silences(world)] == [SilenceCause.TIMEOUT]
+
+
+def test_link_closed_by_a_member_outside_the_set_does_not_count() -> None:
+    """R13: the witness must be electable, or a slave that is cut off could topple a master."""
+    world, (master, *slaves) = _world()
+    slaves[0].is_ready = False
+    world.pass_ms(4_000, master, *slaves)
+    world.close(master)
+    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    world.report_link(slaves[0], master)
+
+    assert _silences(world) == []
+
+
+def test_heartbeat_clears_the_facts_of_a_broken_connection() -> None:
+    """A master that lost its connection and came back starts with a clean sheet."""
+    world, (master, *slaves) = _world()
+    world.close(master)
+    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    master.connection = 77
+    world.beat(master)
+    world.report_link(slaves[0], master)
+
+    assert _silences(world) == []
+
+
+def test_probe_that_finds_another_incarnation_replaces_at_once() -> None:
+    """R13: the process of the old incarnation is gone, whatever the timeout says."""
+    world, (master, *_) = _world()
+    world.close(master)
+    answer = ProbeAnswer(
+        set_key=KEY, broker_id=master.broker_id, incarnation=type(master.incarnation)("next"), state=BrokerState.BOOT
+    )
+    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.ANSWERED, answer, world.now_ns))
+
+    assert [event.cause for event in _silences(world)] == [SilenceCause.REPLACED]
+
+
+def test_probe_answered_by_a_stranger_proves_nothing() -> None:
+    """Another broker that listens on the same address says nothing about ours."""
+    world, (master, *_) = _world()
+    world.close(master)
+    stranger = ProbeAnswer(
+        set_key=set_key("other"), broker_id=master.broker_id, incarnation=master.incarnation, state=BrokerState.SLAVE
+    )
+    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.ANSWERED, stranger, world.now_ns))
+
+    assert _silences(world) == []
+
+
+def test_new_leader_gives_everybody_one_full_timeout() -> None:
+    """S39: empty soft state is no reason to elect; silence counts from the take-over."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(2_900, *slaves)
+    world.duties.stand_down()
+    world.take()
+    world.pass_ms(2_900, *slaves)
+    assert _silences(world) == []
+    world.pass_ms(200, *slaves)
+
+    assert [event.broker_id for event in _silences(world)] == [master.broker_id]
+
+
+def test_facts_count_at_once_in_the_grace_of_a_new_leader() -> None:
+    """R13: the grace covers silence only. Master and leader died together: a member's report is enough to ask."""
+    world, (master, *slaves) = _world()
+    world.duties.stand_down()
+    world.take()
+    for slave in slaves:
+        world.beat(slave)
+    world.report_link(slaves[0], master)
+    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+
+    assert [event.cause for event in _silences(world)] == [SilenceCause.DEAD_AT_ONCE]
+    assert world.the_view(KEY).master in {slave.broker_id for slave in slaves}
+
+
+def test_own_stall_is_credited_to_the_brokers() -> None:
+    """S42: after 12 s without a tick nobody is found silent; the heartbeats were waiting in the socket."""
+    world, replicas = _world()
+    world.pass_ms(1_000, *replicas)
+    world.now_ms += 12_000
+    world.tick()
+    assert _silences(world) == []
+    world.pass_ms(2_900)
+    assert _silences(world) == []
+    world.pass_ms(300)
+
+    assert len(_silences(world)) == 3
+
+
+def test_follower_that_falls_silent_does_not_change_the_master() -> None:
+    """S35."""
+    world, (master, slave, dead) = _world()
+    elections = len(_elected(world))
+    world.pass_ms(4_000, master, slave)
+
+    assert [event.broker_id for event in _silences(world)] == [dead.broker_id]
+    assert (len(_elected(world)), world.the_view(KEY).master) == (elections, master.broker_id)
+
+
+def test_silent_replica_that_beats_again_is_alive_again() -> None:
+    """On the same session: one proposal, not one per heartbeat."""
+    world, (master, slave, lost) = _world()
+    world.pass_ms(4_000, master, slave)
+    world.beat(lost)
+    world.beat(lost)
+
+    assert sum(isinstance(proposal.command, MarkAlive) for proposal in world.proposals) == 1
+    assert all(member.is_alive for member in world.the_view(KEY).members)
+
+
+def test_lost_silence_proposal_is_repeated() -> None:
+    """S36: an outcome that nobody knows does not end the duty."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(4_000, master, *slaves)
+    world.applies = False
+    world.pass_ms(3_200, *slaves)
+    (first,) = world.waiting
+    world.waiting.clear()
+    world.applies = True
+    world.lose(first)
+    world.pass_ms(200, *slaves)
+
+    assert world.the_view(KEY).master != master.broker_id
+
+
+def test_lost_election_is_repeated_and_never_doubled() -> None:
+    """S36: one election per set is under way, and a lost one is proposed again after a pause."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(4_000, master, *slaves)
+    world.applies = False
+    world.pass_ms(3_100, *slaves)
+    (silence,) = world.waiting
+    world.waiting.clear()
+    world.settle(silence)
+    world.pass_ms(2_000, *slaves)
+    elections = [proposal for proposal in world.waiting if isinstance(proposal.command, ElectMaster)]
+    assert len(elections) == 1
+    world.waiting.clear()
+    world.lose(elections[0])
+    world.pass_ms(200, *slaves)
+
+    assert [type(proposal.command) for proposal in world.waiting] == [ElectMaster]
+
+
+def test_nobody_eligible_is_on_record_once_and_retried_on_return() -> None:
+    """S08: a state with reasons, no flood of failed elections, and the old member is elected when it returns."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(30_000)
+    assert world.the_view(KEY).condition is Condition.NO_ELIGIBLE_REPLICA
+    failed = [kind for kind in world.kinds() if kind == "election-failed"]
+    assert len(failed) <= 1
+    world.beat(slaves[0])
+
+    assert world.the_view(KEY).master == slaves[0].broker_id
+    assert len(_silences(world)) == 3
+    assert world.the_view(KEY).sync_state_set == (slaves[0].broker_id,)
+    assert master.broker_id != slaves[0].broker_id
+
+
+def test_winner_that_does_not_enter_is_replaced() -> None:
+    """R6: elect again after the deadline, and somebody else wins."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(3_500, *slaves)
+    stuck = world.the_view(KEY).master
+    epoch = world.the_view(KEY).master_epoch
+    assert stuck != master.broker_id
+    world.pass_ms(3_200, *slaves)
+
+    assert world.the_view(KEY).master_epoch == epoch + 1
+    assert world.the_view(KEY).master not in (stuck, master.broker_id)
+
+
+def test_master_none_is_elected_by_a_new_leader_unasked() -> None:
+    """S37: the leader died between the silence and the election."""
+    world, (master, *slaves) = _world()
+    world.pass_ms(4_000, master, *slaves)
+    world.applies = False
+    world.pass_ms(3_100, *slaves)
+    (silence,) = world.waiting
+    world.duties.stand_down()
+    world.apply(silence.command)
+    world.applies = True
+    world.take()
+    for slave in slaves:
+        world.beat(slave)
+
+    assert world.the_view(KEY).master in {slave.broker_id for slave in slaves}
+
+
+def test_old_session_is_fenced() -> None:
+    """A heartbeat of a replaced session or incarnation is refused with both values."""
+    world, (master, *_) = _world()
+    again = world.register(KEY, int(master.broker_id), incarnation=master.incarnation)
+    refusal = world.beat(master)
+    assert refusal is not None
+    assert (refusal.code, refusal.current) == (RefusalCode.FENCED_SESSION, str(again.ordinal))
+    master.incarnation = type(master.incarnation)("older")
+    refusal = world.beat(master)
+
+    assert refusal is not None
+    assert refusal.code is RefusalCode.FENCED_INCARNATION
+
+
+def test_milestones_of_leader_and_brokers_share_one_origin() -> None:
+    """COMMITTED and NOTIFIED count from the proposal; what a broker reports is observed from the oldest stamp."""
+    world, (_, *slaves) = _world()
+    world.pass_ms(3_500, *slaves)
+    epoch = world.the_view(KEY).master_epoch
+    world.now_ms += 20
+    world.duties.handle_notified(KEY, epoch, world.now_ns)
+    world.tick()
+    recorded = [
+        milestone
+        for proposal in world.proposals
+        if isinstance(proposal.command, RecordMilestones)
+        for milestone in proposal.command.milestones
+        if milestone.master_epoch == epoch
+    ]
+    assert [milestone.phase for milestone in recorded] == [Phase.COMMITTED, Phase.NOTIFIED]
+    report = RecordMilestones(
+        set_key=KEY, milestones=(Milestone(master_epoch=epoch, phase=Phase.SERVING, elapsed_us=5),)
+    )
+    (observed,) = world.duties.milestones.observe(report, world.now_ns).milestones
+
+    assert observed.observed_us is not None
+    assert 3_000_000 <= observed.observed_us == recorded[1].observed_us
+
+
+def test_many_sets_that_lose_their_masters_at_once_all_get_one() -> None:
+    """S43: bounded in flight, in order, and no set starves."""
+    world = World(elections_in_flight_max=7)
+    world.take()
+    sets = [world.serving_set(f"set-{number:04d}", size=2) for number in range(20)]
+    world.applies = False
+    for master, slave in sets:
+        world.close(master)
+        world.report_link(slave, master)
+    for probe in world.probes:
+        world.do(world.duties.handle_probe(probe, ProbeOutcome.REFUSED, None, world.now_ns))
+    in_flight_max = 0
+    while world.waiting:
+        batch, world.waiting = world.waiting, []
+        in_flight_max = max(in_flight_max, sum(isinstance(action.command, ElectMaster) for action in batch))
+        assert {type(action) for action in batch} == {Propose}
+        for action in batch:
+            world.settle(action)
+
+    assert in_flight_max == 7
+    assert all(world.the_view(slave.key).master == slave.broker_id for _, slave in sets)
+    assert sum(isinstance(proposal.command, MarkSilent) for proposal in world.proposals) == len(sets)
