@@ -51,7 +51,7 @@ HISTORY_ENTRIES_MAX = 60_000
 _PREFIX = struct.Struct(">4sBBHII")
 _CRC = struct.Struct(">I")
 _TRANSFER = struct.Struct(">6q")
-_ACK = struct.Struct(">3qB")
+_ACK = struct.Struct(">4qB")
 _HANDSHAKE = struct.Struct(">5qB")
 _REPLY = struct.Struct(">7qI")
 _ENTRY = struct.Struct(">2q")
@@ -80,7 +80,9 @@ def encode(frame: NativeFrame) -> bytes:
             )
             return _framed(_KIND_TRANSFER, payload, frame.body_length)
         case Ack():
-            payload = _ACK.pack(frame.master_epoch, frame.link_generation, frame.offset, frame.is_promise_durable)
+            payload = _ACK.pack(
+                frame.master_epoch, frame.link_generation, frame.offset, frame.log_end, frame.is_promise_durable
+            )
             return _framed(_KIND_ACK, payload + _string(frame.incarnation))
         case Handshake():
             return _framed(_KIND_HANDSHAKE, _handshake_payload(frame))
@@ -266,11 +268,12 @@ def _parse(kind: int, reader: _Reader, body_length: int) -> NativeFrame:
         case 3:
             return _parse_transfer(reader, body_length)
         case 4:
-            epoch, generation, offset, durable = reader.numbers(_ACK)
+            epoch, generation, offset, log_end, durable = reader.numbers(_ACK)
             return Ack(
                 master_epoch=MasterEpoch(_natural(epoch)),
                 link_generation=_natural(generation),
                 offset=LogOffset(_natural(offset)),
+                log_end=LogOffset(_natural(log_end, lowest=offset)),
                 is_promise_durable=_flag(durable),
                 incarnation=Incarnation(reader.string()),
             )

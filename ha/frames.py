@@ -38,15 +38,17 @@ class Handshake:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
     """
-    Everything before ``offset`` is in the slave's log (synced there, if the set runs ``flush = sync``).
+    All whole records before ``offset`` are in the slave's log (synced there, if the set runs ``flush = sync``).
 
-    The first one on a link says that the cut is synced. It also serves as the slave's heartbeat.
+    The first one on a link says that the cut is synced, and by ``log_end`` where to begin. It is also the heartbeat.
     """
 
     master_epoch: MasterEpoch
     link_generation: int
     incarnation: Incarnation
     offset: LogOffset
+    log_end: LogOffset
+    """First byte that the slave does not have; behind ``offset`` while a record is incomplete or not synced."""
     is_promise_durable: bool
     """The sender's promise of ``master_epoch`` is on its disk (R2, R9)."""
 

@@ -248,14 +248,15 @@ class MasterLink:
             return []
         log = self._log
         if self.state is MasterLinkState.CUTTING:
-            is_served = log.min_offset <= ack.offset <= log.max_offset
-            if not is_served or (ack.offset < log.max_offset and log.history.find_by_offset(ack.offset) is None):
+            begin = ack.log_end
+            is_served = log.min_offset <= begin <= log.max_offset
+            if not is_served or (begin < log.max_offset and log.history.find_by_offset(begin) is None):
                 here = f"an offset from {log.min_offset} to {log.max_offset} with an epoch"
-                return self._fail(ErrorCode.OFFSET_UNSERVED, here, str(ack.offset))
-            self.position = ack.offset
+                return self._fail(ErrorCode.OFFSET_UNSERVED, here, str(begin))
+            self.position = begin
             self.state = MasterLinkState.TRANSFER
-        elif ack.offset > self.position:
-            return self._fail(ErrorCode.PROTOCOL, f"an ack up to {self.position}", str(ack.offset))
+        elif ack.log_end > self.position:
+            return self._fail(ErrorCode.PROTOCOL, f"an ack up to {self.position}", str(ack.log_end))
         self.acked = ack.offset
         return [
             SlaveAcked(

@@ -48,6 +48,11 @@ class ReplicaLog(Protocol):
         ...
 
     @property
+    def ackable_offset(self) -> LogOffset:
+        """What may be acked: whole records only, so that confirm is always a boundary; synced ones if flush is sync."""
+        ...
+
+    @property
     def history(self) -> EpochHistory:
         """Epochs of the bytes that are there."""
         ...
@@ -64,7 +69,11 @@ class ReplicaLog(Protocol):
         ...
 
     def commit_received(self, length: int) -> None:
-        """The first ``length`` bytes of the last view are now part of the log."""
+        """
+        The first ``length`` bytes of the last view are now part of the log.
+
+        Raises ``ValueError`` if they are no records; they did not become part of the log.
+        """
         ...
 
     def is_record_boundary(self, offset: LogOffset) -> bool:

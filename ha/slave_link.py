@@ -25,7 +25,8 @@ Not here: sockets (``transport``), reconnecting (``service``), cutting and recor
 Rule 1: nothing is acked before the cut is synced, and then at once (S23, W14).
 Rule 2: an epoch's entry is durable before its first byte is taken; nothing is read meanwhile (R9).
 Rule 3: bytes are taken only at the own end, of this reign, this generation, and of the epoch that they say (D3, R12).
-Rule 4: acks say what is in the log; in a set with ``flush = sync``, what is synced (R3c).
+Rule 4: acks say which whole records are in the log, so that confirm is always a record boundary; in a set with
+``flush = sync``, which ones are synced (R3c).
 Rule 5: the body goes straight into the log's map (``body_view``); ``bytes_received`` takes it as well, with a copy.
 """
 
@@ -49,7 +50,7 @@ from ha.actions import (
     farewell,
 )
 from ha.codec_native import NativeDecoder, encode
-from ha.errors import ErrorCode, HaProtocolError
+from ha.errors import ErrorCode, FrameUnexpected, HaProtocolError
 from ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
 from ha.links import FollowTarget, LinkSettings, ReplicaIdentity
 from ha.ports import ReplicaLog
@@ -158,11 +159,14 @@ class SlaveLink:
             return []
         return self._consume(memoryview(data), now_ms)
 
-    def body_received(self, length: int, now_ms: int) -> None:
-        """``length`` bytes were read into the view and it was released. Ends with ``batch_ended``."""
+    def body_received(self, length: int, now_ms: int) -> list[SlaveAction]:
+        """``length`` bytes were read into the view and it was released. After the last ones comes ``batch_ended``."""
         self._heard_at_ms = now_ms
-        self._decoder.body_taken(length)
-        self._log.commit_received(length)
+        try:
+            self._commit(length)
+        except HaProtocolError as error:
+            return self.fail(ErrorCode.PROTOCOL, "records", str(error))
+        return []
 
     def batch_ended(self, now_ms: int) -> list[SlaveAction]:
         """Everything that one readable event brought is in: tell it and ack it."""
@@ -274,9 +278,15 @@ class SlaveLink:
             view[:length] = data[:length]
         finally:
             view.release()
-        self._decoder.body_taken(length)
-        self._log.commit_received(length)
+        self._commit(length)
         return length
+
+    def _commit(self, length: int) -> None:
+        self._decoder.body_taken(length)
+        try:
+            self._log.commit_received(length)
+        except ValueError as error:
+            raise FrameUnexpected(f"bytes from {self._log.max_offset} on: {error}") from error
 
     def _handle(self, frame: NativeFrame) -> list[SlaveAction]:
         match frame:
@@ -371,7 +381,7 @@ class SlaveLink:
         return [ConfirmHeard(offset=told[0], master_end=told[1])]
 
     def _ackable(self) -> LogOffset:
-        end = self._log.max_offset
+        end = self._log.ackable_offset
         return min(end, self._synced_end) if self.target.flush is FlushMode.SYNC else end
 
     def _ack_if_due(self, now_ms: int) -> list[SlaveAction]:
@@ -388,6 +398,7 @@ class SlaveLink:
             link_generation=self._link_generation,
             incarnation=self._identity.incarnation,
             offset=self._acked,
+            log_end=self._log.max_offset,
             is_promise_durable=self._acked_with_promise,
         )
         return [Send(data=encode(ack))]

@@ -131,7 +131,7 @@ class SyncState:
         self._pause_until_ms = 0
         self._seq = 0
         self._log_end = log_end
-        self._synced_end = log_end
+        self._synced_end = reign.confirm_offset
         self._confirm = reign.confirm_offset
         self._table = AckTable(reign.master_epoch)
         self._caught_up = {member: self._fresh(now_ms) for member in self._others(self._local)}

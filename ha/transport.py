@@ -378,7 +378,7 @@ class SlaveConnection(_Connection[SlaveAction]):
         if taken == 0:
             self.close(None, "the master closed the connection inside a body")
             return 0
-        self.link.body_received(taken, self._clock_ms())
+        self.execute(self.link.body_received(taken, self._clock_ms()))
         return taken
 
     def _tell(self, action: SlaveAction) -> None:

@@ -96,7 +96,8 @@ frames: st.SearchStrategy[NativeFrame] = st.one_of(
         master_epoch=epochs,
         link_generation=numbers,
         incarnation=words.map(Incarnation),
-        offset=offsets,
+        offset=st.integers(0, 100).map(LogOffset),
+        log_end=st.integers(100, 2**63 - 1).map(LogOffset),
         is_promise_durable=st.booleans(),
     ),
     st.builds(
@@ -161,7 +162,7 @@ DECODERS = [NativeDecoder, AutoSwitchMasterDecoder, AutoSwitchSlaveDecoder, Clas
 @given(st.binary(max_size=400), st.lists(st.integers(min_value=0), max_size=6))
 def test_any_bytes_are_frames_or_a_declared_error(decoder: Any, data: bytes, cuts: list[int]) -> None:
     """And the same ones, however they are cut."""
-    results = []
+    results: list[object] = []
     for chosen in ([], cuts):
         try:
             results.append(read(decoder(), data, chosen))

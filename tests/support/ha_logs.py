@@ -33,6 +33,8 @@ class MemoryLog:
         self.segment = segment
         self.epochs = epochs or EpochHistory()
         self.room_bytes = 1 << 40
+        self.record_bytes = 1
+        self.is_sceptical = False
         self.boundaries: set[int] | None = None
         self.set_aside: list[bytes] = []
         self._view: bytearray | None = None
@@ -44,6 +46,10 @@ class MemoryLog:
     @property
     def max_offset(self) -> LogOffset:
         return LogOffset(self.base + len(self.data))
+
+    @property
+    def ackable_offset(self) -> LogOffset:
+        return LogOffset(self.max_offset - (self.max_offset - self.base) % self.record_bytes)
 
     @property
     def history(self) -> EpochHistory:
@@ -66,6 +72,8 @@ class MemoryLog:
 
     def commit_received(self, length: int) -> None:
         assert self._view is not None
+        if self.is_sceptical:
+            raise ValueError("magic is 0")
         self.data += self._view[:length]
         self._view = None
 
@@ -110,6 +118,10 @@ class MappedLog:
 
     @property
     def max_offset(self) -> LogOffset:
+        return LogOffset(self._end)
+
+    @property
+    def ackable_offset(self) -> LogOffset:
         return LogOffset(self._end)
 
     @property

@@ -338,6 +338,7 @@ def test_r12_an_ack_of_another_reign_link_or_incarnation_is_dropped_and_counted(
             link_generation=generation,
             incarnation=incarnation,  # type: ignore[arg-type]
             offset=good.offset,
+            log_end=good.offset,
             is_promise_durable=True,
         )
         assert pair.master.bytes_received(encode(ack), LogOffset(0), 0) == []
@@ -351,6 +352,7 @@ def test_d5_an_ack_beyond_what_was_sent_closes_the_link_uncounted() -> None:
         link_generation=1,
         incarnation=identity(2).incarnation,
         offset=LogOffset(101),
+        log_end=LogOffset(101),
         is_promise_durable=True,
     )
     (_, close) = pair.master.bytes_received(encode(ack), LogOffset(0), 0)
@@ -409,3 +411,30 @@ def test_keep_is_asked_for_like_every_other_plan() -> None:
     pair = Pair(reigned(10), reigned(10), epoch=1).open().run()
     (wanted,) = [action for action in pair.slave_said if isinstance(action, TruncateLog)]
     assert wanted.plan == Keep(point=LogOffset(10))
+
+
+def test_acks_end_at_whole_records_and_a_link_goes_on_inside_one() -> None:
+    """A confirm offset inside a record would be above the start of the next epoch once the torn record is cut (R26)."""
+    master, slave = reigned(100), MemoryLog()
+    slave.record_bytes = 30
+    first = Pair(master, slave, epoch=1)
+    first.chunk = lambda available: min(available, 7)
+    first.open()
+    while slave.max_offset < 31:
+        assert first.step()
+    first.steps(5)
+    assert slave.max_offset % 30 != 0
+    assert first.acks
+    assert all(ack.offset % 30 == 0 for ack in first.acks)
+    second = Pair(master, slave, epoch=1, generation=2).open().run()
+    assert second.closes == []
+    assert slave.data == master.data
+    assert second.acks[-1].offset == 90
+
+
+def test_bytes_that_are_no_records_close_the_link() -> None:
+    slave = MemoryLog()
+    slave.is_sceptical = True
+    pair = Pair(reigned(100), slave, epoch=1).open().run()
+    assert {close.code for close in pair.closes} == {ErrorCode.PROTOCOL}
+    assert "magic is 0" in pair.closes[0].detail

@@ -322,6 +322,7 @@ def test_r3_in_a_synced_set_the_master_s_own_ack_is_what_it_synced() -> None:
     master = Master((A,), flush="sync")
     assert master.write(100) == []
     assert master.state.log_synced(LogOffset(60)) == [ConfirmMoved(offset=LogOffset(60))]
+    assert Master((A,), end=500, flush="sync").write(600) == [], "the log that it entered with may not be synced either"
 
 
 # --- R22, R6, W13: counting, leaving ---------------------------------------------------------------------------------
