@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ class NoSpark(RuntimeError):
     """Spark cannot start here; the message says what to install."""
 
 
-def spark_session(*, app: str, master: str = "local[*]") -> SparkSession:
+def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """
-    Start or find the session of this process.
+    Start or find the session of this process. ``settings`` are Spark's own keys; they count only at the start.
 
     Raises:
         NoSpark: pyspark is not installed, or Java is missing or older than ``JAVA_MAJOR_MIN``.
@@ -39,7 +40,7 @@ def spark_session(*, app: str, master: str = "local[*]") -> SparkSession:
     # Workers take PATH's python3 unless told; it need not be the one that runs this.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    session = (
+    builder = (
         SparkSession.builder.appName(app)
         .master(master)
         .config("spark.ui.enabled", "false")
@@ -49,8 +50,10 @@ def spark_session(*, app: str, master: str = "local[*]") -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

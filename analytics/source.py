@@ -76,7 +76,8 @@ def read_journals(spark: SparkSession, files: Sequence[Path]) -> Journals:
         .when(record.isNull() | record["index"].isNull() | record["event"]["kind"].isNull(), "not an event record")
         .when(record["version"] > SCHEMA_VERSION, "schema version is newer than this program's")
     )
-    judged = parsed.withColumn("why", why)
+    # Counts and tables each read this: parsing dominates, so it is done once and spills to disk if it must.
+    judged = parsed.withColumn("why", why).persist()
     good = judged.where("why is null").select("record.*")
     return Journals(
         events=good.dropDuplicates(["fleetIncarnation", "term", "index", "ordinal"]),
