@@ -86,7 +86,7 @@ class CommitLog:
         self._flush_mode = FlushMode.ASYNC
         self._flusher: GroupFlusher | None = None
         self._on_flushed: list[Callable[[LogOffset], None]] = []
-        self._post: Callable[[Callable[[], None]], None] = lambda call: call()
+        self._post: Callable[[Callable[[], None]], object] = lambda call: call()
         self._now_ms = _now_ms
 
     @classmethod
@@ -98,7 +98,7 @@ class CommitLog:
         flush_mode: FlushMode,
         store_host: bytes,
         stop_process: Callable[[BaseException], None],
-        post: Callable[[Callable[[], None]], None],
+        post: Callable[[Callable[[], None]], object],
         flush_interval_ms: int = FLUSH_INTERVAL_MS,
         quarantine_days: int = 7,
         now_ms: Callable[[], int] = _now_ms,

@@ -1,0 +1,150 @@
+"""Records, queue units, blanks and checkpoints against the wire document's examples and bytes of Java brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.log.checkpoint import RocketCheckpoint, decode_checkpoint, encode_checkpoint
+from broker.log.consume_queue import NEVER_WRITTEN, QueueUnit, decode_unit, encode_unit, tags_code
+from broker.log.record import (
+    Draft,
+    RecordView,
+    blank_bytes,
+    check,
+    crc_property,
+    fold_parts,
+    format_properties,
+    offset_message_id,
+    pack,
+    pack_blank,
+    parse_properties,
+    record_bytes,
+)
+
+EXAMPLE = bytes.fromhex(
+    "00000082 daa320a7 3610a686 00000003 00000000 0000000000000005 00000000000003e8 00000000"
+    "0000018bcfe56800 7f0000010000d431 0000018bcfe56801 0a00000100002a9f 00000000 0000000000000000"
+    "00000005 68656c6c6f 06 546f70696341 001c 554e49515f4b455901 3041303030303031 02 5441475301 74616741 02"
+)
+JAVA_RECORD = bytes.fromhex(
+    "000000c2daa320a73610a6860000000300000000000000000000000000000000000021f500000000000001a1fb93f7347f0000010000a194"
+    "000001a1fb93f7ae7f00000100007ca70000000000000000000000000000000568656c6c6f06546f70696347005c4d53475f524547494f4e"
+    "0144656661756c74526567696f6e02554e49515f4b4559014944303102434c555354455201633102544147530174616741024b455953016b"
+    "31025741495401747275650254524143455f4f4e017472756502"
+)
+JAVA_COMPRESSED = bytes.fromhex(
+    "000000c7daa320a7600f00650000000100000000000000000000000000000000000024bd00000301000001a1fb93f8097f0000010000a194"
+    "000001a1fb93f80c7f00000100007ca70000000000000000000000000000001c785eedc13101000000c2a0f54f6d0a3fa00000000080b701"
+    "1388000106546f70696347004a4d53475f524547494f4e0144656661756c74526567696f6e02554e49515f4b4559014944303402434c5553"
+    "544552016331025741495401747275650254524143455f4f4e017472756502"
+)
+
+
+def test_the_documents_record_is_written_byte_for_byte() -> None:
+    """Section 7.10."""
+    host = bytes.fromhex("0a00000100002a9f")
+    draft = Draft(
+        topic=b"TopicA",
+        queue_id=3,
+        body=b"hello",
+        properties=b"UNIQ_KEY\x010A000001\x02TAGS\x01tagA\x02",
+        born_at_ms=1_700_000_000_000,
+        born_host=bytes.fromhex("7f0000010000d431"),
+    )
+    buffer = bytearray(130)
+    total = record_bytes(draft, host)
+    pack(
+        memoryview(buffer),
+        0,
+        draft,
+        total_bytes=total,
+        physical_offset=1000,
+        queue_offset=5,
+        stored_at_ms=1_700_000_000_001,
+        store_host=host,
+    )
+    assert bytes(buffer) == EXAMPLE
+    assert offset_message_id(host, 1000) == "0A00000100002A9F00000000000003E8"
+
+
+@pytest.mark.parametrize(("raw", "offset"), [(EXAMPLE, 1000), (JAVA_RECORD, 8693), (JAVA_COMPRESSED, 9405)])
+def test_records_of_java_brokers_pass_every_check_and_pack_again_to_the_same_bytes(raw: bytes, offset: int) -> None:
+    """Captures section 8; every field that a reader needs."""
+    view = memoryview(raw)
+    assert check(view, 0, offset) == len(raw)
+    record = RecordView(view)
+    draft = Draft(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        body=record.body,
+        properties=record.properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_at_ms=record.born_at_ms,
+        born_host=raw[48:56],
+    )
+    buffer = bytearray(len(raw))
+    pack(
+        memoryview(buffer),
+        0,
+        draft,
+        total_bytes=record_bytes(draft, raw[64:72]),
+        physical_offset=record.physical_offset,
+        queue_offset=record.queue_offset,
+        stored_at_ms=record.stored_at_ms,
+        store_host=raw[64:72],
+    )
+    assert bytes(buffer) == raw
+    assert fold_parts(view, 0) == (record.topic, record.queue_id, record.queue_offset, True, record.properties)
+
+
+def test_properties_of_java_read_and_write() -> None:
+    """With or without the last separator (5.1.4 leaves it out)."""
+    raw = RecordView(memoryview(JAVA_RECORD)).properties
+    assert parse_properties(raw)["TAGS"] == "tagA"
+    assert parse_properties(raw[:-1]) == parse_properties(raw)
+    assert format_properties(parse_properties(raw)) == raw
+
+
+def test_the_queue_units_of_document_and_java_broker() -> None:
+    """Section 7.11 and the capture."""
+    assert tags_code("tagA") == 3552231
+    assert tags_code("") == 0
+    assert tags_code("ein viel zu langer Tag, der überläuft") < 0 or tags_code("zzzzzzzz") != 0
+    document = bytes.fromhex("00000000000003e8000000820000000000 3633e7".replace(" ", ""))
+    java = bytes.fromhex("00000000000021f5000000c200000000003633e7")
+    for raw, offset, size in ((document, 1000, 130), (java, 8693, 194)):
+        unit = QueueUnit(physical_offset=offset, size_bytes=size, tags_code=3552231)
+        assert decode_unit(raw) == unit
+        assert encode_unit(unit) == raw
+    assert encode_unit(NEVER_WRITTEN).hex() == "00000000000000007fffffff0000000000000000"
+
+
+def test_the_blank_at_the_end_of_a_file() -> None:
+    """Section 7.12 and the capture."""
+    buffer = bytearray(16)
+    pack_blank(memoryview(buffer), 0, 4096)
+    assert buffer.hex() == "00001000cbd431940000000000000000"
+    assert blank_bytes(memoryview(bytes.fromhex("00005f12cbd431940000000000000000")), 0) == 24338
+    assert blank_bytes(memoryview(EXAMPLE), 0) is None
+
+
+def test_the_record_crc_property() -> None:
+    """Section 7.13: digits from the least significant one; 123456 is the CRC of what stands before in the example."""
+    assert crc_property(b"") == b"__CRC32#\x010000000000\x02"
+    assert len(crc_property(EXAMPLE)) == 20
+    assert int(crc_property(EXAMPLE)[9:19][::-1]) < 1 << 31
+
+
+def test_the_checkpoint_of_document_and_java_broker() -> None:
+    """Section 7.15 and the capture."""
+    at = 1_700_000_000_001
+    value = RocketCheckpoint(log_stored_at_ms=at, queue_stored_at_ms=at, index_stored_at_ms=at, confirm_offset=1130)
+    raw = encode_checkpoint(value)
+    assert len(raw) == 4096
+    assert raw[:40].hex() == "0000018bcfe56801" * 3 + "0000000000000000" + "000000000000046a"
+    assert decode_checkpoint(raw) == value
+    java = bytes.fromhex(
+        "000001a1fb9bd0ec000001a1fb9bd0ec000000000000000000000000000000000000000000 26b35e".replace(" ", "")
+    )
+    assert decode_checkpoint(java.ljust(4096, b"\0")).confirm_offset == 0x26B35E

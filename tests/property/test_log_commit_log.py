@@ -1,0 +1,88 @@
+"""D13: whatever a power cut leaves, what is recovered is a prefix, and the folds are those of that prefix."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.core.producers import ProducerStamp
+from broker.log.commit_log import CommitLog
+from broker.log.ports import CutReason
+from epoch.model import LogOffset
+from tests.support.log_tools import append_all, crash, draft, log_bytes, open_log, read_by_the_document
+
+PAGE = 4096
+MESSAGES = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 2)), min_size=1, max_size=25)
+
+
+def write(log: CommitLog, messages: list[tuple[int, int]]) -> list[int]:
+    """Stamped messages over some queues; where each of them begins."""
+    starts = []
+    for sequence, (size, queue_id) in enumerate(messages):
+        text = f"ROLLCALL_SEQ\x01{'ab' * 16}:0:{sequence}\x02"
+        message = draft(b"b" * size, queue_id=queue_id, properties=text.encode())
+        message.stamp = ProducerStamp(bytes.fromhex("ab" * 16), 0, sequence)
+        starts.append(append_all(log, message)[0][0])
+    return starts
+
+
+def queue_ends(log: CommitLog) -> dict[int, int]:
+    """Of the table and, independently, of the bytes."""
+    ends: dict[int, int] = {}
+    for record in read_by_the_document(log._files.log_folder):
+        ends[record.queue_id] = record.queue_offset + 1
+    return ends
+
+
+@settings(max_examples=25, deadline=None)
+@given(MESSAGES, st.sets(st.integers(0, 12), max_size=4))
+def test_after_lost_pages_the_log_is_a_prefix_and_can_go_on(messages: list[tuple[int, int]], lost: set[int]) -> None:
+    """Any pages at all; then another crash without loss changes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = open_log(Path(folder))
+        write(log, messages)
+        before = log_bytes(log)
+        for page in lost:
+            for segment in log._files.segments:
+                at = page * PAGE - segment.base
+                if 0 <= at < segment.size:
+                    segment.zero(at, at + PAGE)
+        crash(log)
+        log = open_log(Path(folder))
+        assert log_bytes(log) == before[: log.max_offset]
+        ends = queue_ends(log)
+        assert {queue_id: log.queues.max_offset(b"TopicA", queue_id) for queue_id in ends} == ends
+        kept = len(read_by_the_document(log._files.log_folder))
+        expected = {bytes.fromhex("ab" * 16): (0, 0, kept - 1)} if kept else {}
+        assert log.producers.snapshot() == expected
+        end = log.max_offset
+        crash(log)
+        log = open_log(Path(folder))
+        assert log.max_offset == end
+        assert append_all(log, draft())[0][0] >= end
+        crash(log)
+
+
+@settings(max_examples=25, deadline=None)
+@given(MESSAGES, st.integers(0, 25), MESSAGES)
+def test_a_log_that_was_cut_is_the_log_that_never_had_what_was_cut(
+    messages: list[tuple[int, int]], kept: int, others: list[tuple[int, int]]
+) -> None:
+    """Bytes, queue offsets and producers, and whatever is appended afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        cut, plain = open_log(Path(folder) / "cut"), open_log(Path(folder) / "plain")
+        starts = write(cut, messages)
+        kept = min(kept, len(starts))
+        write(plain, messages[:kept])
+        if kept < len(starts):
+            cut.execute_cut(cut.plan_cut(LogOffset(starts[kept]), CutReason.TRUNCATION))
+            assert cut.producers.snapshot() == plain.producers.snapshot()
+            assert list(cut.queues.rows()) == list(plain.queues.rows())
+        for size, queue_id in others:
+            message = draft(b"o" * size, queue_id=queue_id)
+            assert append_all(cut, message)[0][1] == append_all(plain, message)[0][1]
+        crash(cut)
+        crash(plain)

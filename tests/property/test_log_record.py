@@ -1,0 +1,140 @@
+"""Laws of the record codec and of the small decoders: round trips, and declared errors only."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.log.checkpoint import CheckpointError, decode_checkpoint
+from broker.log.consume_queue import QueueUnitError, decode_unit, encode_unit
+from broker.log.record import (
+    SYS_FLAG_BORN_IPV6,
+    Draft,
+    RecordError,
+    RecordView,
+    check,
+    fold_parts,
+    pack,
+    parse_properties,
+    record_bytes,
+    walk,
+)
+from broker.protocol.routes import RouteError, decode_route, decode_topic_route
+from broker.protocol.send import SendError, decode_batch, parse_frame
+from broker.protocol.stamp import StampError, find_stamp, format_stamp
+from node.remoting.frame import FrameError
+
+TEXT = st.binary(max_size=40).map(lambda raw: raw.replace(b"\0", b"\x01"))
+DRAFTS = st.builds(
+    Draft,
+    topic=st.binary(min_size=1, max_size=255).map(lambda raw: raw.replace(b"\0", b"t")),
+    queue_id=st.integers(-(1 << 31), (1 << 31) - 1),
+    body=st.binary(max_size=300),
+    properties=TEXT,
+    flag=st.integers(-(1 << 31), (1 << 31) - 1),
+    sys_flag=st.sampled_from([0, 1, 4, 8, 12, 0x301]),
+    born_at_ms=st.integers(0, (1 << 63) - 1),
+    born_host=st.binary(min_size=8, max_size=8),
+    reconsume_times=st.integers(0, 100),
+) | st.builds(
+    Draft,
+    topic=st.just(b"T"),
+    queue_id=st.just(0),
+    body=st.binary(max_size=20),
+    sys_flag=st.just(SYS_FLAG_BORN_IPV6),
+    born_host=st.binary(min_size=20, max_size=20),
+)
+HOSTS = st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20)
+
+
+def packed(draft: Draft, host: bytes, *, offset: int = 77, queue_offset: int = 5) -> bytearray:
+    total = record_bytes(draft, host)
+    buffer = bytearray(total)
+    pack(
+        memoryview(buffer), 0, draft, total_bytes=total, physical_offset=offset, queue_offset=queue_offset,
+        stored_at_ms=9, store_host=host,
+    )  # fmt: skip
+    return buffer
+
+
+@given(DRAFTS, HOSTS)
+def test_what_was_packed_is_read_again_with_every_reader(draft: Draft, host: bytes) -> None:
+    """Both versions, both kinds of host on both sides."""
+    view = memoryview(packed(draft, host))
+    assert check(view, 0, 77) == len(view)
+    record = RecordView(view)
+    assert (record.topic, record.queue_id, record.queue_offset) == (draft.topic, draft.queue_id, 5)
+    assert (bytes(record.body), record.properties, record.flag) == (draft.body, draft.properties, draft.flag)
+    assert (record.born_at_ms, record.stored_at_ms, record.physical_offset) == (draft.born_at_ms, 9, 77)
+    is_queued = draft.sys_flag & 12 in (0, 8)
+    assert fold_parts(view, 0) == (draft.topic, draft.queue_id, 5, is_queued, draft.properties)
+    starts: list[int] = []
+    assert walk(view, 0, len(view), starts) == len(view)
+    assert starts == [0]
+
+
+@given(DRAFTS, st.data())
+def test_no_zeroed_part_of_a_record_passes_the_check(draft: Draft, data: st.DataObject) -> None:
+    """Rule 4: from any byte to the end, and any stretch inside, unless it was zeros before."""
+    buffer = packed(draft, b"\x0a\0\0\1\0\0\x2a\x9f")
+    start = data.draw(st.integers(0, len(buffer) - 1))
+    torn = bytes(buffer[:start]) + bytes(len(buffer) - start)
+    if torn != bytes(buffer) and torn.rstrip(b"\0") != bytes(buffer).rstrip(b"\0"):
+        with pytest.raises(RecordError):
+            check(memoryview(torn), 0, 77)
+
+
+@given(st.binary(max_size=300), st.integers(0, 200))
+def test_nonsense_raises_the_declared_error_only(raw: bytes, at: int) -> None:
+    """Every decoder of bytes that a peer or a disk can send."""
+    view = memoryview(raw)
+    head = memoryview(b"\0\0\1\x00\xda\xa3\x20\xa7" + raw.ljust(248, b"\0"))
+    for decode, errors in (
+        (lambda: check(view, min(at, len(raw)), 0), RecordError),
+        (lambda: check(head, 0, 0), RecordError),
+        (lambda: fold_parts(head, 0), RecordError),
+        (lambda: walk(view, 0, len(view), []), RecordError),
+        (lambda: parse_properties(raw), RecordError),
+        (lambda: decode_batch(view), SendError),
+        (lambda: parse_frame(view), (FrameError, SendError)),
+        (lambda: parse_frame(memoryview(len(raw).to_bytes(4, "big") + raw)), (FrameError, SendError)),
+        (lambda: decode_route(raw), RouteError),
+        (lambda: decode_topic_route(raw), RouteError),
+        (lambda: decode_unit(raw), QueueUnitError),
+        (lambda: decode_checkpoint(raw), CheckpointError),
+        (lambda: find_stamp(raw), StampError),
+        (lambda: find_stamp(b"ROLLCALL_SEQ\x01" + raw), StampError),
+    ):
+        try:
+            decode()
+        except errors:
+            pass
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=60))
+def test_a_header_that_begins_like_a_send_fails_as_declared(raw: bytes) -> None:
+    """The fast way never lets another error through."""
+    header = b'{"code":310,' + raw
+    try:
+        parse_frame(memoryview(len(header).to_bytes(4, "big") + header))
+    except (FrameError, SendError):
+        pass
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1), TEXT)
+def test_a_stamp_is_found_wherever_it_stands(identity: bytes, epoch: int, sequence: int, other: bytes) -> None:
+    """Behind other properties too, but not inside the value of one."""
+    value = format_stamp(identity, epoch, sequence).encode()
+    filler = other.replace(b"\x01", b"").replace(b"\x02", b"")
+    assert find_stamp(b"A\x01" + filler + b"\x02ROLLCALL_SEQ\x01" + value + b"\x02") == (identity, epoch, sequence)
+    assert find_stamp(b"ROLLCALL_SEQ\x01" + value) == (identity, epoch, sequence)
+    assert find_stamp(b"XROLLCALL_SEQ\x01" + value) is None
+
+
+@given(st.integers(0, (1 << 63) - 1), st.integers(1, (1 << 31) - 1), st.integers(-(1 << 31), (1 << 31) - 1))
+def test_queue_units_survive_the_trip(offset: int, size: int, tags: int) -> None:
+    """20 bytes, and back."""
+    raw = offset.to_bytes(8, "big") + size.to_bytes(4, "big") + tags.to_bytes(8, "big", signed=True)
+    assert encode_unit(decode_unit(raw)) == raw

@@ -1,0 +1,128 @@
+"""The listen port: probes, routes, offsets, watches, and peers that talk nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from broker.protocol.codes import ClientCode
+from broker.protocol.routes import decode_route
+from broker.protocol.send import encode_send
+from controller.contract.codes import RequestCode
+from node.remoting.frame import Frame, decode_frame, encode_frame
+from tests.support.log_broker import LogBroker
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame:
+    """The next answer, with a deadline."""
+    async with asyncio.timeout(5):
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        return decode_frame(await reader.readexactly(length))
+
+
+def run(tmp_path: Path, test: object) -> None:
+    """A broker that leads, and one raw connection to it."""
+    assert callable(test)
+
+    async def body() -> None:
+        broker = LogBroker(tmp_path, 1)
+        await broker.start()
+        broker.lead(1)
+        broker.set_route(1, 1, broker)
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
+        try:
+            await test(broker, reader, writer)
+        finally:
+            writer.close()
+            await broker.stop()
+
+    asyncio.run(body())
+
+
+def a_send(opaque: int, body: bytes = b"x") -> bytes:
+    return encode_send(opaque=opaque, group="g", topic="T", queue_id=0, born_at_ms=1, properties="", body=body)
+
+
+def test_frames_are_found_whatever_the_pieces_they_come_in(tmp_path: Path) -> None:
+    """Byte by byte, and one that is larger than the receive buffer."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for byte in a_send(1):
+            writer.write(bytes((byte,)))
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await read_frame(reader)).opaque == 1
+        writer.write(a_send(2, b"x" * 600_000) + a_send(3))
+        assert {(await read_frame(reader)).opaque for _ in range(2)} == {2, 3}
+        assert broker.put.counters.appended == 2
+
+    run(tmp_path, test)
+
+
+def test_probe_routes_offsets_and_unknown_codes_are_answered(tmp_path: Path) -> None:
+    """Rule 3."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(a_send(1))
+        await read_frame(reader)
+
+        async def ask(code: int, **fields: str) -> Frame:
+            writer.write(encode_frame(Frame(code=code, opaque=9, ext_fields=fields)))
+            return await read_frame(reader)
+
+        assert json.loads((await ask(RequestCode.PROBE)).body)["incarnation"] == "0" * 32
+        assert (await ask(ClientCode.GET_MAX_OFFSET, topic="T", queueId="0")).ext_fields == {"offset": "1"}
+        assert (await ask(ClientCode.GET_MIN_OFFSET, topic="T", queueId="0")).ext_fields == {"offset": "0"}
+        assert (await ask(ClientCode.GET_MAX_OFFSET, topic="T")).code == 1
+        assert b'"0":"127.0.0.1' in (await ask(ClientCode.GET_ROUTE_BY_TOPIC, topic="T")).body
+        assert (await ask(4711)).code == 3
+        assert (await ask(ClientCode.WATCH_ROUTE, masterEpoch="zz")).code == 1
+
+    run(tmp_path, test)
+
+
+def test_a_watch_is_answered_when_the_route_moves_or_its_time_is_over(tmp_path: Path) -> None:
+    """And at once if it is newer already."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def watch(opaque: int, known: int, wait_ms: int) -> bytes:
+            fields = {"masterEpoch": str(known), "waitMs": str(wait_ms)}
+            return encode_frame(Frame(code=ClientCode.WATCH_ROUTE, opaque=opaque, ext_fields=fields))
+
+        writer.write(watch(1, 0, 30_000))
+        assert decode_route((await read_frame(reader)).body).master_epoch == 1
+        writer.write(watch(2, 1, 10))
+        assert (await read_frame(reader)).opaque == 2
+        writer.write(watch(3, 1, 30_000) + encode_frame(Frame(code=4711, opaque=4)))
+        assert (await read_frame(reader)).opaque == 4
+        broker.set_route(2, 1, broker)
+        moved = await read_frame(reader)
+        assert (moved.opaque, decode_route(moved.body).master_epoch) == (3, 2)
+        writer.write(watch(5, 2, 30_000))
+        writer.write(encode_frame(Frame(code=4711, opaque=6)))
+        await read_frame(reader)
+
+    run(tmp_path, test)
+
+
+def test_nonsense_closes_that_link_only(tmp_path: Path) -> None:
+    """Rule 2, with the reason counted; a bad send on a good link is only refused."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
+        bad_writer.write(b"\xff" * 100)
+        async with asyncio.timeout(5):
+            try:
+                assert await bad_reader.read() == b""
+            except ConnectionResetError:
+                pass
+        bad_writer.close()
+        assert broker.service.closed_by_reason["protocol error:"] == 1
+        writer.write(encode_frame(Frame(code=310, opaque=7, ext_fields={})))
+        refused = await read_frame(reader)
+        assert (refused.opaque, refused.code) == (7, 13)
+        writer.write(a_send(8))
+        assert (await read_frame(reader)).code == 0
+
+    run(tmp_path, test)

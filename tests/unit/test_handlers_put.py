@@ -1,0 +1,217 @@
+"""The put path: what is appended, what is refused and how, when answers leave (R17, R18, R22)."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.handlers.put import PutLimits
+from broker.protocol.send import BatchItem, SendRequest, encode_batch, encode_send, parse_frame
+from controller.contract.ids import MasterEpoch
+from epoch.model import LogOffset
+from node.remoting.frame import Frame, decode_frame, encode_frame
+from tests.support.log_broker import LogBroker
+from tests.support.log_tools import read_by_the_document
+
+PRODUCER = "0" * 31 + "1"
+
+
+class Sink:
+    """A client that remembers each write as its frames."""
+
+    peer_host = b"\x7f\x00\x00\x01" + (4242).to_bytes(4, "big")
+
+    def __init__(self) -> None:
+        self.writes: list[list[Frame]] = []
+
+    def write_answers(self, data: bytes) -> None:
+        frames = []
+        while data:
+            length = int.from_bytes(data[:4], "big")
+            frames.append(decode_frame(data[4 : 4 + length]))
+            data = data[4 + length :]
+        self.writes.append(frames)
+
+    @property
+    def answers(self) -> dict[int, tuple[int, str | None, str | None]]:
+        """Code, reason and outcome by opaque."""
+        return {
+            each.opaque: (each.code, (each.ext_fields or {}).get("reason"), (each.ext_fields or {}).get("outcome"))
+            for write in self.writes
+            for each in write
+        }
+
+
+def send(opaque: int, sequence: int | None = None, *, body: bytes = b"x", epoch: int = 0) -> SendRequest:
+    """As it arrives."""
+    stamp = "" if sequence is None else f"ROLLCALL_SEQ\x01{PRODUCER}:{epoch}:{sequence}\x02"
+    raw = encode_send(opaque=opaque, group="g", topic="T", queue_id=0, born_at_ms=1, properties=stamp, body=body)
+    found = parse_frame(memoryview(raw)[4:])
+    assert isinstance(found, SendRequest)
+    return found
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LogBroker]:
+    made = LogBroker(tmp_path, 1, limits=PutLimits(body_bytes_max=10_000, waiting_messages_max=5))
+    made.confirms_at_once = False
+    made.lead(1)
+    yield made
+    made.log.close(clean_nonce=None)
+
+
+def test_a_batch_is_one_run_one_wake_up_and_one_write_per_client(broker: LogBroker) -> None:
+    """And nobody hears anything before confirm has reached the end."""
+    sink, other = Sink(), Sink()
+    broker.put.handle(sink, [send(1), send(2)])
+    broker.put.handle(other, [send(7)])
+    broker.put.handle(sink, [send(3)])
+    assert (broker.woken, sink.writes) == (3, [])
+    broker.put.release(LogOffset(broker.log.max_offset - 1))
+    assert [each.opaque for each in sink.writes[0]] == [1, 2]
+    broker.put.release(broker.log.max_offset)
+    assert [[each.opaque for each in write] for write in (*sink.writes, *other.writes)] == [[1, 2], [3], [7]]
+    assert broker.first_acks == [MasterEpoch(1)]
+    assert broker.log.released_offset == broker.log.max_offset
+
+
+def test_r17_a_waiter_of_an_ended_epoch_is_never_released_by_a_later_one(broker: LogBroker) -> None:
+    """Appended at 950, demoted, cut, elected again: the same offset is confirmed for other bytes."""
+    sink = Sink()
+    broker.put.handle(sink, [send(1), send(2)])
+    end = broker.log.max_offset
+    broker.follow()
+    assert sink.answers == {1: (12, "epoch-ended", "unknown"), 2: (12, "epoch-ended", "unknown")}
+    broker.lead(2)
+    broker.put.release(end)
+    assert len(sink.writes) == 1
+    assert broker.put.counters.released == 0
+
+
+def test_nothing_is_released_while_the_gate_is_in_another_epoch_or_below_min_in_sync(broker: LogBroker) -> None:
+    """R17 and R22, asked again at release."""
+    sink = Sink()
+    broker.put.handle(sink, [send(1)])
+    serving = broker.state
+    for change in ({"master_epoch": MasterEpoch(2)}, {"is_min_in_sync": False}):
+        broker.state = msgspec.structs.replace(serving, **change)
+        broker.put.release(broker.log.max_offset)
+        assert sink.writes == []
+    broker.state = serving
+    broker.put.release(broker.log.max_offset)
+    assert sink.answers[1][0] == 0
+
+
+def test_who_is_not_a_serving_master_appends_nothing_and_says_where_to_go(broker: LogBroker) -> None:
+    """Definitely not appended, with the code on which Java clients go elsewhere."""
+    sink = Sink()
+    broker.state = msgspec.structs.replace(
+        broker.state, is_serving=False, master_address="h:1", master_epoch=MasterEpoch(9)
+    )
+    broker.put.handle(sink, [send(1), send(2)])
+    assert set(sink.answers.values()) == {(14, "not-master", "not-appended")}
+    fields = sink.writes[0][0].ext_fields
+    assert fields is not None
+    assert (fields["master"], fields["masterEpoch"]) == ("h:1", "9")
+    assert broker.log.max_offset == 0
+
+
+def test_too_few_members_and_too_many_waiting_are_refused_before_the_append(broker: LogBroker) -> None:
+    """Both are definite, and both limits hold again afterwards."""
+    sink = Sink()
+    serving = broker.state
+    broker.state = msgspec.structs.replace(serving, is_min_in_sync=False)
+    broker.put.handle(sink, [send(1)])
+    broker.state = serving
+    assert broker.log.max_offset == 0
+    broker.put.handle(sink, [send(n) for n in range(2, 8)])
+    end = broker.log.max_offset
+    broker.put.handle(sink, [send(8)])
+    assert broker.log.max_offset == end
+    assert sink.answers == {1: (1, "min-in-sync", "not-appended"), 8: (2, "overloaded", "not-appended")}
+    broker.put.release(end)
+    broker.put.handle(sink, [send(9)])
+    assert broker.log.max_offset > end
+
+
+def test_r18_duplicates_wait_for_their_original_and_are_appended_once(broker: LogBroker) -> None:
+    """In one batch or in several, over another link, before and after the release."""
+    sink, other = Sink(), Sink()
+    broker.put.handle(sink, [send(1, 0), send(2, 1), send(3, 1)])
+    broker.put.handle(other, [send(4, 0)])
+    assert (sink.writes, other.writes) == ([], [])
+    broker.put.release(broker.log.max_offset)
+    assert [each[0] for each in (*sink.answers.values(), *other.answers.values())] == [0, 0, 0, 0]
+    broker.put.handle(other, [send(5, 1)])
+    assert other.answers[5][0] == 0
+    assert [each.queue_offset for each in read_by_the_document(broker.log._files.log_folder)] == [0, 1]
+    assert broker.put.counters.duplicates == 3
+
+
+def test_r18_gaps_old_numbers_and_strangers_are_errors(broker: LogBroker) -> None:
+    """With what is known about each."""
+    sink = Sink()
+    broker.put.handle(sink, [send(1, 5), send(2, 0, epoch=3), send(3, 2, epoch=3), send(4, 1, epoch=2)])
+    assert sink.answers == {
+        1: (13, "producer-unknown", "unknown"),
+        3: (13, "sequence-gap", "not-appended"),
+        4: (13, "sequence-old", "unknown"),
+    }
+
+
+def test_an_illegal_message_in_a_batch_is_refused_alone(broker: LogBroker) -> None:
+    """The others of the same readable event are appended."""
+    sink = Sink()
+    raw = encode_send(
+        opaque=3, group="g", topic="T", queue_id=0, born_at_ms=1, properties="ROLLCALL_SEQ\x01zz\x02", body=b""
+    )  # fmt: skip
+    bad = parse_frame(memoryview(raw)[4:])
+    assert isinstance(bad, SendRequest)
+    broker.put.handle(sink, [send(1), send(2, body=b"x" * 10_001), bad, send(4)])
+    assert set(sink.answers) == {2, 3}
+    assert {each[1] for each in sink.answers.values()} == {"illegal"}
+    broker.put.release(broker.log.max_offset)
+    assert set(sink.answers) == {1, 2, 3, 4}
+
+
+def test_a_batch_message_is_appended_as_a_whole_and_answered_once(broker: LogBroker) -> None:
+    """320: all in one segment, ids as a list, offset of the first."""
+    sink = Sink()
+    body = encode_batch([BatchItem(body=b"m%d" % n, properties=b"K\x01v\x02", flag=n) for n in range(3)])
+    frame = encode_frame(Frame(code=320, opaque=6, ext_fields={"b": "T", "e": "2", "m": "true"}, body=body))
+    request = parse_frame(memoryview(frame)[4:])
+    assert isinstance(request, SendRequest)
+    broker.put.handle(sink, [request])
+    broker.put.release(broker.log.max_offset)
+    ((answer,),) = sink.writes
+    assert answer.ext_fields is not None
+    assert answer.ext_fields["queueOffset"] == "0"
+    assert len(answer.ext_fields["msgId"].split(",")) == 3
+    assert [each.body for each in read_by_the_document(broker.log._files.log_folder)] == [b"m0", b"m1", b"m2"]
+
+
+def test_a_full_disk_refuses_definitely_and_the_put_path_goes_on(broker: LogBroker) -> None:
+    """What found room in the same batch is appended."""
+    sink = Sink()
+    broker.put.handle(sink, [send(1, 0)])
+    filler = [send(100 + n, body=b"x" * 9_900) for n in range(26)]
+    broker.put.release(broker.log.max_offset)
+    broker.put.handle(sink, filler)
+    broker.put.release(broker.log.max_offset)
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, old[1]))
+    try:
+        broker.put.handle(sink, [send(2, 1, body=b"y" * 9_900)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert sink.answers[2] == (14, "disk", "not-appended")
+    broker.put.handle(sink, [send(3, 1, body=b"y" * 9_900)])
+    broker.put.release(broker.log.max_offset)
+    assert sink.answers[3][0] == 0

@@ -1,0 +1,100 @@
+"""Group commit: rounds, requests, a failed sync, a full disk in a chore."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from broker.log.flush import GroupFlusher
+from controller.contract.ids import FlushMode
+from epoch.model import LogOffset
+
+DEADLINE_S = 5.0
+
+
+def make(
+    sync: Callable[[], LogOffset],
+    *,
+    chores: Callable[[], None] = lambda: None,
+    publish: Callable[[LogOffset], None] = lambda _flushed: None,
+    stop: Callable[[BaseException], None] = lambda _error: None,
+) -> GroupFlusher:
+    """In mode sync, so that only requests start rounds."""
+    return GroupFlusher(
+        mode=FlushMode.SYNC, interval_ms=60_000, sync=sync, chores=chores, publish=publish, stop_process=stop
+    )
+
+
+def test_one_round_serves_everybody_who_asked_before_it() -> None:
+    """However many requests wait, the loop hears of the end once."""
+    entered, go_on, published = threading.Event(), threading.Event(), threading.Event()
+    ends: list[int] = []
+    target = [0]
+
+    def sync() -> LogOffset:
+        end = LogOffset(target[0])
+        entered.set()
+        assert go_on.wait(DEADLINE_S)
+        return end
+
+    def publish(flushed: LogOffset) -> None:
+        ends.append(flushed)
+        if flushed == 100:
+            published.set()
+
+    flusher = make(sync, publish=publish)
+    flusher.start(LogOffset(0))
+    target[0] = 1
+    flusher.request(LogOffset(1))
+    assert entered.wait(DEADLINE_S)
+    for end in range(2, 101):
+        target[0] = end
+        flusher.request(LogOffset(end))
+    go_on.set()
+    assert published.wait(DEADLINE_S)
+    flusher.stop()
+    assert ends == [1, 100]
+
+
+def test_a_failed_sync_ends_the_process_and_publishes_nothing() -> None:
+    """Rule 3: no second try, whatever is asked afterwards."""
+    stopped = threading.Event()
+    calls: list[int] = []
+    errors: list[BaseException] = []
+
+    def sync() -> LogOffset:
+        calls.append(1)
+        raise OSError(5, "Input/output error")
+
+    def stop(error: BaseException) -> None:
+        errors.append(error)
+        stopped.set()
+
+    flusher = make(sync, publish=lambda _flushed: errors.append(AssertionError("published")), stop=stop)
+    flusher.start(LogOffset(0))
+    flusher.request(LogOffset(10))
+    assert stopped.wait(DEADLINE_S)
+    flusher.request(LogOffset(20))
+    flusher.stop()
+    assert calls == [1]
+    assert [type(each) for each in errors] == [OSError]
+
+
+def test_a_full_disk_in_a_chore_is_reported_and_tried_again() -> None:
+    """Rule 4: the next segment is not promised to anybody yet."""
+    failed, worked = threading.Event(), threading.Event()
+
+    def chores() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise OSError(28, "No space left on device")
+        worked.set()
+
+    flusher = make(lambda: LogOffset(0), chores=chores)
+    flusher.start(LogOffset(0))
+    flusher.want_chores()
+    assert failed.wait(DEADLINE_S)
+    flusher.want_chores()
+    assert worked.wait(DEADLINE_S)
+    flusher.stop()
+    assert flusher.chore_error is None
