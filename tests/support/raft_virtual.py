@@ -102,8 +102,11 @@ class VirtualGroup:
         self.names = tuple(names)
         self.queues: dict[tuple[str, str], deque[Any]] = {}
         self.cuts: set[tuple[str, str]] = set()
+        self.on_send: Callable[[str, Any], None] = lambda _source, _message: None
         self.before_delivery: Callable[[str, str, Any], None] = lambda _source, _target, _message: None
         self.after_delivery: Callable[[str, str, Any], None] = lambda _source, _target, _message: None
+        self.dies_after: Callable[[str], bool] = lambda _target: False
+        """Asked after each delivery whether its receiver loses power right then."""
         self.disks = {name: SimDisk(self.kernel, name) for name in self.names}
         for disk in self.disks.values():
             disk.replace(FOUNDING_FILE_NAME, b"")
@@ -122,7 +125,10 @@ class VirtualGroup:
         return node
 
     def crash(self, name: str, *, power: bool = False) -> None:
-        """The process is gone; with ``power`` also what was not synced."""
+        """The process is gone; with ``power`` also what was not synced. What it had sent arrives, or does not."""
+        for other in list(self.nodes):
+            while self.random.random() < 0.9 and self.deliver_one(name, other):
+                pass
         del self.nodes[name]
         for other in list(self.nodes):
             self._disconnect(name, other)
@@ -163,23 +169,26 @@ class VirtualGroup:
         queue = self.queues.get((source, target))
         if queue is None or self.nodes.get(source) is None:
             return False
+        self.on_send(source, message)
         queue.append(message)
         return True
 
     def deliver_one(self, source: str, target: str) -> bool:
         """The oldest message of one direction."""
         queue = self.queues.get((source, target))
-        if not queue:
+        if not queue or target not in self.nodes:
             return False
         message = queue.popleft()
         self.before_delivery(source, target, message)
         self.nodes[target].receive(source, message)
         self.after_delivery(source, target, message)
+        if self.dies_after(target):
+            self.crash(target, power=True)
         return True
 
     def deliver_all(self) -> None:
         """Everything that is under way, and what it causes, round robin."""
-        while any([self.deliver_one(source, target) for source, target in list(self.queues)]):
+        while sum(self.deliver_one(source, target) for source, target in list(self.queues)):
             pass
 
     def run_for(self, milliseconds: int, stop: Callable[[], bool] = lambda: False) -> bool:
@@ -199,7 +208,8 @@ class VirtualGroup:
         for _ in range(steps):
             self.now_ns += STEP_MS * 1_000_000
             for name in list(self.nodes):
-                self.nodes[name].tick()
+                if name in self.nodes:
+                    self.nodes[name].tick()
             for source, target in list(self.queues):
                 self.deliver_one(source, target)
 
