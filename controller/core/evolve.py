@@ -282,6 +282,7 @@ def _graded(set_state: SetState, event: LossGraded) -> SetState:
 
 def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
     is_master_kept = event.master is not None
+    is_epoch_kept = event.master_epoch == set_state.master_epoch
     recovering = without(set_state.recovery, event.broker_ids) if set_state.recovery is not None else None
     begins_anew = not event.remaining or (not event.sync_state_set and recovering is None)
     result = replace(
@@ -291,8 +292,8 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
         master=event.master,
         master_incarnation=set_state.master_incarnation if is_master_kept else None,
         master_epoch=event.master_epoch,
-        has_entered=set_state.has_entered and is_master_kept,
-        start_offset=set_state.start_offset if is_master_kept else None,
+        has_entered=set_state.has_entered and is_epoch_kept,
+        start_offset=set_state.start_offset if is_epoch_kept else None,
         is_established=set_state.is_established and not begins_anew,
         accepts_any_epoch=set_state.accepts_any_epoch and not begins_anew,
         fallen=tuple(broker_id for broker_id in set_state.fallen if broker_id in event.remaining),

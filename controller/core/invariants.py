@@ -84,7 +84,7 @@ def _check_set(key: SetKey, state: SetState) -> Iterator[str]:
         replica = state.replica(broker_id)
         if replica is not None and replica.incarnation != incarnation:
             yield f"R3: member {broker_id} is bound to {incarnation}, registered is {replica.incarnation}"
-        if replica is not None and not replica.is_voter:
+        if state.recovery is None and replica is not None and not replica.is_voter:
             yield f"R23: learner {broker_id} is a member"
     if state.recovery is None and any(r.is_suspect and members != (r.broker_id,) for r in state.replicas):
         yield "R3: a suspect is not the last member"

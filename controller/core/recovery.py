@@ -105,9 +105,10 @@ def without(recovery: Recovery, cleaned: Collection[BrokerId]) -> Recovery:
 
 def adopted_set(recovery: Recovery, *, present: SyncStateSet, voters: Collection[BrokerId]) -> SyncStateSet:
     """The set that is taken over once nobody is awaited any more; as long as somebody is, the present one."""
-    if recovery.awaited or recovery.newest is None:
+    if recovery.awaited:
         return present
-    return tuple(sorted(broker_id for broker_id in recovery.newest.sync_state_set if broker_id in voters))
+    newest = recovery.newest.sync_state_set if recovery.newest is not None else present
+    return tuple(sorted(broker_id for broker_id in newest if broker_id in voters))
 
 
 def next_master_epoch(set_state: SetState, *, epoch_jump_draw: int, floor: MasterEpoch | None = None) -> MasterEpoch:

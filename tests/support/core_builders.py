@@ -104,6 +104,7 @@ class Fleet:
         self.state: FleetState = EMPTY_FLEET
         self.key = key
         self.records: list[EventRecord] = []
+        self.entries: list[tuple[Operation, ...]] = []
         self.index = 0
         self.requests = 0
         self.last = AppliedOperations(state=self.state, replies=(), records=())
@@ -161,7 +162,9 @@ class Fleet:
         """Apply one entry; no invariant may break."""
         before = self.state
         self.index += 1
-        self.last = apply_operations(before, tuple(operations), term=1, index=self.index)
+        entry = tuple(operations)
+        self.entries.append(entry)
+        self.last = apply_operations(before, entry, term=1, index=self.index)
         assert self.last.stop_reason is None, self.last.stop_reason
         self.state = self.last.state
         self.records.extend(self.last.records)

@@ -1,0 +1,260 @@
+"""
+Random lives of a broker set, for the laws of the controller's core.
+
+Here: ``lives``, a strategy of steps, and ``live``, which turns steps into operations against the state at hand, some of them
+late, repeated or wrong. Imported by: ``tests/property/test_core_*``. A step is five small integers: shrinking stays readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller.contract.commands import (
+    AnyCommand,
+    ApplyBrokerId,
+    Bootstrap,
+    CleanMark,
+    CleanReplicas,
+    ElectMaster,
+    ElectUnclean,
+    MarkAlive,
+    MarkSilent,
+    Milestone,
+    Operation,
+    Phase,
+    RecordMilestones,
+    ReportEntered,
+    SayGoodbye,
+    SetConfiguration,
+    SilenceCause,
+)
+from controller.contract.ids import (
+    AckMode,
+    BrokerId,
+    FlushMode,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    RegisterCode,
+    ReplicaKind,
+)
+from controller.core.state import ReplicaState, SetState
+from tests.support.core_builders import Fleet, ids, positions, stored
+
+Step = tuple[int, int, int, int, int]
+"""(kind, replica, two free numbers, mischief)."""
+
+_NOBODY = Incarnation("nobody")
+
+
+def lives(max_steps: int = 25) -> st.SearchStrategy[list[list[Step]]]:
+    """Entries of one to three steps each."""
+    small = st.integers(min_value=0, max_value=5)
+    step = st.tuples(st.integers(min_value=0, max_value=16), small, small, small, st.integers(min_value=0, max_value=9))
+    return st.lists(st.lists(step, min_size=1, max_size=3), min_size=1, max_size=max_steps)
+
+
+def live(fleet: Fleet, life: Sequence[Sequence[Step]]) -> Fleet:
+    """Apply ``life`` entry by entry. Every entry is checked against the invariants by ``Fleet``."""
+    for entry in life:
+        fleet.apply([operation_of(fleet, step) for step in entry])
+    return fleet
+
+
+def settled() -> Fleet:
+    """Where most lives begin: three replicas, a master that has entered."""
+    return Fleet().serving()
+
+
+def operation_of(fleet: Fleet, step: Step) -> Operation:
+    """The operation that a step means against the present state; with mischief 0 an earlier one comes again."""
+    kind, _, number, _, mischief = step
+    if mischief == 0 and fleet.entries:
+        past = fleet.entries[number * 7 % len(fleet.entries)][0]
+        return past if number % 2 else replace(past, request_id=fleet.operation(past.command).request_id)
+    makers = _MAKERS
+    command = makers[kind % len(makers)](fleet, step)
+    needs_evidence = isinstance(command, ElectMaster | ElectUnclean | Bootstrap)
+    if not needs_evidence or fleet.key not in fleet.state.sets:
+        return fleet.operation(command)
+    ends = {
+        number + 1: positions(100 * ((number + step[2]) % 5), epoch=max(-1, fleet.set.master_epoch), confirm=step[3])
+        for number in range(4)
+    }
+    evidence = fleet.evidence(
+        ends if fleet.set.is_established else None,
+        unready=(step[3],) if mischief == 1 else (),
+        unheard=(step[2],) if mischief == 2 else (),
+        draw=step[3],
+    )
+    if mischief == 3:
+        evidence = replace(evidence, sync_state_set_epoch=evidence.sync_state_set_epoch + 1)
+    return fleet.operation(command, evidence=evidence)
+
+
+def _set(fleet: Fleet) -> SetState:
+    return fleet.state.sets.get(fleet.key) or SetState(set_key=fleet.key)
+
+
+def _replica(fleet: Fleet, number: int) -> ReplicaState:
+    found = _set(fleet).replica(BrokerId(number % 4 + 1))
+    return found or ReplicaState(broker_id=BrokerId(number % 4 + 1), register_code=RegisterCode("none"), address="")
+
+
+def _apply_id(fleet: Fleet, step: Step) -> AnyCommand:
+    return ApplyBrokerId(
+        set_key=fleet.key,
+        register_code=RegisterCode(f"code-{step[1]}"),
+        address="10.0.0.9:911",
+        applied_broker_id=BrokerId(step[2]) if step[4] == 1 else None,
+    )
+
+
+def _register(fleet: Fleet, step: Step) -> AnyCommand:
+    _, number, life, end, mischief = step
+    replica = _replica(fleet, number)
+    is_known = replica.register_code != "none"
+    epoch = _set(fleet).master_epoch + (life if mischief == 1 else 0)
+    mark = replica.goodbye if mischief != 2 else CleanMark(nonce="made up", end_offset=LogOffset(0))
+    command = fleet.registration(
+        replica.broker_id,
+        code=replica.register_code if is_known else None,
+        incarnation=f"i{replica.broker_id}.{life}",
+        boot=f"boot-{life // 3}",
+        holds=positions(100 * end if _set(fleet).is_established else 0, epoch=epoch, confirm=50 * end),
+        kind=ReplicaKind.ROCKETMQ if mischief == 3 else ReplicaKind.NATIVE,
+        is_learner=mischief == 4,
+        zone="ab"[number % 2],
+        priority=life,
+        mark=mark,
+        configuration=SetConfiguration(
+            expected_replicas=end % 3 + 1, flush=list(FlushMode)[life % 2], ack_mode=list(AckMode)[life % 3]
+        ),
+    )
+    if mischief in (5, 6):
+        members = sorted({number % 4 + 1, life % 4 + 1})
+        command = replace(command, stored=stored(life * 3, end, *members))
+    return command
+
+
+def _silent(fleet: Fleet, step: Step) -> AnyCommand:
+    replica = _replica(fleet, step[1])
+    return MarkSilent(
+        set_key=fleet.key,
+        broker_id=replica.broker_id,
+        incarnation=replica.incarnation or _NOBODY,
+        session_ordinal=replica.session_ordinal,
+        cause=list(SilenceCause)[step[2] % 4],
+    )
+
+
+def _alive(fleet: Fleet, step: Step) -> AnyCommand:
+    replica = _replica(fleet, step[1])
+    return MarkAlive(
+        set_key=fleet.key,
+        broker_id=replica.broker_id,
+        incarnation=replica.incarnation or _NOBODY,
+        session_ordinal=replica.session_ordinal,
+    )
+
+
+def _goodbye(fleet: Fleet, step: Step) -> AnyCommand:
+    replica = _replica(fleet, step[1])
+    return SayGoodbye(
+        set_key=fleet.key,
+        broker_id=replica.broker_id,
+        incarnation=replica.incarnation or _NOBODY,
+        session_ordinal=replica.session_ordinal,
+        clean_mark=CleanMark(nonce=f"n{step[2]}", end_offset=LogOffset(100 * step[3])),
+    )
+
+
+def _elect(fleet: Fleet, step: Step) -> AnyCommand:
+    return ElectMaster(
+        set_key=fleet.key,
+        designated=BrokerId(step[1]) if step[4] > 6 else None,
+        expected_epoch=_set(fleet).master_epoch if step[2] % 2 else None,
+    )
+
+
+def _unclean(fleet: Fleet, step: Step) -> AnyCommand:
+    return ElectUnclean(
+        set_key=fleet.key,
+        accepted_loss_bytes=1_000_000 * (step[2] % 2),
+        designated=BrokerId(step[1]) if step[4] > 6 else None,
+    )
+
+
+def _bootstrap(fleet: Fleet, step: Step) -> AnyCommand:
+    return Bootstrap(set_key=fleet.key, master=BrokerId(step[1]))
+
+
+def _alter(fleet: Fleet, step: Step) -> AnyCommand:
+    state = _set(fleet)
+    if state.master is None:
+        return _elect(fleet, step)
+    wanted = sorted({state.master, *(BrokerId(n % 4 + 1) for n in (step[1], step[2]))})
+    known = [broker_id for broker_id in wanted if state.replica(broker_id) is not None]
+    last = state.last_alter.verdict.seq if state.last_alter is not None else 0
+    command = fleet.alter(*known, seq=last + step[3] % 3)
+    return replace(command, new_set=ids(step[1])) if step[4] == 1 else command
+
+
+def _entered(fleet: Fleet, step: Step) -> AnyCommand:
+    state = _set(fleet)
+    return ReportEntered(
+        set_key=fleet.key,
+        broker_id=state.master or BrokerId(1),
+        incarnation=state.master_incarnation or _NOBODY,
+        master_epoch=state.master_epoch,
+        start_offset=LogOffset(100 * step[2]),
+        acked_end_max=LogOffset(100 * step[3]),
+        is_mode_confirmed=step[4] > 3,
+    )
+
+
+def _milestones(fleet: Fleet, step: Step) -> AnyCommand:
+    return RecordMilestones(
+        set_key=fleet.key,
+        milestones=(
+            Milestone(
+                master_epoch=MasterEpoch(max(0, _set(fleet).master_epoch - step[3] % 2)),
+                phase=list(Phase)[step[2] % len(Phase)] if step[4] > 4 else Phase.TRUNCATED,
+                elapsed_us=1000 * step[2],
+                broker_id=BrokerId(step[1] % 4 + 1),
+                cut_from=LogOffset(100 * step[2]),
+                cut_to=LogOffset(100 * step[2] + 50),
+                released=LogOffset(100 * step[3]),
+            ),
+        ),
+    )
+
+
+def _clean(fleet: Fleet, step: Step) -> AnyCommand:
+    return CleanReplicas(
+        set_key=fleet.key, broker_ids=ids(step[1]) if step[2] else (), is_unclean=step[4] in (1, 2) and step[3] < 2
+    )
+
+
+_MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
+    _apply_id,
+    _register,
+    _register,
+    _register,
+    _silent,
+    _silent,
+    _alive,
+    _goodbye,
+    _elect,
+    _elect,
+    _elect,
+    _unclean,
+    _bootstrap,
+    _alter,
+    _entered,
+    _milestones,
+    _clean,
+)
