@@ -54,6 +54,8 @@ class Story:
     fleet: Fleet
     key: SetKey
     felt: Interruption | None = None
+    dying_ms: float = 0.0
+    """From the signal to the moment at which the kernel had closed the victim's connections."""
     row: HistoryRow | None = None
     audit: dict[str, Any] = field(default_factory=dict)
     truncated_bytes: int = 0
@@ -109,11 +111,13 @@ def fail_over(story: Story) -> None:
     master = fleet.master(key)
     epoch = current_epoch(story)
     say(f"\n2  kill -9 {fleet.pid(master)}   ({master}, the master, with sends in flight)")
-    fault_at_ns = time.monotonic_ns()
-    fleet.kill(master)
+    killed_at_ns = time.monotonic_ns()
+    fault_at_ns = faults.kill_and_see(fleet, master)
+    story.dying_ms = (fault_at_ns - killed_at_ns) / 1e6
     wait_acks(story, STEADY_ACKS)
     story.felt = felt_since(story, fault_at_ns)
-    say(f"   the producer felt {story.felt.gap_ms:.0f} ms without an acknowledgement")
+    say(f"   gone after {story.dying_ms:.0f} ms; acknowledgements again {story.felt.total_ms:.0f} ms later")
+    say(f"   the producer felt {story.felt.gap_ms:.0f} ms without one")
     story.row = wait_row(story, MasterEpoch(epoch + 1), is_complete)
     show(fleet, "history", key.name)
     say("\n   The dead one is not eligible, and that is said with its reason:")
@@ -275,6 +279,8 @@ def result_of(story: Story) -> dict[str, Any]:
         "gap_ms": round(felt.gap_ms, 3),
         "total_ms": round(felt.total_ms, 3),
         "phases_ms": {name: round(value, 3) for name, value in phases_ms.items()},
+        "dying_ms": round(story.dying_ms, 3),
+        "recorded_total_ms": round((row.total_us or 0) / 1000, 3),
         "unattributed_ms": round(felt.total_ms - sum(phases_ms.values()), 3),
         "grade": str(row.grade),
         "audited_replicas": story.audit.get("audited_replicas", 0),

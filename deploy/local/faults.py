@@ -7,10 +7,35 @@ Rule: nothing here speaks to the processes or to the controllers about the fault
 
 from __future__ import annotations
 
+import signal
+import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from deploy.local.fleet import Fleet
+from node.config import split_address
+
+GONE_DEADLINE_S = 5.0
+
+
+def kill_and_see(fleet: Fleet, name: str) -> int:
+    """
+    SIGKILL for a broker, observed from outside like any client would.
+
+    Returns:
+        CLOCK_MONOTONIC in ns when the kernel had closed its connections. That is some ms after the signal: first the
+        kernel takes the mapped log apart. Nobody could have noticed the fault before.
+    """
+    address = split_address(fleet.file.broker(name).listen)
+    with socket.create_connection(address, timeout=GONE_DEADLINE_S) as witness:
+        fleet.processes.signal(name, signal.SIGKILL)
+        with suppress(ConnectionError):
+            while witness.recv(4096):
+                pass
+        seen_at_ns = time.monotonic_ns()
+    fleet.processes.wait_gone(name, deadline_s=GONE_DEADLINE_S)
+    return seen_at_ns
 
 
 @contextmanager

@@ -138,7 +138,11 @@ class Processes:
     def kill(self, name: str, *, deadline_s: float = 5.0) -> None:
         """SIGKILL, and wait until it is gone."""
         self.signal(name, signal.SIGKILL)
-        wait_until(lambda: self.pid(name) is None, deadline_s=deadline_s, what=f"{name} to be gone after SIGKILL")
+        self.wait_gone(name, deadline_s=deadline_s)
+
+    def wait_gone(self, name: str, *, deadline_s: float) -> None:
+        """Return when the process of ``name`` has ended. Raises ``DeadlineError``."""
+        wait_until(lambda: self.pid(name) is None, deadline_s=deadline_s, what=f"{name} to be gone")
 
     def terminate(self, name: str, *, deadline_s: float = 10.0) -> None:
         """SIGTERM (and SIGCONT, should it be stopped), and wait; after the deadline SIGKILL."""
@@ -148,7 +152,7 @@ class Processes:
             self.signal(name, signal.SIGTERM)
             self.signal(name, signal.SIGCONT)
         try:
-            wait_until(lambda: self.pid(name) is None, deadline_s=deadline_s, what=f"{name} to stop")
+            self.wait_gone(name, deadline_s=deadline_s)
         except DeadlineError:
             with contextlib.suppress(LauncherError, ProcessLookupError):
                 self.kill(name)
