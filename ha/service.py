@@ -311,6 +311,7 @@ class HaClient:
         self._ticker = _Ticker(loop, self._tick)
         self._ticker.start()
         self._runner = loop.create_task(self._run(target), name=f"ha-follow-{target.master}")
+        self._runner.add_done_callback(_report_failure)
 
     def stop_following(self, detail: str) -> None:
         """The link is closed when this returns: no byte of it is taken any more (R12)."""
@@ -445,6 +446,12 @@ class HaClient:
     def _tick(self) -> None:
         if self._connection is not None:
             self._connection.tick(self._clock_ms())
+
+
+def _report_failure(runner: asyncio.Task[None]) -> None:
+    """A dialler never ends by itself: if it does, that is a bug that must be seen."""
+    if not runner.cancelled() and (error := runner.exception()) is not None:
+        _log.error("ha_dialler_failed", task=runner.get_name(), exc_info=error)
 
 
 async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

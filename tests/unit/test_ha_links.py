@@ -25,7 +25,7 @@ from ha.actions import (
 )
 from ha.codec_native import NativeDecoder, encode
 from ha.errors import ErrorCode
-from ha.frames import Ack, NativeFrame, Transfer
+from ha.frames import Ack, HandshakeReply, NativeFrame, Transfer
 from ha.links import LinkReign
 from ha.master_link import MasterLinkState
 from ha.slave_link import SlaveLinkState
@@ -438,3 +438,81 @@ def test_bytes_that_are_no_records_close_the_link() -> None:
     pair = Pair(reigned(100), slave, epoch=1).open().run()
     assert {close.code for close in pair.closes} == {ErrorCode.PROTOCOL}
     assert "magic is 0" in pair.closes[0].detail
+
+
+def reply_from(pair: Pair, **changes: object) -> bytes:
+    """A master's answer to this slave, with something wrong in it."""
+    mine = identity(1)
+    fields: dict[str, object] = {
+        "set_key": mine.set_key,
+        "fleet_incarnation": mine.fleet_incarnation,
+        "master_epoch": pair.reign.master_epoch,
+        "broker_id": 1,
+        "incarnation": "inc-1",
+        "link_generation": 1,
+        "min_offset": 0,
+        "max_offset": 10,
+        "confirm_offset": 0,
+        "history": history((1, 0)),
+    } | changes
+    return encode(HandshakeReply(**fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "higher"),
+    [
+        ({"fleet_incarnation": "restored"}, ErrorCode.WRONG_SET, []),
+        ({"set_key": identity(1, cluster="c2").set_key}, ErrorCode.WRONG_SET, []),
+        ({"broker_id": 3}, ErrorCode.WRONG_PEER, []),
+        ({"incarnation": "inc-newer"}, ErrorCode.WRONG_PEER, []),
+        ({"master_epoch": 4}, ErrorCode.EPOCH_STALE, []),
+        ({"master_epoch": 6}, ErrorCode.EPOCH_UNKNOWN, [6]),
+    ],
+)
+def test_a_slave_follows_the_master_and_the_reign_that_it_was_told(
+    changes: dict[str, object], code: ErrorCode, higher: list[int]
+) -> None:
+    """W11: neither side notices a stale address in the reference. A higher epoch is reported (R21)."""
+    pair = Pair(reigned(10), reigned(10), epoch=5).open()
+    said = pair.slave.bytes_received(reply_from(pair, **changes), 0)
+    assert [action.code for action in said if isinstance(action, CloseLink)] == [code]
+    assert [action.master_epoch for action in said if isinstance(action, HigherEpochSeen)] == higher
+    assert not any(isinstance(action, TruncateLog) for action in said)
+
+
+def test_a_cut_that_failed_and_an_entry_that_was_not_recorded_end_the_link() -> None:
+    """Nothing is acked that is not as planned."""
+    failed = Pair(reigned(10), reigned(10), epoch=1)
+    failed.hold = True
+    failed.open().run()
+    failed.do_slave(failed.slave.truncation_failed("the disk is read-only"))
+    assert failed.closes[-1].code is ErrorCode.CUT_REFUSED
+    assert "read-only" in failed.closes[-1].detail
+    lying = Pair(reigned(10), MemoryLog(), epoch=1)
+    lying.open().steps(1)
+    lying.hold = True
+    lying.run()
+    lying.do_slave(lying.slave.epoch_recorded(0))
+    assert lying.closes[-1].code is ErrorCode.LOG_FAILED
+    assert lying.slave_log.max_offset == 0
+
+
+def test_a_slave_that_cuts_for_long_is_waited_for_and_one_that_never_answers_is_not() -> None:
+    pair = Pair(reigned(10), reigned(10), epoch=1)
+    pair.hold = True
+    pair.open().run()
+    assert pair.master.tick(LogOffset(0), SETTINGS.idle_timeout_ms * 5) == []
+    assert len(pair.master.tick(LogOffset(0), SETTINGS.cutting_timeout_ms)) == 2
+    silent = Pair(reigned(10), reigned(10), epoch=1)
+    silent.do_slave(silent.slave.connected(0))
+    assert silent.slave.tick(SETTINGS.handshake_timeout_ms) == []
+    assert len(silent.slave.tick(2 * SETTINGS.handshake_timeout_ms)) == 2
+    assert len(silent.master.tick(LogOffset(0), SETTINGS.handshake_timeout_ms)) == 2
+
+
+def test_a_frame_from_the_wrong_side_or_at_the_wrong_time_closes_the_link() -> None:
+    pair = Pair(reigned(10), reigned(10), epoch=1).open().run()
+    echoed = reply_from(pair)
+    assert [type(a).__name__ for a in pair.master.bytes_received(echoed, LogOffset(0), 0)] == ["Send", "CloseLink"]
+    assert [type(a).__name__ for a in pair.slave.bytes_received(echoed, 0)] == ["Send", "CloseLink"]
+    assert pair.master.end(ErrorCode.STOPPING, "again") == pair.slave.fail(ErrorCode.STOPPING, "", "") == []

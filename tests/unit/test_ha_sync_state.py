@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controller.contract.ids import BrokerId, FlushMode, Incarnation, LogOffset, MasterEpoch, SyncStateSetEpoch
 from ha.confirm_offset import MemberAck
 from ha.sync_state import ConfirmMoved, MastershipEnded, MemberInSync, ProposeAlter, Reign, SyncOutput, SyncState
@@ -456,3 +458,8 @@ def test_a_member_that_left_because_it_hung_does_not_join_again_where_it_froze_c
     outputs = master.verdict(alter.seq, accepted=True, members=(A,), version=11)
     assert outputs == [ConfirmMoved(offset=LogOffset(100))]
     assert master.wait(CATCH_UP_MS) == []
+
+
+def test_a_master_outside_its_own_set_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="not in its SyncStateSet"):
+        Master((B, C))
