@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import mmap
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import structlog
 import uvloop
 
 from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
@@ -33,6 +35,8 @@ from ha.links import LinkReign
 from tests.support.ha_logs import MappedLog
 from tests.support.ha_pair import target
 from tests.support.ha_replica import MasterReplica, SlaveReplica
+
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # standard output is JSON
 
 MIB = 1024 * 1024
 RAW_TURN_BYTES = MIB
