@@ -208,6 +208,9 @@ class BrokerNode:
         except OSError:
             self.process.kill()
             return
+        last = self.log.history.last
+        if last is not None:
+            self.oracle.recovered(self.plan.set_key, self.plan.name, last.start_offset, self.log.max_offset)
         self.counts.add("torn bytes", report.torn_bytes)
         self.counts.add("interrupted cuts finished", int(report.finished_cut))
         self.counts.add("epochs dropped at start", report.dropped_epochs)
@@ -230,7 +233,7 @@ class BrokerNode:
             clean_mark=clean_mark,
             new_register_code=RegisterCode(self.kernel.hex_digits()),
         )
-        self.tell(Recovered(marks=self._marks(), has_clean_mark=clean_mark is not None))
+        self.tell(Recovered(marks=self.durable_marks(), has_clean_mark=clean_mark is not None))
         listen = self.plan.description.address
         self.net.listen(self.process, listen, self._accept)
         self.ha.start()
@@ -238,7 +241,8 @@ class BrokerNode:
         self._flush_tick()
         self._sync_tick()
 
-    def _marks(self) -> Marks:
+    def durable_marks(self) -> Marks:
+        """As they are on disk."""
         if not self.disk.exists(MARKS):
             return Marks()
         return msgspec.json.decode(self.disk.read(MARKS), type=Marks)
@@ -382,12 +386,14 @@ class BrokerNode:
         if isinstance(step, RemoveCleanMark):
             self.disk.unlink(CLEAN_MARK)
         elif isinstance(step, PersistMarks):
+            self.oracle.marks_written(self.plan.name, self.durable_marks(), step.marks)
             self.disk.replace(MARKS, msgspec.json.encode(step.marks))
         elif isinstance(step, RecordEpochEntry):
             self.ha.trim_partial_record()
             offset = self.log.max_offset
             self.record_epoch(EpochEntry(epoch=step.master_epoch, start_offset=offset))
         elif isinstance(step, PrepareMaster):
+            self.oracle.reign_prepared(self.plan.name, step.start_offset, self.log.max_offset)
             self._begin_reign(step)
         elif isinstance(step, CloseLog):
             self.log.flush()
@@ -542,6 +548,8 @@ class BrokerNode:
             new_set=alter.new_set,
             joining=tuple(Joining(broker_id=broker_id, incarnation=inc) for broker_id, inc in alter.joining),
         )
+
+        self.oracle.proposed_alter(command, reign.start_offset)
 
         def answered(body: object) -> None:
             if self.reign is reign:

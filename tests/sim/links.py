@@ -312,6 +312,7 @@ class HaService:
             elif isinstance(action, RecordEpoch):
                 self._record_epoch(dialled, link, action)
             elif isinstance(action, LinkReady):
+                node.oracle.link_ready(node.plan.name, node.durable_marks(), dialled.target.master_epoch)
                 node.tell(LinkOpened(generation=dialled.generation))
             elif isinstance(action, ConfirmHeard):
                 node.log.note_confirm(action.offset, LogOffset(0))

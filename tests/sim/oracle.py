@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker.core.durable import Marks
 from controller.contract.commands import AlterSyncStateSet
 from controller.contract.events import (
     AlterRefused,
@@ -25,13 +26,11 @@ from controller.contract.events import (
 from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
 from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
 from controller.core import invariants
-from controller.core.state import FleetState
+from controller.core.state import FleetState, SetState
 from controller.replication.ports import AppliedEntry
 from tests.sim.log import RECORD_BYTES, Record, read_records
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
-
-__all__ = ["AlterSyncStateSet", "Oracle", "Violation"]
 
 
 class Violation(AssertionError):
@@ -69,18 +68,24 @@ class SetFacts:
         self.entered: dict[MasterEpoch, tuple[BrokerId, str]] = {}
         self.released: dict[MasterEpoch, LogOffset] = {}
         self.lost_bytes: dict[MasterEpoch, int] = {}
+        self.alters: dict[tuple[MasterEpoch, int], AlterSyncStateSet] = {}
         self.grades: dict[MasterEpoch, LossVerdict] = {}
 
 
 class Oracle:
     """One per world."""
 
-    def __init__(self, kernel: Kernel, disk_of: Callable[[SetKey, BrokerId], SimDisk]) -> None:
+    def __init__(
+        self, kernel: Kernel, disk_of: Callable[[SetKey, BrokerId], SimDisk], *, expected_replicas: int
+    ) -> None:
         self.kernel = kernel
         self.counts = kernel.counts
         self.state: FleetState | None = None
         self._sets: dict[SetKey, SetFacts] = {}
         self._disk_of = disk_of
+        self._expected_replicas = expected_replicas
+        self.incarnation_of: Callable[[SetKey, BrokerId], str | None] = lambda _key, _broker_id: None
+        """Of the process that lives now; set by the world."""
         self._chain_at: list[tuple[int, str]] = [(0, "")]
         self._leader_of_term: dict[int, str] = {}
 
@@ -118,6 +123,8 @@ class Oracle:
 
     def leads(self, controller: str, term: int) -> None:
         """A controller says that it leads in ``term``."""
+        if term not in self._leader_of_term:
+            self.counts.add("raft terms")
         known = self._leader_of_term.setdefault(term, controller)
         if known != controller:
             raise Violation(f"Raft: {known} and {controller} both lead in term {term}")
@@ -136,10 +143,15 @@ class Oracle:
             self._graded(key, facts, event.verdict)
         elif isinstance(event, SyncStateSetAltered):
             self.counts.add("alters accepted")
+            self._altered(facts, event)
         elif isinstance(event, AlterRefused):
             self.counts.add("alters refused")
         elif isinstance(event, ReplicaRegistered):
             self.counts.add(f"restarts {event.intactness.value}")
+            if self.incarnation_of(key, event.broker_id) == event.incarnation:
+                # What its disk lost before is judged now: from here on the replica answers for what it holds.
+                disk = self._disk_of(key, event.broker_id)
+                disk.lost_bytes, disk.was_replaced = 0, False
         elif isinstance(event, CommandRefused):
             self.counts.add("refusals")
             if "internal fault" in event.reason:
@@ -150,7 +162,30 @@ class Oracle:
         self.counts.add(f"elections {event.verdict.kind.value}")
         if event.master_epoch in facts.elections:
             raise Violation(f"C2: masterEpoch {event.master_epoch} was given out twice")
+        evidence, verdict = event.evidence, event.verdict
+        if (evidence.master_epoch, evidence.sync_state_set_epoch) != (
+            verdict.previous_epoch,
+            verdict.previous_set_epoch,
+        ):
+            raise Violation(
+                f"R14: epoch {event.master_epoch} was decided on evidence of {evidence.master_epoch}/"
+                f"{evidence.sync_state_set_epoch}, the set was at {verdict.previous_epoch}/{verdict.previous_set_epoch}"
+            )
+        if verdict.kind is ElectionKind.FIRST and len(event.sync_state_set) != self._expected_replicas:
+            raise Violation(
+                f"R8: the first set is {event.sync_state_set}, expected were {self._expected_replicas} replicas"
+            )
         facts.elections[event.master_epoch] = Won(kind=event.verdict.kind, master=event.master)
+
+    def _altered(self, facts: SetFacts, event: SyncStateSetAltered) -> None:
+        """C7: an accepted alter was a compare-and-set on exactly the version before."""
+        verdict = event.verdict
+        command = facts.alters.get((verdict.master_epoch, verdict.seq))
+        if command is not None and command.sync_state_set_epoch + 1 != verdict.sync_state_set_epoch:
+            raise Violation(
+                f"C7: alter {verdict.master_epoch}/{verdict.seq} was proposed on version {command.sync_state_set_epoch} "
+                f"and made version {verdict.sync_state_set_epoch}"
+            )
 
     def _entered(self, key: SetKey, facts: SetFacts, event: MasterEntered) -> None:
         """D9, and released(E) <= start(E') in clean elections: what was acknowledged is in the new master's log."""
@@ -233,9 +268,13 @@ class Oracle:
         facts = self.facts(key)
         facts.released[epoch] = max(facts.released.get(epoch, LogOffset(0)), end)
         state = self.state.sets.get(key) if self.state is not None else None
-        if state is None or state.master_epoch != epoch:
+        if state is None or state.master_epoch < epoch:
             return
-        if len(state.sync_state_set) < in_sync_min:
+        if state.master_epoch > epoch:
+            self._released_late(key, facts, state, end, epoch)
+            return
+        # A member that fell since the acks came has done its part: the master cannot know of its restart yet (R3).
+        if len({*state.sync_state_set, *state.fallen}) < in_sync_min:
             raise Violation(f"D8: {end} released with SyncStateSet {state.sync_state_set}, min_in_sync {in_sync_min}")
         for member in state.sync_state_set:
             disk = self._disk_of(key, member)
@@ -245,6 +284,57 @@ class Oracle:
                 raise Violation(
                     f"D8: {end} released in epoch {epoch}, member {member} of {state.sync_state_set} ends at {disk.size('log')}"
                 )
+
+    def _released_late(self, key: SetKey, facts: SetFacts, state: SetState, end: LogOffset, epoch: MasterEpoch) -> None:
+        """A master that does not know of its successor may release only what the successor holds and keeps."""
+        self.counts.add("releases after a successor's election")
+        if any(won.kind is ElectionKind.UNCLEAN for at, won in facts.elections.items() if at > epoch):
+            return
+        for later, start in facts.starts.items():
+            if later > epoch and end > start:
+                raise Violation(
+                    f"released({epoch}) = {end} > start({later}) = {start}: released after its successor began"
+                )
+        if state.master is not None:
+            disk = self._disk_of(key, state.master)
+            if not disk.lost_bytes and not disk.was_replaced and disk.size("log") < end:
+                raise Violation(
+                    f"D8: {end} released in epoch {epoch}, its successor {state.master} ends at {disk.size('log')}"
+                )
+
+    def proposed_alter(self, command: AlterSyncStateSet, start: LogOffset) -> None:
+        """D12: who joins has every byte that was acknowledged, and the whole past of the epoch's start."""
+        facts = self.facts(command.set_key)
+        facts.alters[command.master_epoch, command.seq] = command
+        needed = max([start, *(end for epoch, end in facts.released.items() if epoch <= command.master_epoch)])
+        for member in command.joining:
+            disk = self._disk_of(command.set_key, member.broker_id)
+            if not disk.lost_bytes and not disk.was_replaced and disk.size("log") < needed:
+                raise Violation(
+                    f"D12: {member.broker_id} is to join in epoch {command.master_epoch} with {disk.size('log')} of {needed} bytes"
+                )
+
+    def recovered(self, key: SetKey, name: str, last_start: LogOffset, end: LogOffset) -> None:
+        """D1: no epoch begins beyond the end of the log (W5)."""
+        if last_start > end:
+            raise Violation(
+                f"D1: {name} of {key} recovered with an epoch that starts at {last_start}, its log ends at {end}"
+            )
+
+    def marks_written(self, name: str, before: Marks, after: Marks) -> None:
+        """R9: marks never fall."""
+        if not after.covers(before):
+            raise Violation(f"R9: {name} replaces its marks {before} by {after}")
+
+    def link_ready(self, name: str, marks: Marks, epoch: MasterEpoch) -> None:
+        """R9: the promise is durable before the first ack."""
+        if marks.promised < epoch:
+            raise Violation(f"R9: {name} acks in epoch {epoch}, its durable promise is {marks.promised}")
+
+    def reign_prepared(self, name: str, start: LogOffset, end: LogOffset) -> None:
+        """R12: the epoch starts at the end of the log."""
+        if start != end:
+            raise Violation(f"R12: {name} begins its epoch at {start}, its log ends at {end}")
 
     def acknowledged(self, key: SetKey, value: int, end: LogOffset, epoch: MasterEpoch) -> None:
         """A client heard PUT_OK."""

@@ -111,7 +111,10 @@ class World:
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
                 self._add_broker(key, f"{key.name}r{number}")
-        self.oracle = Oracle(self.kernel, lambda key, broker_id: self._disks[key, broker_id])
+        self.oracle = Oracle(
+            self.kernel, lambda key, broker_id: self._disks[key, broker_id], expected_replicas=shape.replicas
+        )
+        self.oracle.incarnation_of = self._incarnation_of
         self.quorum = make_quorum(self)
         self.producers: list[Producer] = []
         self.kernel.after_each = self._check
@@ -148,6 +151,13 @@ class World:
     def propose_again(self, payload: str) -> None:
         """A late duplicate reaches whoever leads."""
         self.quorum.propose_again(payload)
+
+    def _incarnation_of(self, key: SetKey, broker_id: BrokerId) -> str | None:
+        for broker in self.brokers.values():
+            node = broker.node
+            if broker.process.is_alive and node is not None and (broker.plan.set_key, node.broker_id) == (key, broker_id):
+                return node.incarnation
+        return None
 
     # --- life and death ---
 
@@ -336,6 +346,8 @@ class World:
             why = self._unsettled()
             if not why:
                 return
+        alarms = [alarm for broker in self.brokers.values() if broker.node is not None for alarm in broker.node.alarms]
+        why += f"; alarms: {alarms}" if alarms else ""
         raise Violation(f"liveness: {why} after {limit_us // SECOND} s without faults")
 
     def _help_without_candidates(self) -> None:

@@ -1,0 +1,203 @@
+"""
+``python -m tests.sim``: many seeds, what happened in them, and whether anything that should have happened did not.
+
+    --seeds N --first S   seeds S .. S+N-1, and those kept in regressions.txt
+    --seed X              one seed, with its story
+    --steps N             events per seed, at most
+    --mutant NAME         with that rule switched off (tests.sim.mutants)
+    --mutants             all mutants by their stored seeds, as ``python -m tests.sim.mutants``
+    --trace-hashes        print "seed hash" only
+    --jobs N              processes; 0 = one per core
+
+Exit 0: no violation, every expected count above zero, traces equal under two hash seeds. A failure is one line that
+reproduces it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from time import monotonic
+
+from tests.sim.run import Outcome, run_seed
+from tests.support.sim_kernel import Counts
+
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+
+EXPECTED = (
+    "elections",
+    "elections first",
+    "elections failover",
+    "elections requested",
+    "elections unclean",
+    "raft terms",
+    "snapshots",
+    "controllers killed",
+    "controllers power losses",
+    "all controllers lost at once",
+    "brokers killed",
+    "brokers power losses",
+    "clean stops",
+    "disks rolled back",
+    "disks full",
+    "pauses",
+    "cuts",
+    "connections broken",
+    "messages delivered late",
+    "unsynced bytes lost by controllers",
+    "unsynced bytes lost by brokers",
+    "torn bytes",
+    "truncations",
+    "bytes truncated",
+    "interrupted cuts finished",
+    "epochs dropped at start",
+    "half records dropped",
+    "alters accepted",
+    "alters refused",
+    "alters with lost answers",
+    "late duplicates",
+    "refusals",
+    "restarts clean-stop",
+    "restarts same-boot",
+    "restarts sync-flush",
+    "restarts not-intact",
+    "restarts suspect",
+    "higher epochs seen by peers",
+    "waiters failed as unknown",
+    "outcomes unknown",
+    "duplicates answered",
+    "sends refused",
+    "messages acked",
+    "acknowledged messages lost in unclean elections",
+    "graded proven",
+    "graded unknown",
+)
+"""Zero of one of these over a whole run of ``SEEDS_FOR_COUNTS`` seeds or more fails it: the simulation saw too little."""
+
+SEEDS_FOR_COUNTS = 100
+SEEDS_HASHED = 3
+"""Seeds whose traces are compared under two hash seeds."""
+
+
+def regressions() -> list[int]:
+    """Kept seeds: each found a bug once."""
+    lines = REGRESSIONS.read_text().splitlines()
+    return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
+
+
+def reproduce(outcome: Outcome) -> str:
+    """One line: what broke, and how to see it again."""
+    return f"FAILED make sim SEED={outcome.seed}  (commit {_commit()}, step {outcome.steps}): {outcome.failure}"
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def _run_one(arguments: tuple[int, int]) -> Outcome:
+    seed, steps_max = arguments
+    return run_seed(seed, steps_max=steps_max)
+
+
+def outcomes(seeds: list[int], *, steps_max: int, jobs: int) -> Iterator[Outcome]:
+    """In the order of the seeds, whatever the number of processes."""
+    work = [(seed, steps_max) for seed in seeds]
+    if jobs == 1 or len(seeds) < 4:
+        yield from map(_run_one, work)
+        return
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        yield from pool.map(_run_one, work, chunksize=4)
+
+
+def trace_hashes(seeds: list[int], hash_seed: str) -> list[str]:
+    """Hashes by a process of its own under ``hash_seed``."""
+    command = [sys.executable, "-m", "tests.sim", "--trace-hashes"]
+    for seed in seeds:
+        command += ["--seed", str(seed)]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")[: len(seeds)]
+
+
+def _show(counts: Counts) -> None:
+    width = max(map(len, counts.by_name), default=0)
+    for name, amount in sorted(counts.by_name.items()):
+        print(f"  {name:<{width}}  {amount:>10,}")
+
+
+def _run_many(seeds: list[int], *, steps_max: int, jobs: int) -> int:
+    started = monotonic()
+    total, failed, steps, virtual_us = Counts(), 0, 0, 0
+    for outcome in outcomes(seeds, steps_max=steps_max, jobs=jobs):
+        total.merge(outcome.counts)
+        steps += outcome.steps
+        virtual_us += outcome.virtual_us
+        if outcome.failure is not None:
+            failed += 1
+            print(reproduce(outcome), flush=True)
+    seconds = monotonic() - started
+    _show(total)
+    print(
+        f"{len(seeds)} seeds, {steps:,} events, {virtual_us // 1_000_000:,} virtual seconds in {seconds:.1f} s "
+        f"({len(seeds) / max(seconds, 0.001):.1f} seeds/s)"
+    )
+    missing = [name for name in EXPECTED if len(seeds) >= SEEDS_FOR_COUNTS and not total[name]]
+    for name in missing:
+        print(f"FAILED nothing happened: {name} is 0 over {len(seeds)} seeds")
+    hashed = seeds[:SEEDS_HASHED]
+    one, two = trace_hashes(hashed, "1"), trace_hashes(hashed, "2")
+    for first, second in zip(one, two, strict=True):
+        print(f"trace {first} under PYTHONHASHSEED 1, {'the same' if first == second else second} under 2")
+    if one != two:
+        print("FAILED traces depend on the hash seed")
+    if failed:
+        print(f"FAILED {failed} of {len(seeds)} seeds")
+    return int(bool(failed or missing or one != two))
+
+
+def _run_story(seed: int, *, steps_max: int) -> int:
+    outcome = run_seed(seed, steps_max=steps_max, keep_lines=True)
+    for line in outcome.lines:
+        at_us, _, text = line.partition(" ")
+        print(f"{int(at_us) / 1e6:10.6f}  {text}")
+    _show(outcome.counts)
+    print(f"seed {seed}: {outcome.steps:,} events, trace {outcome.trace_hash}")
+    if outcome.failure is not None:
+        print(reproduce(outcome))
+    return int(outcome.failure is not None)
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description="the whole fleet under a seed")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, action="append")
+    parser.add_argument("--steps", type=int, default=400_000)
+    parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--mutant")
+    parser.add_argument("--mutants", action="store_true")
+    parser.add_argument("--trace-hashes", action="store_true")
+    options = parser.parse_args()
+    if options.mutants or options.mutant:
+        from tests.sim import mutants
+
+        return mutants.main(["--only", options.mutant] if options.mutant else [])
+    if options.trace_hashes:
+        for seed in options.seed or []:
+            print(f"{seed} {run_seed(seed, steps_max=options.steps).trace_hash}")
+        return 0
+    if options.seed and len(options.seed) == 1:
+        return _run_story(options.seed[0], steps_max=options.steps)
+    seeds = options.seed or [*regressions(), *range(options.first, options.first + options.seeds)]
+    return _run_many(list(dict.fromkeys(seeds)), steps_max=options.steps, jobs=options.jobs or os.cpu_count() or 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,338 @@
+"""
+Directed cases: one real machine, the few inputs that make one rule matter.
+
+For mutants that the fleet as a whole hides: a second guard stands behind the first, so no seed can lose anything by one
+of them alone. Each case raises ``Violation`` if the promise of its rule is broken, and is quiet otherwise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.core.acks import AckTable
+from broker.core.durable import Marks
+from broker.core.role import RoleMachine
+from broker.core.role_io import Recovered, RecoveryStarted, SessionOpened, StepDone
+from broker.log.ports import CutReason
+from controller.contract.commands import FEATURE_LEVEL, Barrier, SilenceCause
+from controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
+from controller.contract.ids import Incarnation, LogOffset, MasterEpoch
+from controller.contract.replies import AlterDecided, Elected, Refused, Registered
+from controller.contract.session import BrokerState
+from controller.core.views import view_of
+from controller.replication.codec import encode_operations
+from controller.replication.machine import FleetMachine
+from controller.replication.raft.failstop import raise_stopped
+from controller.replication.raft.journal import DurableJournal
+from controller.replication.raft.messages import Answer
+from controller.runtime.sessions import ProbeOutcome
+from epoch.history import EpochHistory
+from epoch.model import EpochEntry
+from ha.slave_link import SlaveLinkState
+from ha.sync_state import ConfirmMoved, SyncOutput
+from tests.sim.oracle import Violation
+from tests.support.core_builders import Fleet, positions
+from tests.support.ha_logs import MemoryLog
+from tests.support.ha_pair import Pair
+from tests.support.log_tools import append_all, crash, draft, open_log
+from tests.support.raft_virtual import OurNode, VirtualGroup
+from tests.support.runtime_world import World
+from tests.support.sim_disk import SimDisk
+from tests.support.sim_kernel import Kernel
+from tests.unit.test_ha_sync_state import Master, joined, proposals
+
+A, B, C = 1, 2, 3
+
+
+def must(holds: object, rule: str) -> None:
+    """Or the rule is broken."""
+    if not holds:
+        raise Violation(rule)
+
+
+def _confirmed(outputs: list[SyncOutput]) -> bool:
+    return any(isinstance(output, ConfirmMoved) for output in outputs)
+
+
+# --- R1, R2 ----------------------------------------------------------------------------------------------------------
+
+
+def alter_retry_is_the_same() -> None:
+    """{A,B} is proposed and not answered; meanwhile C is caught up as well: the retry is still {A,B}."""
+    master = joined((A,))
+    master.link(B)
+    first = proposals(master.ack(B, 0))
+    must(len(first) == 1 and first[0].new_set == (A, B), "R1: B is proposed")
+    master.link(C)
+    master.ack(C, 0)
+    for retry in proposals(master.wait(1_000)):
+        must(retry == first[0], f"R1: seq {retry.seq} was {first[0].new_set}, its retry says {retry.new_set}")
+
+
+def alter_on_a_moved_set() -> None:
+    """A of {A,B,C} proposes {A}; C falls by a restart first: the alter was made for another version."""
+    fleet = Fleet().serving()
+    alter = fleet.alter(A)
+    fleet.do(fleet.registration(C, incarnation="i3.2", boot="boot-2"))
+    must(fleet.set.sync_state_set == (A, B), "R3: C has fallen")
+    reply = fleet.do(alter)
+    must(isinstance(reply, AlterDecided) and not reply.verdict.is_accepted, f"R1: {alter.new_set} was applied to a moved set")
+
+
+def alter_of_an_ended_incarnation() -> None:
+    """B acked as its first life and restarted without proof before the alter that adds it is applied."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(A))
+    alter = fleet.alter(A, B, seq=2)
+    fleet.do(fleet.registration(B, incarnation="i2.2", boot="boot-2", holds=positions(0)))
+    reply = fleet.do(alter)
+    must(isinstance(reply, AlterDecided) and not reply.verdict.is_accepted, "R1: B joined by an ack of its first life")
+
+
+def refused_mastership() -> None:
+    """{A} proposes {A,B}; it commits, B is elected, A's retry is refused as older: A must not ack v1 alone."""
+    master = joined((A,))
+    master.link(B)
+    master.ack(B, 0)
+    master.state.mastership_refused("masterEpoch 5 is stale, current is 6")
+    must(not _confirmed(master.write(100)), "R2: A releases alone after its mastership was refused")
+
+
+def state_of_another_epoch() -> None:
+    """A of {A,B}, still in epoch 5, hears that in epoch 7 the set is {A}: it must not ack v1 alone."""
+    master = joined((A, B))
+    master.write(100)
+    outputs = master.hear((A,), 30, epoch=7)
+    must(not _confirmed(outputs), "R2: A adopted the set of epoch 7 in epoch 5 and releases alone")
+
+
+def refused_proposal() -> None:
+    """B's join is refused: B is not required any more (L5)."""
+    master = joined((A,))
+    master.link(B)
+    must(proposals(master.ack(B, 0)), "B is proposed")
+    master.verdict(1, accepted=False, members=(A,), version=10)
+    must(_confirmed(master.write(100)), "W8: writes wait for a member whose join was refused")
+
+
+# --- R12 -------------------------------------------------------------------------------------------------------------
+
+
+def late_acks() -> None:
+    """Acks of an older epoch, an older link and an older life release nothing."""
+    for change in ({"master_epoch": 4}, {"link_generation": 0}, {"incarnation": "inc-2-old"}):
+        master = Master((A, B), end=100)
+        master.write(200)
+        master.link(B)
+        master.ack(B, 100)
+        must(not _confirmed(master.ack(B, 200, **change)), f"R12: a late ack with {change} released a message")
+
+
+def data_after_the_close() -> None:
+    """The follower left the link; bytes that were under way arrive."""
+    master_log = MemoryLog()
+    master_log.begin_epoch(1)
+    master_log.append(b"v0")
+    pair = Pair(master_log, MemoryLog(), epoch=1).open().run()
+    before = pair.slave_log.max_offset
+    must(before == 2, "v0 was replicated")
+    pair.slave.connection_lost()
+    master_log.append(b"v1")
+    pair.do_master(pair.master.plan_transfer(LogOffset(0), pair.now_ms))
+    pair.run()
+    must(pair.slave.state is SlaveLinkState.CLOSED, "R12: the link goes on after it was closed")
+    must(pair.slave_log.max_offset == before, "R12: bytes of a closed link were taken")
+
+
+def waiters_of_an_ended_epoch() -> None:
+    """A appends v1 in epoch 1 and loses it; what epoch 3 confirms must not release it."""
+    table: AckTable[str] = AckTable(MasterEpoch(1), waiting_messages_max=10, waiting_bytes_max=1_000)
+    table.register(LogOffset(950), "v1", messages=1, size_bytes=10)
+    must(table.fail_all() == ["v1"], "R17: v1 is not told that its outcome is unknown")
+    must(table.release(LogOffset(1_100)) == [], "R17: v1 is released by another epoch")
+
+
+# --- elections -------------------------------------------------------------------------------------------------------
+
+
+def evidence_moved() -> None:
+    """"Elect B" is taken on {A,B,C}; the alter {A,B} commits first; then the entry applies."""
+    fleet = Fleet().serving()
+    evidence = fleet.evidence()
+    fleet.do(fleet.alter(A, B))
+    reply = fleet.elect(B, evidence=evidence)
+    must(isinstance(reply, Refused), "R14: an election was applied on evidence of another state")
+
+
+def first_election() -> None:
+    """One of three has registered; and: all have, but one brings records."""
+    fleet = Fleet().joined(A)
+    must(not isinstance(fleet.elect(), Elected), "R8: the first one that came was elected")
+    fleet = Fleet()
+    for number in (A, B, C):
+        fleet.grant(f"code-{number}")
+        fleet.do(fleet.registration(number, holds=positions(500 if number == B else 0)))
+    must(not isinstance(fleet.elect(), Elected), "R8: a first election although a replica brings records")
+
+
+def restarted_master() -> None:
+    """A is master of epoch 1, restarts (same boot) and registers: epoch 1 is not its any more."""
+    fleet = Fleet().serving()
+    epoch = fleet.set.master_epoch
+    fleet.do(fleet.registration(A, incarnation="i1.2"))
+    is_same = (fleet.set.master, fleet.set.master_epoch, fleet.set.master_incarnation) == (A, epoch, "i1.2")
+    must(not is_same, "R9: an old epoch was given to a new incarnation")
+
+
+def dead_at_once() -> None:
+    """Session closed, probe refused, but every link is open: a firewall, not a death."""
+    world = World()
+    world.take()
+    master, *slaves = world.serving_set()
+    world.pass_ms(4_000, master, *slaves)
+    world.close(master)
+    must(world.probes, "R13: a closed session is probed")
+    world.do(world.duties.handle_probe(world.probes[-1], ProbeOutcome.REFUSED, None, world.now_ns))
+    silent = [record.event for record in world.records if isinstance(record.event, ReplicaSilent)]
+    must(
+        all(event.cause is not SilenceCause.DEAD_AT_ONCE for event in silent),
+        "R13: a refused probe alone made a master dead",
+    )
+
+
+def refusal_on_record() -> None:
+    """An election without need is refused; the refusal is an event."""
+    fleet = Fleet().serving()
+    must(isinstance(fleet.elect(), Refused), "an election under a living master is refused")
+    must(any(isinstance(event, CommandRefused) for event in fleet.events), "R24: a refusal left no record")
+    must(not any(isinstance(event, MasterElected) for event in fleet.events), "nobody was elected")
+
+
+def newer_operation() -> None:
+    """An entry that needs a higher feature level stops the node: it is not skipped."""
+    fleet = Fleet()
+    payload = encode_operations([fleet.operation(Barrier(), version=FEATURE_LEVEL + 1)])
+    applied = FleetMachine().apply(fleet.state, payload, term=1, index=fleet.index + 1)
+    must(applied.stop_reason is not None, "R15: a newer operation was taken for a no-op; this node diverges")
+
+
+# --- disks -----------------------------------------------------------------------------------------------------------
+
+
+def cut_tail_comes_back() -> None:
+    """S23: cut, then a crash: records of equal size lie behind the cut with good CRCs."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        log = open_log(root)
+        log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
+        places = [append_all(log, draft(b"y" * 100))[0] for _ in range(10)]
+        cut = LogOffset(places[4][0])
+        log.execute_cut(log.plan_cut(cut, CutReason.TRUNCATION, "diverged"))
+        crash(log)
+        log = open_log(root)
+        end = log.max_offset
+        crash(log)
+    must(end == cut, f"R20: cut to {cut}, after a crash the log ends at {end}")
+
+
+def empty_epochs() -> None:
+    """A, then B, then A are masters without a byte; bytes of the last epoch carry it."""
+    history = EpochHistory()
+    for epoch in (1, 2, 3):
+        history = history.appended(EpochEntry(epoch=MasterEpoch(epoch), start_offset=LogOffset(0)))
+    must(history.last_epoch == 3, f"W4: bytes of epoch 3 are labelled {history.last_epoch}")
+
+
+def vote_over_a_restart() -> None:
+    """A vote is durable before it leaves."""
+    disk = SimDisk(Kernel(1), "c1")
+    journal = DurableJournal(disk, raise_stopped)
+    journal.setCurrentTerm(7, "c2")
+    journal.sync()
+    disk.lose_power()
+    again = DurableJournal(disk, raise_stopped)
+    found = (again.getCurrentTerm(), again.getVotedForNodeId())
+    must(found == (7, "c2"), f"Raft: voted for c2 in term 7, after a restart it knows {found}")
+
+
+def answer_of_another_term() -> None:
+    """R5: what a follower said in an earlier term neither commits nor gives authority in this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        leader = VirtualGroup(patch, OurNode).elect()
+        transport = leader.library.transport
+        peer = next(iter(transport._answered_ns))
+        newest_ns = transport._newest_stamp_ns
+        transport._answered_ns[peer] = 0
+        stale = Answer(
+            term=leader.term - 1,
+            sent_ns=newest_ns,
+            next_index=leader.last_index + 1,
+            is_success=True,
+            is_reset=False,
+            is_voter=True,
+        )
+        transport._on_answer(peer, stale)
+        heard_ns = transport._answered_ns[peer]
+    must(heard_ns == 0, "R5: an answer of an earlier term gives authority")
+
+
+# --- roles -----------------------------------------------------------------------------------------------------------
+
+
+def epoch_entered_twice() -> None:
+    """W3: a controller (restored, or wrong) gives a broker an epoch that it had promised before this process began."""
+    fleet = Fleet().serving()
+    view = view_of(fleet.state, fleet.key)
+    must(view is not None, "a view")
+    assert view is not None
+    assert view.master is not None
+    assert view.master_incarnation is not None
+    machine = RoleMachine(set_key=fleet.key, incarnation=Incarnation(view.master_incarnation))
+    replica = fleet.replica(view.master)
+    registered = Registered(
+        broker_id=view.master,
+        session_ordinal=replica.session_ordinal,
+        intactness=replica.intactness,
+        is_in_sync=True,
+        view=view,
+    )
+    marks = Marks(promised=view.master_epoch, entered=view.master_epoch)
+    actions = machine.handle(RecoveryStarted(), now_us=1)
+    actions += machine.handle(Recovered(marks=marks, has_clean_mark=False), now_us=2)
+    actions += machine.handle(SessionOpened(registered=registered), now_us=3)
+    for now_us in range(4, 40):
+        step = machine.pending
+        if step is None:
+            break
+        actions += machine.handle(StepDone(step=step.step, offset=LogOffset(0)), now_us=now_us)
+    must(machine.published.state is not BrokerState.MASTER, f"W3: epoch {view.master_epoch} was entered twice")
+    must(machine.published.state is not BrokerState.PROMISED, "W3: on the way to enter an epoch twice")
+
+
+CASES: dict[str, Callable[[], None]] = {
+    "alter-retry-is-the-same": alter_retry_is_the_same,
+    "alter-on-a-moved-set": alter_on_a_moved_set,
+    "alter-of-an-ended-incarnation": alter_of_an_ended_incarnation,
+    "refused-mastership": refused_mastership,
+    "state-of-another-epoch": state_of_another_epoch,
+    "refused-proposal": refused_proposal,
+    "late-acks": late_acks,
+    "data-after-the-close": data_after_the_close,
+    "waiters-of-an-ended-epoch": waiters_of_an_ended_epoch,
+    "evidence-moved": evidence_moved,
+    "first-election": first_election,
+    "restarted-master": restarted_master,
+    "dead-at-once": dead_at_once,
+    "refusal-on-record": refusal_on_record,
+    "newer-operation": newer_operation,
+    "cut-tail-comes-back": cut_tail_comes_back,
+    "empty-epochs": empty_epochs,
+    "vote-over-a-restart": vote_over_a_restart,
+    "answer-of-another-term": answer_of_another_term,
+    "epoch-entered-twice": epoch_entered_twice,
+}
+"""By name; mutants name the case that finds them."""

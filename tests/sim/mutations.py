@@ -1,0 +1,637 @@
+"""
+The fixed list of mutants: which rule, what goes wrong without it, and the one function that is replaced.
+
+Here: the list. Not here: running it (``mutants``), cases that one machine is enough for (``directed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from broker.core.goals import GoalKind
+from broker.core.role_io import PersistMarks, RecordEpochEntry, StopSlaveLink
+from controller.contract.commands import SilenceCause
+from controller.contract.ids import LogOffset
+from controller.contract.replies import AlterDecided
+from controller.contract.verdicts import Intactness
+from controller.core.decision import Decision
+from epoch.history import EpochHistory
+from epoch.model import NO_EPOCH
+from ha.slave_link import SlaveLinkState
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """One mutant. ``case``: found by that directed case instead of a seed."""
+
+    name: str
+    what: str
+    target: str
+    mutate: Callable[[Function], Function]
+    case: str = ""
+
+
+def _constant(value: Any) -> Callable[[Any], Any]:
+    return lambda _original: lambda *_args, **_named: value
+
+
+# --- R1 --------------------------------------------------------------------------------------------------------------
+
+
+def _no_stored_verdict(original: Function) -> Function:
+    def mutated(fleet: Any, operation: Any, command: Any) -> Any:
+        state = fleet.sets.get(command.set_key)
+        if state is None or state.last_alter is None:
+            return original(fleet, operation, command)
+        forgetful = replace(fleet, sets={**fleet.sets, command.set_key: replace(state, last_alter=None)})
+        decision = original(forgetful, operation, command)
+        answer = decision.answer
+        if not isinstance(answer, AlterDecided) or answer.verdict.is_accepted:
+            return decision
+        blind = replace(answer.verdict, sync_state_set=(), sync_state_set_epoch=0)
+        events = tuple(replace(event, verdict=blind) for event in decision.events)
+        return Decision(answer=replace(answer, verdict=blind), events=events)
+
+    return mutated
+
+
+def _retry_with_other_content(original: Function) -> Function:
+    def mutated(self: Any, now_ms: int) -> Any:
+        outstanding = self._outstanding
+        if outstanding is None or self._ended or now_ms - self._sent_at_ms < self.reign.alter_retry_ms:
+            return original(self, now_ms)
+        self._outstanding = None
+        self._seq -= 1
+        outputs = original(self, now_ms)
+        if self._outstanding is None:
+            self._seq += 1
+        return outputs
+
+    return mutated
+
+
+def _no_compare_and_set(original: Function) -> Function:
+    def mutated(state: Any, command: Any) -> Any:
+        return original(state, replace(command, sync_state_set_epoch=state.sync_state_set_epoch))
+
+    return mutated
+
+
+def _any_incarnation_joins(original: Function) -> Function:
+    def mutated(fleet: Any, operation: Any, command: Any) -> Any:
+        state = fleet.sets.get(command.set_key)
+
+        def present(member: Any) -> Any:
+            replica = state.replica(member.broker_id) if state is not None else None
+            return member if replica is None else replace(member, incarnation=replica.incarnation)
+
+        return original(fleet, operation, replace(command, joining=tuple(map(present, command.joining))))
+
+    return mutated
+
+
+# --- R2 --------------------------------------------------------------------------------------------------------------
+
+
+def _refusal_ends_the_union(_original: Function) -> Function:
+    def mutated(self: Any, reason: str) -> Any:
+        del reason
+        self._outstanding = None
+        return self._advance_confirm()
+
+    return mutated
+
+
+def _adopts_another_epoch(original: Function) -> Function:
+    def mutated(self: Any, **named: Any) -> Any:
+        reign = self.reign
+        named.update(master_epoch=reign.master_epoch, master=reign.broker_id, master_incarnation=reign.incarnation)
+        return original(self, **named)
+
+    return mutated
+
+
+def _timeout_drops_the_proposal(original: Function) -> Function:
+    def mutated(self: Any, now_ms: int) -> Any:
+        outstanding = self._outstanding
+        if outstanding is not None and now_ms - self._sent_at_ms >= self.reign.alter_retry_ms:
+            self._outstanding = None
+            self._pause_until_ms = now_ms + self.reign.alter_retry_ms
+            return self._advance_confirm()
+        return original(self, now_ms)
+
+    return mutated
+
+
+def _local_set_only(_original: Any) -> Any:
+    return property(lambda self: self._local)
+
+
+def _proposed_set_only(_original: Any) -> Any:
+    return property(lambda self: self._outstanding.new_set if self._outstanding is not None else self._local)
+
+
+def _join_in_two_steps(original: Function) -> Function:
+    def mutated(self: Any, broker_id: Any, now_ms: int) -> bool:
+        passed = self.__dict__.setdefault("_passed", {})
+        is_fit = original(self, broker_id, now_ms)
+        if is_fit and broker_id not in passed:
+            passed[broker_id] = now_ms
+            return False
+        return broker_id in passed and passed.pop(broker_id) < now_ms
+
+    return mutated
+
+
+def _join_without_start(_original: Function) -> Function:
+    def mutated(self: Any, broker_id: Any) -> bool:
+        acked = self._table.acked(broker_id)
+        return acked is not None and acked >= self._confirm
+
+    return mutated
+
+
+def _join_without_confirm(_original: Function) -> Function:
+    def mutated(self: Any, broker_id: Any) -> bool:
+        acked = self._table.acked(broker_id)
+        return acked is not None and acked >= self.reign.start_offset
+
+    return mutated
+
+
+# --- R3, R6 ----------------------------------------------------------------------------------------------------------
+
+
+def _everybody_is_intact(original: Function) -> Function:
+    def mutated(state: Any, replica: Any, command: Any) -> Any:
+        judged, reason = original(state, replica, command)
+        if judged in (Intactness.NOT_INTACT, Intactness.SUSPECT):
+            return Intactness.SAME_BOOT, "trusted"
+        return judged, reason
+
+    return mutated
+
+
+def _boot_id_of_the_last_start(original: Function) -> Function:
+    starts: dict[str, list[str]] = {}
+
+    def mutated(self: Any, positions: Any, stored: Any) -> Any:
+        process = self._facts.process
+        seen = starts.setdefault(process.store_id, [])
+        claim = process.boot_id
+        if seen and seen[-1] == process.boot_id:
+            claim = seen[0]
+        else:
+            seen.append(process.boot_id)
+        self._facts = replace(self._facts, process=replace(process, boot_id=claim)) if _is_struct(
+            self._facts
+        ) else _dataclass_replace(self._facts, process=replace(process, boot_id=claim))
+        return original(self, positions, stored)
+
+    return mutated
+
+
+def _is_struct(value: Any) -> bool:
+    return hasattr(value, "__struct_fields__")
+
+
+def _dataclass_replace(value: Any, **changes: Any) -> Any:
+    from dataclasses import replace as dataclass_replace
+
+    return dataclass_replace(value, **changes)
+
+
+def _survivors_need_not_be_intact(_original: Function) -> Function:
+    def mutated(self: Any, replica: Any) -> bool:
+        return replica.incarnation is not None and replica.broker_id in {*self.sync_state_set, *self.fallen}
+
+    return mutated
+
+
+def _survivors_from_anywhere(original: Function) -> Function:
+    def mutated(case: Any, winner: Any) -> Any:
+        del original
+        return tuple(
+            replica.broker_id
+            for replica in case.set_state.replicas
+            if replica.broker_id == winner.broker_id or (replica.is_alive and replica.is_voter)
+        )
+
+    return mutated
+
+
+# --- R9, R12, R14 ----------------------------------------------------------------------------------------------------
+
+
+def _marks_are_forgotten(original: Function) -> Function:
+    def mutated(self: Any, event: Any) -> Any:
+        return original(self, _dataclass_replace(event, marks=type(event.marks)()))
+
+    return mutated
+
+
+def _mastership_outlives_the_process(original: Function) -> Function:
+    def mutated(state: Any, event: Any) -> Any:
+        result = original(state, event)
+        if state.master == event.broker_id:
+            result = replace(result, master=state.master, master_incarnation=event.incarnation)
+        return result
+
+    return mutated
+
+
+def _bytes_before_the_entry(original: Function) -> Function:
+    def mutated(self: Any, header: Any) -> Any:
+        actions = original(self, header)
+        if self.state is SlaveLinkState.RECORDING:
+            self.state = SlaveLinkState.TRANSFER
+            self._recording = None
+            return []
+        return actions
+
+    return mutated
+
+
+def _promise_is_not_written(original: Function) -> Function:
+    def mutated(facts: Any, goal: Any) -> Any:
+        action = original(facts, goal)
+        if goal.kind is GoalKind.FOLLOW and isinstance(action, PersistMarks):
+            facts.marks = action.marks
+            return original(facts, goal)
+        return action
+
+    return mutated
+
+
+def _start_before_the_link_stops(original: Function) -> Function:
+    def mutated(facts: Any, goal: Any) -> Any:
+        is_recorded = facts.entry is not None and facts.entry.epoch == goal.master_epoch
+        action = original(facts, goal)
+        if goal.kind is GoalKind.REIGN and isinstance(action, StopSlaveLink) and not is_recorded:
+            return RecordEpochEntry(step=facts.steps + 1, master_epoch=goal.master_epoch)
+        return action
+
+    return mutated
+
+
+def _any_evidence(_original: Function) -> Function:
+    return lambda _state, operation: operation.evidence
+
+
+# --- acks, logs, clients ---------------------------------------------------------------------------------------------
+
+
+def _acks_without_epoch(original: Function) -> Function:
+    return lambda self, ack: original(self, _dataclass_replace(ack, master_epoch=self._master_epoch))
+
+
+def _acks_without_link(original: Function) -> Function:
+    def mutated(self: Any, ack: Any) -> Any:
+        link = self._links.get(ack.broker_id)
+        if link is not None:
+            ack = _dataclass_replace(ack, link_generation=link.link_generation, incarnation=link.incarnation)
+        return original(self, ack)
+
+    return mutated
+
+
+def _unknown_members_are_skipped(original: Function) -> Function:
+    def mutated(own_end: Any, required: Any, table: Any) -> Any:
+        return original(own_end, [member for member in required if table.acked(member) is not None], table)
+
+    return mutated
+
+
+def _empty_epoch_is_refused(original: Function) -> Function:
+    def mutated(self: EpochHistory, entry: Any) -> EpochHistory:
+        if self.last is not None and self.last.start_offset == entry.start_offset:
+            return self
+        result = original(self, entry)
+        assert isinstance(result, EpochHistory)
+        return result
+
+    return mutated
+
+
+def _counts_the_required_set(_original: Any) -> Any:
+    return property(lambda self: len(self.required_set))
+
+
+def _refusal_keeps_the_proposal(original: Function) -> Function:
+    def mutated(self: Any, **named: Any) -> Any:
+        return original(self, **named) if named["is_accepted"] else []
+
+    return mutated
+
+
+def _first_come_first_master(original: Function) -> Function:
+    def mutated(state: Any, operation: Any, command: Any, evidence: Any) -> Any:
+        configuration = replace(state.configuration, expected_replicas=1)
+        replicas = tuple(
+            replica
+            if replica.positions is None
+            else replace(replica, positions=replace(replica.positions, max_offset=LogOffset(0)))
+            for replica in state.replicas
+        )
+        return original(replace(state, configuration=configuration, replicas=replicas), operation, command, evidence)
+
+    return mutated
+
+
+def _refused_is_dead(original: Function) -> Function:
+    def mutated(self: Any, session: Any, now_ns: int) -> Any:
+        if session.refused_ns is not None and session.connection is None and session.is_alive:
+            return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
+        return original(self, session, now_ns)
+
+    return mutated
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    # The table "Model-checked" of safety.md, row by row.
+    Mutation(
+        name="R1-stored-verdict",
+        what="a retry of a committed alter is refused as stale, and the proposal dropped",
+        target="controller.core.alters:decide_alter",
+        mutate=_no_stored_verdict,
+    ),
+    Mutation(
+        name="R1-content-bound-to-seq",
+        what="a retry proposes something else under the same seq",
+        target="ha.sync_state:SyncState.tick",
+        mutate=_retry_with_other_content,
+        case="alter-retry-is-the-same",
+    ),
+    Mutation(
+        name="R1-compare-and-set",
+        what="an alter is applied to another version of the set than it was made for",
+        target="controller.core.alters:_refusal",
+        mutate=_no_compare_and_set,
+        case="alter-on-a-moved-set",
+    ),
+    Mutation(
+        name="R1-incarnations",
+        what="a member joins by the ack of a life that it has lost",
+        target="controller.core.alters:decide_alter",
+        mutate=_any_incarnation_joins,
+        case="alter-of-an-ended-incarnation",
+    ),
+    Mutation(
+        name="R2-refusal-ends-the-union",
+        what="a refusal because of an older masterEpoch ends the union instead of the mastership",
+        target="ha.sync_state:SyncState.mastership_refused",
+        mutate=_refusal_ends_the_union,
+        case="refused-mastership",
+    ),
+    Mutation(
+        name="R2-state-of-another-epoch",
+        what="a master adopts the set of its successor's epoch",
+        target="ha.sync_state:SyncState.authoritative_state",
+        mutate=_adopts_another_epoch,
+        case="state-of-another-epoch",
+    ),
+    Mutation(
+        name="R2-timeout-drops-the-proposal",
+        what="an alter without an answer is forgotten; it commits later",
+        target="ha.sync_state:SyncState.tick",
+        mutate=_timeout_drops_the_proposal,
+    ),
+    Mutation(
+        name="R2-no-union-when-adding",
+        what="acks wait for the local set only",
+        target="ha.sync_state:SyncState.required_set",
+        mutate=_local_set_only,
+    ),
+    Mutation(
+        name="R2-no-union-when-removing",
+        what="acks wait for the proposed set only",
+        target="ha.sync_state:SyncState.required_set",
+        mutate=_proposed_set_only,
+    ),
+    Mutation(
+        name="R2-join-test-in-two-steps",
+        what="a member passes the join test now and is required later",
+        target="ha.sync_state:SyncState._is_fit_to_join",
+        mutate=_join_in_two_steps,
+    ),
+    Mutation(
+        name="R2-join-test-without-start",
+        what="a member joins below the start of the master's own epoch",
+        target="ha.sync_state:SyncState._has_everything",
+        mutate=_join_without_start,
+    ),
+    Mutation(
+        name="R2-join-test-without-confirm",
+        what="a member joins without what was acknowledged",
+        target="ha.sync_state:SyncState._has_everything",
+        mutate=_join_without_confirm,
+    ),
+    Mutation(
+        name="R3",
+        what="a member stays one after a restart that proves nothing",
+        target="controller.core.intactness:judge",
+        mutate=_everybody_is_intact,
+    ),
+    Mutation(
+        name="R3-boot-id-of-the-last-start",
+        what="a power loss before the last start but one is not noticed",
+        target="broker.core.registration:Registration._ask",
+        mutate=_boot_id_of_the_last_start,
+    ),
+    Mutation(
+        name="R6-intact",
+        what="a member that fell is a survivor or a winner all the same",
+        target="controller.core.state:SetState.is_intact_member",
+        mutate=_survivors_need_not_be_intact,
+    ),
+    Mutation(
+        name="R6-members-of-the-old-set",
+        what="everybody alive is a survivor",
+        target="controller.core.elections:_new_set",
+        mutate=_survivors_from_anywhere,
+    ),
+    Mutation(
+        name="R9-marks-fall",
+        what="promises are forgotten at a restart",
+        target="broker.core.role:RoleMachine._on_recovered",
+        mutate=_marks_are_forgotten,
+    ),
+    Mutation(
+        name="R9-old-epoch-to-a-new-incarnation",
+        what="a master that restarts is still the master of its epoch",
+        target="controller.core.evolve:_registered",
+        mutate=_mastership_outlives_the_process,
+        case="restarted-master",
+    ),
+    Mutation(
+        name="R9-bytes-before-the-entry",
+        what="a follower takes bytes of an epoch that it has not recorded",
+        target="ha.slave_link:SlaveLink._take_header",
+        mutate=_bytes_before_the_entry,
+    ),
+    Mutation(
+        name="R9-promise-not-durable",
+        what="a follower acks in an epoch that it may forget",
+        target="broker.core.role_lines:next_action",
+        mutate=_promise_is_not_written,
+    ),
+    Mutation(
+        name="R12-order",
+        what="the start is fixed while bytes still arrive",
+        target="broker.core.role_lines:next_action",
+        mutate=_start_before_the_link_stops,
+    ),
+    Mutation(
+        name="R12-acks-without-epoch",
+        what="a late ack of an older epoch counts",
+        target="ha.confirm_offset:AckTable.record",
+        mutate=_acks_without_epoch,
+        case="late-acks",
+    ),
+    Mutation(
+        name="R12-acks-without-link",
+        what="a late ack of an older link or life counts",
+        target="ha.confirm_offset:AckTable.record",
+        mutate=_acks_without_link,
+        case="late-acks",
+    ),
+    Mutation(
+        name="R12-data-of-a-closed-link",
+        what="bytes of a link that was closed are taken",
+        target="ha.slave_link:SlaveLink.connection_lost",
+        mutate=_constant(None),
+        case="data-after-the-close",
+    ),
+    Mutation(
+        name="R14",
+        what="an election is applied to another state than its evidence was taken on",
+        target="controller.core.evidence:validate_evidence",
+        mutate=_any_evidence,
+        case="evidence-moved",
+    ),
+    Mutation(
+        name="R17",
+        what="a waiter outlives the epoch in which it appended",
+        target="broker.core.acks:AckTable.fail_all",
+        mutate=_constant([]),
+        case="waiters-of-an-ended-epoch",
+    ),
+    Mutation(
+        name="empty-epoch-refused",
+        what="bytes land under an older epoch",
+        target="epoch.history:EpochHistory.appended",
+        mutate=_empty_epoch_is_refused,
+    ),
+    # Further rules.
+    Mutation(
+        name="R5",
+        what="an answer of an earlier term counts",
+        target="controller.replication.raft.repairs:RepairedTransport._on_answer",
+        mutate=lambda original: lambda self, peer, message: original(
+            self, peer, replace(message, term=self._attached().internals.term)
+        ),
+        case="answer-of-another-term",
+    ),
+    Mutation(
+        name="R8",
+        what="the first replica that comes is elected",
+        target="controller.core.first_election:decide_first",
+        mutate=_first_come_first_master,
+        case="first-election",
+    ),
+    Mutation(
+        name="R13",
+        what="a refused probe alone makes a master dead",
+        target="controller.runtime.sessions:Sessions._judge",
+        mutate=_refused_is_dead,
+        case="dead-at-once",
+    ),
+    Mutation(
+        name="R15",
+        what="an entry of a newer version is skipped",
+        target="controller.replication.codec:decode_operations",
+        mutate=lambda original: lambda payload: (
+            () if type(original(payload)).__name__ == "AboveFeatureLevel" else original(payload)
+        ),
+        case="newer-operation",
+    ),
+    Mutation(
+        name="R18",
+        what="a retry is appended again",
+        target="broker.core.producers:ProducerTable.judge",
+        mutate=lambda original: lambda self, stamp: (
+            type(original(self, stamp)).ACCEPT if original(self, stamp).name == "DUPLICATE" else original(self, stamp)
+        ),
+    ),
+    Mutation(
+        name="R20",
+        what="a cut leaves the old tail in place",
+        target="broker.log.cut:_zero_tail",
+        mutate=_constant(None),
+        case="cut-tail-comes-back",
+    ),
+    Mutation(
+        name="R22",
+        what="min_in_sync counts who is only proposed",
+        target="ha.sync_state:SyncState.in_sync_count",
+        mutate=_counts_the_required_set,
+    ),
+    Mutation(
+        name="R24",
+        what="refusals leave no record",
+        target="controller.core.decision:refuse",
+        mutate=lambda original: lambda *args, **named: Decision(answer=original(*args, **named).answer),
+        case="refusal-on-record",
+    ),
+    Mutation(
+        name="vote-not-durable",
+        what="a controller votes twice in one term",
+        target="controller.replication.raft.journal:DurableJournal.setCurrentTerm",
+        mutate=lambda _original: lambda self, term, vote: (
+            setattr(self, "_term", term),
+            setattr(self, "_vote", vote),
+        ),
+        case="vote-over-a-restart",
+    ),
+    Mutation(
+        name="W3",
+        what="an epoch is entered twice",
+        target="broker.core.goals:_goal_for_own_epoch",
+        mutate=lambda original: lambda view, standing: original(
+            view, _dataclass_replace(standing, promised_at_start=NO_EPOCH)
+        ),
+        case="epoch-entered-twice",
+    ),
+    Mutation(
+        name="W4",
+        what="an epoch without an entry of its own",
+        target="epoch.history:EpochHistory.appended",
+        mutate=_empty_epoch_is_refused,
+        case="empty-epochs",
+    ),
+    Mutation(
+        name="W5",
+        what="an epoch entry beyond the end of the log stays",
+        target="epoch.history:EpochHistory.repaired",
+        mutate=lambda _original: lambda self, _end: self,
+    ),
+    Mutation(
+        name="W8",
+        what="a refused proposal is kept: its member is required for ever",
+        target="ha.sync_state:SyncState.verdict",
+        mutate=_refusal_keeps_the_proposal,
+        case="refused-proposal",
+    ),
+    Mutation(
+        name="W9",
+        what="members without a report are skipped",
+        target="ha.sync_state:confirm_candidate",
+        mutate=_unknown_members_are_skipped,
+    ),
+)
