@@ -53,6 +53,8 @@ FLUSH_INTERVAL_MS = 500
 FOLDS_STEP_BYTES = 64 * 1024 * 1024
 """The folds are written down whenever the log has grown by this much, so that a start reads at most about this much."""
 
+_NEVER = 1 << 63
+
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -75,6 +77,8 @@ class CommitLog:
         self._folds_saved = LogOffset(0)
         self._spare: Segment | None = None
         self._spare_lock = threading.Lock()
+        self._prepare_at = _NEVER
+        """The flush thread is asked for the next segment when the log reaches this offset."""
         self._disk = threading.Lock()
         """Held by a sync, by chores and by a cut: one at a time."""
         self._generation = 0
@@ -132,12 +136,14 @@ class CommitLog:
         self._flusher = GroupFlusher(
             mode=self._flush_mode,
             interval_ms=interval_ms,
+            prepare=self._prepare_segment,
             sync=self._sync,
             chores=self._do_chores,
             publish=self._publish_flushed,
             stop_process=stop_process,
         )
         self._flusher.start(self._flushed)
+        self._flusher.want_chores()
 
     def _load_folds(self) -> None:
         saved = read_small_or_none(self._files.root / FOLDS_FILE_NAME, Folds)
@@ -367,10 +373,15 @@ class CommitLog:
 
     def _take_segment(self, base: int) -> Segment:
         """The one that the flush thread prepared, or one made now. Raises ``OSError``."""
+        self._prepare_at = base + self._files.segment_bytes // 2
         with self._spare_lock:
             spare, self._spare = self._spare, None
             if spare is not None and spare.base == base:
                 return spare
+            if spare is not None:
+                # Prepared for an end that a cut has taken away.
+                spare.close()
+                spare.path.unlink()
             return Segment.create(self._files.log_folder, base, self._files.segment_bytes)
 
     # --- durability --------------------------------------------------------------------------------------------------
@@ -382,8 +393,12 @@ class CommitLog:
 
     def request_flush(self, offset: LogOffset) -> None:
         """Ask the flush thread for everything below ``offset``."""
-        if self._flusher is not None:
-            self._flusher.request(offset)
+        if self._flusher is None:
+            return
+        self._flusher.request(offset)
+        if self._max >= self._prepare_at:
+            self._prepare_at = _NEVER
+            self._flusher.want_chores()
 
     def subscribe_flushed(self, on_flushed: Callable[[LogOffset], None]) -> None:
         """``on_flushed`` runs on the loop thread with each new ``flushed_offset``."""
@@ -422,7 +437,6 @@ class CommitLog:
     def _do_chores(self) -> None:
         """On the flush thread. Raises ``OSError``; nothing depends on it having worked."""
         with self._disk:
-            self._prepare_segment()
             self._store_state()
             pending = self._folds_pending
             if pending is not None and pending.offset <= self._synced:
@@ -431,11 +445,12 @@ class CommitLog:
                 self._folds_pending = None
 
     def _prepare_segment(self) -> None:
+        """On the flush thread, before its sync: a busy disk must not make the loop wait for the next segment."""
         with self._spare_lock:
             segments = self._files.segments
-            if not segments or self._spare is not None or self._max < segments[-1].base + segments[-1].size // 2:
-                return
-            self._spare = Segment.create(self._files.log_folder, segments[-1].end, self._files.segment_bytes)
+            base = segments[-1].end if segments else self._max
+            if self._spare is None and self._max >= base - self._files.segment_bytes // 2:
+                self._spare = Segment.create(self._files.log_folder, base, self._files.segment_bytes)
 
     def _store_state(self) -> None:
         state = LogState(

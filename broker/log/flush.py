@@ -8,8 +8,8 @@ Rule 1: one round serves everybody who asked before it began; the loop hears of 
 Rule 2: in mode sync a request starts a round at once; in mode async rounds follow ``interval_ms``.
 Rule 3: a failed sync ends the process, through the ``stop_process`` port: the kernel may have dropped the pages, and a
 second fsync would report success for them.
-Rule 4: chores (next segment, checkpoint) run on the same thread, after the sync; a full disk in a chore is reported and
-tried again, because nothing was promised yet.
+Rule 4: chores run on the same thread: ``prepare`` (the next segment) before the sync, ``chores`` (checkpoints) after
+it; a full disk in one of them is reported and tried again, because nothing was promised yet.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class GroupFlusher:
         *,
         mode: FlushMode,
         interval_ms: int,
+        prepare: Callable[[], None],
         sync: Callable[[], LogOffset],
         chores: Callable[[], None],
         publish: Callable[[LogOffset], None],
@@ -40,6 +41,7 @@ class GroupFlusher:
         """
         self._mode = mode
         self._interval_s = interval_ms / 1000
+        self._prepare = prepare
         self._sync = sync
         self._chores = chores
         self._publish = publish
@@ -94,6 +96,7 @@ class GroupFlusher:
 
     def _run(self) -> None:
         while self._await_work():
+            prepared = self._try_chore(self._prepare)
             try:
                 flushed = self._sync()
             except BaseException as error:  # noqa: BLE001 (rule 3: whatever it is, the process ends)
@@ -103,11 +106,15 @@ class GroupFlusher:
             if flushed != self._flushed:
                 self._flushed = flushed
                 self._publish(flushed)
-            try:
-                self._chores()
-                self.chore_error = None
-            except OSError as error:
-                self.chore_error = error
+            self.chore_error = self._try_chore(self._chores) or prepared
+
+    @staticmethod
+    def _try_chore(chore: Callable[[], None]) -> OSError | None:
+        try:
+            chore()
+        except OSError as error:
+            return error
+        return None
 
     def _await_work(self) -> bool:
         """False = stop."""

@@ -12,7 +12,7 @@ from broker.core.producers import ProducerStamp
 from broker.log.commit_log import CommitLog
 from broker.log.ports import CutReason
 from epoch.model import LogOffset
-from tests.support.log_tools import append_all, crash, draft, log_bytes, open_log, read_by_the_document
+from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log, read_by_the_document
 
 PAGE = 4096
 MESSAGES = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 2)), min_size=1, max_size=25)
@@ -42,7 +42,7 @@ def queue_ends(log: CommitLog) -> dict[int, int]:
 def test_after_lost_pages_the_log_is_a_prefix_and_can_go_on(messages: list[tuple[int, int]], lost: set[int]) -> None:
     """Any pages at all; then another crash without loss changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        log = open_log(Path(folder))
+        log = never_synced(open_log(Path(folder)))
         write(log, messages)
         before = log_bytes(log)
         for page in lost:

@@ -64,6 +64,14 @@ def log_bytes(log: CommitLog) -> bytes:
     )
 
 
+def never_synced(log: CommitLog) -> CommitLog:
+    """From here on nothing is synced: whatever is appended may be lost in a power cut, page by page."""
+    flusher = log._flusher
+    assert flusher is not None
+    flusher.stop()
+    return log
+
+
 def crash(log: CommitLog) -> None:
     """What a killed process leaves: files as they are, nothing synced, no mark."""
     log.close(clean_nonce=None)

@@ -20,6 +20,7 @@ from tests.support.log_tools import (
     crash,
     draft,
     log_bytes,
+    never_synced,
     open_log,
     read_by_the_document,
 )
@@ -72,7 +73,7 @@ def test_a_clean_mark_is_good_for_one_start(tmp_path: Path) -> None:
 
 def test_a_torn_tail_is_cut_and_kept_in_quarantine(tmp_path: Path) -> None:
     """D13: what is recovered is a prefix, what is cut is zeroed and can be read by a human."""
-    log = open_log(tmp_path)
+    log = never_synced(open_log(tmp_path))
     places = append_all(log, *[draft(letter * 100, properties=b"K\x01v\x02") for letter in (b"a", b"b", b"c")])
     second = places[1][0]
     before = log_bytes(log)
@@ -94,7 +95,7 @@ def test_a_torn_tail_is_cut_and_kept_in_quarantine(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost_page", range(4))
 def test_a_page_lost_in_a_power_cut_never_leaves_a_hole(tmp_path: Path, lost_page: int) -> None:
     """Rule 4 of records: whatever page reads as zeros, the log ends before it and holds nothing behind it."""
-    log = open_log(tmp_path)
+    log = never_synced(open_log(tmp_path))
     append_all(log, *[draft(b"x" * 300, properties=b"K\x01" + b"v" * 50 + b"\x02") for _ in range(30)])
     before = log_bytes(log)
     log._files.segments[0].zero(lost_page * 4096, (lost_page + 1) * 4096)
@@ -253,7 +254,7 @@ def test_a_cut_below_confirm_is_named_and_clamps_it(tmp_path: Path) -> None:
 
 def test_epoch_entries_beyond_the_recovered_end_are_dropped(tmp_path: Path) -> None:
     """R9: nothing that is appended later gets an epoch that lost its bytes."""
-    log = open_log(tmp_path)
+    log = never_synced(open_log(tmp_path))
     log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
     append_all(log, draft())
     append_all(log, draft())
@@ -346,3 +347,24 @@ def wait_for_flush(log: CommitLog) -> None:
         with flusher._wake:
             flusher._wake.wait(0.01)
         deadline -= 1
+
+
+def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
+    """Made by the flush thread at half of the last one; a cut throws it away, and nothing of it is taken for data."""
+    log = open_log(tmp_path)
+    append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
+    never_synced(log)
+    log._prepare_segment()
+    spare = log._spare
+    assert spare is not None
+    assert spare.base == SEGMENT_BYTES
+    append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
+    assert log._files.segments[-1] is spare
+    log._prepare_segment()
+    log.execute_cut(log.plan_cut(LogOffset(0), CutReason.TRUNCATION))
+    assert not any((tmp_path / "commitlog").iterdir()) or log.min_offset == 0
+    assert append_all(log, draft()) == [(0, 0)]
+    crash(log)
+    log = open_log(tmp_path)
+    assert len(read_by_the_document(tmp_path / "commitlog")) == 1
+    crash(log)

@@ -21,7 +21,13 @@ def make(
 ) -> GroupFlusher:
     """In mode sync, so that only requests start rounds."""
     return GroupFlusher(
-        mode=FlushMode.SYNC, interval_ms=60_000, sync=sync, chores=chores, publish=publish, stop_process=stop
+        mode=FlushMode.SYNC,
+        interval_ms=60_000,
+        prepare=lambda: None,
+        sync=sync,
+        chores=chores,
+        publish=publish,
+        stop_process=stop,
     )
 
 
