@@ -284,9 +284,12 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
     is_master_kept = event.master is not None
     is_epoch_kept = event.master_epoch == set_state.master_epoch
     recovering = without(set_state.recovery, event.broker_ids) if set_state.recovery is not None else None
+    next_id = BrokerId(max([set_state.next_id, *(broker_id + 1 for broker_id in event.broker_ids)]))
     begins_anew = not event.remaining or (not event.sync_state_set and recovering is None)
     result = replace(
         set_state,
+        next_id=next_id,
+        cleaned_below=next_id,
         replicas=tuple(replica for replica in set_state.replicas if replica.broker_id in event.remaining),
         configuration=set_state.configuration if event.remaining else None,
         master=event.master,

@@ -111,7 +111,8 @@ def _line(holds: bool, text: str) -> str:
 def _checked_election(event: MasterElected) -> tuple[str, ...]:
     verdict = event.verdict
     previous, current = verdict.previous_epoch, verdict.master_epoch
-    is_next = current == previous + 1 or (current > previous and current % EPOCH_JUMP == 0)
+    is_first = verdict.kind in (ElectionKind.FIRST, ElectionKind.BOOTSTRAP)
+    is_next = current == previous + 1 or (current > previous and (is_first or current % EPOCH_JUMP == 0))
     is_exempt = verdict.kind in (ElectionKind.FIRST, ElectionKind.BOOTSTRAP, ElectionKind.UNCLEAN)
     winner = next((c for c in verdict.candidates if c.broker_id == verdict.winner), None)
     is_eligible = winner is not None and winner.is_alive and winner.outcome is CandidateOutcome.ELECTED
@@ -133,7 +134,7 @@ def _checked_election(event: MasterElected) -> tuple[str, ...]:
         )
     how = f"in the committed set {list(verdict.previous_set)}" if in_set else f"elected by {verdict.kind.value}"
     return (
-        _line(is_next or verdict.kind is ElectionKind.BOOTSTRAP, f"C1 masterEpoch {previous} -> {current}"),
+        _line(is_next, f"C1 masterEpoch {previous} -> {current}"),
         _line(is_eligible and (in_set or is_exempt), f"C4 replica {event.master} was alive and {how}"),
         _line(survivors or is_exempt, f"R6 SyncStateSet {list(verdict.previous_set)} -> {list(event.sync_state_set)}"),
         _line(

@@ -6,7 +6,7 @@ Here: ``history_of`` and the split of a failover's time by phase. Not here: read
 Imported by: ``explain``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract``. Source: design
 section 7.
 
-Rule 1: phases chain. The leader's clock gives: first sign of the fault -> detected -> proposed -> committed -> notified;
+Rule 1: phases chain. The leader's clock: first sign of the fault -> detected -> proposed -> committed -> notified;
 the winner's clock goes on from the push that notified it. Each span is the difference to the stamp before it on its
 clock.
 Rule 2: the total is timed by the leader alone and is not a sum; what no phase explains is ``unattributed_us``.

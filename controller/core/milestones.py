@@ -54,19 +54,17 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
             requested=command.start_offset,
             current=set_state.start_offset,
         )
-    events: tuple[AnyEvent, ...] = (
-        MasterEntered(
-            broker_id=command.broker_id,
-            incarnation=command.incarnation,
-            master_epoch=command.master_epoch,
-            start_offset=command.start_offset,
-            acked_end_max=command.acked_end_max,
-            is_mode_confirmed=command.is_mode_confirmed,
-        ),
+    entered = MasterEntered(
+        broker_id=command.broker_id,
+        incarnation=command.incarnation,
+        master_epoch=command.master_epoch,
+        start_offset=command.start_offset,
+        acked_end_max=command.acked_end_max,
+        is_mode_confirmed=command.is_mode_confirmed,
     )
-    if set_state.reigns:
-        events = (*events, LossGraded(verdict=grade_entered(set_state.reigns[-1], command)))
-    return Decision(answer=DONE, events=events)
+    # Whoever is recorded as the master was elected, and its reign is the newest.
+    graded = LossGraded(verdict=grade_entered(set_state.reigns[-1], command))
+    return Decision(answer=DONE, events=(entered, graded))
 
 
 def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMilestones) -> Decision:

@@ -110,13 +110,14 @@ def _validate_readmission(
             requested=stored.fleet_incarnation if stored is not None else None,
             current=fleet.fleet_incarnation,
         )
+    is_cleaned = command.broker_id < set_state.cleaned_below
     is_named = set_state.recovery is not None and command.broker_id in set_state.recovery.named
-    if not is_named and (stored is None or not (is_foreign or knows_more or set_state.recovery is not None)):
-        is_past = command.broker_id < set_state.next_id
+    is_past = stored is not None and (is_foreign or knows_more or set_state.recovery is not None)
+    if is_cleaned or not (is_named or is_past):
         return refuse(
             operation,
-            RefusalCode.TOMBSTONED if is_past else RefusalCode.NEED_TO_BE_REGISTERED,
-            f"id {command.broker_id} of {command.set_key} was {'cleaned' if is_past else 'never granted'}",
+            RefusalCode.TOMBSTONED if is_cleaned else RefusalCode.NEED_TO_BE_REGISTERED,
+            f"id {command.broker_id} of {command.set_key} was {'cleaned' if is_cleaned else 'never granted'}",
             "forget the id and apply for a fresh one",
             requested=command.broker_id,
             current=set_state.next_id,

@@ -169,6 +169,8 @@ class SetState(Value):
     configuration: SetConfiguration | None = None
     """Comes with the first registration."""
     next_id: BrokerId = BrokerId(1)
+    cleaned_below: BrokerId = BrokerId(1)
+    """Ids below this one that nobody has were cleaned: they are never given or admitted again."""
     replicas: tuple[ReplicaState, ...] = ()
     """Sorted by id."""
     master: BrokerId | None = None

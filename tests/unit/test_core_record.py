@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,8 +13,10 @@ from controller.contract.commands import (
     Barrier,
     CleanMark,
     CleanReplicas,
+    Command,
     DetectionStamps,
     ElectMaster,
+    ElectUnclean,
     EventRef,
     Evidence,
     InitialiseFleet,
@@ -27,7 +31,17 @@ from controller.contract.commands import (
     SilenceCause,
     TakeLeadership,
 )
-from controller.contract.events import CommandRefused, FeatureLevelRaised, LeadershipTaken, LossGraded
+from controller.contract.events import (
+    AnyEvent,
+    BrokerIdGranted,
+    CommandRefused,
+    EventRecord,
+    FeatureLevelRaised,
+    LeadershipTaken,
+    LossGraded,
+    MasterElected,
+    MasterEntered,
+)
 from controller.contract.ids import (
     AckMode,
     BrokerId,
@@ -39,6 +53,7 @@ from controller.contract.ids import (
     RegisterCode,
     ReplicaKind,
     SessionOrdinal,
+    SetKey,
     SyncStateSetEpoch,
 )
 from controller.contract.replies import AnyReply, Condition, Done, Elected, IdGranted, Refused, Registered
@@ -46,15 +61,18 @@ from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
 from controller.contract.views import Freshness
 from controller.core import apply as apply_module
 from controller.core.apply import apply_operations
-from controller.core.election import elect_again
+from controller.core.decide import decide
+from controller.core.election import elect, elect_again
+from controller.core.evolve import evolve
 from controller.core.explain import checked_rules, explain
 from controller.core.fleet import evolve_fleet
 from controller.core.history import history_of
 from controller.core.invariants import check_state, check_transition
 from controller.core.liveness import needs_election
+from controller.core.policies import UNCLEAN
 from controller.core.preview import preview
 from controller.core.snapshot import decode_state, encode_state
-from controller.core.state import EMPTY_FLEET, REPLICAS_PER_SET_MAX, REQUEST_WINDOW_ENTRIES
+from controller.core.state import EMPTY_FLEET, REPLICAS_PER_SET_MAX, REQUEST_WINDOW_ENTRIES, SetState
 from controller.core.views import condition_of, view_of
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions, stored
 
@@ -69,9 +87,11 @@ def code_of(reply: AnyReply) -> RefusalCode | None:
     return reply.code if isinstance(reply, Refused) else None
 
 
-def failed_over(*, released: int | None = 90, start: int = 100, acked: int = 100, **mode: AckMode) -> Fleet:
+def failed_over(
+    *, released: int | None = 90, start: int = 100, acked: int = 100, ack_mode: AckMode = AckMode.ALL
+) -> Fleet:
     """Replica 1 was master and is gone; replica 2 has entered epoch 2."""
-    fleet = Fleet().serving(configuration=SetConfiguration(expected_replicas=3, **mode))
+    fleet = Fleet().serving(configuration=SetConfiguration(expected_replicas=3, ack_mode=ack_mode))
     fleet.silence(1)
     ends = {2: positions(start), 3: positions(10)}
     evidence = fleet.evidence(
@@ -82,6 +102,14 @@ def failed_over(*, released: int | None = 90, start: int = 100, acked: int = 100
     fleet.elect(evidence=evidence)
     fleet.enter(start, acked=acked)
     return fleet
+
+
+def last_election(fleet: Fleet) -> tuple[EventRecord, MasterElected]:
+    """The newest election on record."""
+    for record in reversed(fleet.records):
+        if isinstance(record.event, MasterElected):
+            return record, record.event
+    raise AssertionError("no election on record")
 
 
 def grade(fleet: Fleet) -> LossVerdict:
@@ -418,14 +446,13 @@ def test_an_explanation_holds_the_trigger_the_rules_and_the_correction() -> None
 def test_an_explanation_says_what_does_not_hold() -> None:
     """A doctored record: outcome that the evidence does not give, evidence of another epoch, an unknown policy."""
     fleet = failed_over()
-    record = next(r for r in reversed(fleet.records) if r.event.__struct_config__.tag == "master-elected")
-    event = record.event
+    record, event = last_election(fleet)
     doctored = replace(
         event,
-        evidence=replace(event.evidence, master_epoch=MasterEpoch(7)),  # type: ignore[union-attr]
-        verdict=replace(event.verdict, winner=BrokerId(3)),  # type: ignore[union-attr]
+        evidence=replace(event.evidence, master_epoch=MasterEpoch(7)),
+        verdict=replace(event.verdict, winner=BrokerId(3)),
     )
-    unknown = replace(event, verdict=replace(event.verdict, policy="other@9"))  # type: ignore[union-attr]
+    unknown = replace(event, verdict=replace(event.verdict, policy="other@9"))
 
     broken = [t for t in checked_rules([replace(record, event=doctored)]) if t.startswith("BROKEN")]
 
@@ -523,6 +550,17 @@ def test_s78_a_cleaned_set_keeps_its_epochs_and_gives_fresh_ids() -> None:
 
     assert elected.verdict.master_epoch == 3
     assert elected.verdict.sync_state_set_epoch > 2
+
+
+def test_a_cleaned_id_is_not_admitted_again_by_a_foreign_view() -> None:
+    """Its sessions would count from 1 again, and a late report of the old ones would be taken for the new one's."""
+    fleet = Fleet().serving()
+    fleet.silence(3)
+    fleet.clean(3)
+
+    late = fleet.do(fleet.registration(3, incarnation="i3.2", view=stored(1, 1, 3)))
+
+    assert code_of(late) is RefusalCode.TOMBSTONED
 
 
 def test_cleaning_is_careful_without_the_unclean_word() -> None:
@@ -670,9 +708,7 @@ def test_the_unclean_verb_stays_clean_if_it_can() -> None:
     assert code_of(dead.elect_unclean(10**9)) is RefusalCode.NO_ELIGIBLE_REPLICA
 
 
-def _unclean():  # type: ignore[no-untyped-def]
-    from controller.contract.commands import ElectUnclean
-
+def _unclean() -> ElectUnclean:
     return ElectUnclean(set_key=SET_A, accepted_loss_bytes=0)
 
 
@@ -754,7 +790,7 @@ def test_entry_time_never_falls() -> None:
 
 def test_s55_a_fault_of_ours_becomes_a_refusal_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other items of the entry apply; what may differ between nodes stops this one instead."""
-    real = apply_module.decide
+    real = decide
 
     def faulty(fleet: object, operation: object) -> object:
         if operation.request_id == "bad":  # type: ignore[attr-defined]
@@ -867,9 +903,8 @@ def test_the_invariants_notice_transitions_that_cannot_be() -> None:
 def test_the_invariants_notice_elections_that_cannot_be() -> None:
     """The event alone gives it away."""
     fleet = failed_over()
-    record = next(r for r in reversed(fleet.records) if r.event.__struct_config__.tag == "master-elected")
-    event = record.event
-    verdict = event.verdict  # type: ignore[union-attr]
+    record, event = last_election(fleet)
+    verdict = event.verdict
     dead = tuple(replace(c, is_alive=False) for c in verdict.candidates)
     java = tuple(replace(c, kind=ReplicaKind.ROCKETMQ) for c in verdict.candidates)
     for bad, words in (
@@ -894,4 +929,51 @@ def test_evidence_of_an_event_ref_is_carried_through() -> None:
     evidence: Evidence = replace(fleet.evidence(), triggered_by=ref)
     fleet.elect(evidence=evidence)
 
-    assert fleet.records[-1].event.triggered_by == ref  # type: ignore[union-attr]
+    assert last_election(fleet)[1].triggered_by == ref
+
+
+# --- what cannot come from deciding, but may come to a pure function ---------------------------------------------------
+
+
+def test_evolve_takes_events_of_strangers_and_repeats_as_no_change() -> None:
+    """Total: an unknown replica, an id that is granted already, an election without evidence."""
+    fleet = Fleet().serving()
+    fleet.goodbye(2)
+    fleet.do(fleet.registration(2, incarnation="i2.2"))
+    fleet.silence(2)
+    fleet.revive(2)
+    fleet.do(fleet.registration(2, incarnation="i2.2"))
+    blank = SetState(set_key=SET_A)
+    events = [record.event for record in fleet.records]
+
+    changed = [event for event in events if evolve(blank, event) is not blank]
+
+    assert {type(event) for event in changed} <= {BrokerIdGranted, MasterElected, MasterEntered, LossGraded}
+    again: AnyEvent = next(event for event in events if isinstance(event, BrokerIdGranted))
+    assert evolve(fleet.set, again) is fleet.set
+    bare = replace(last_election(fleet)[1], evidence=replace(fleet.evidence(), replicas=()))
+    assert evolve(fleet.set, bare).known_confirm == fleet.set.known_confirm
+
+
+def test_a_command_that_nobody_decides_is_a_fault_on_record() -> None:
+    """A kind that was added and forgotten: a refusal, equal on every node."""
+
+    class Forgotten(Command, tag="Forgotten"):
+        set_key: SetKey = SET_A
+
+    fleet = Fleet()
+    forgotten: Any = Forgotten()
+
+    assert code_of(fleet.do(forgotten)) is RefusalCode.INVALID_REQUEST
+    assert fleet.event(CommandRefused).reason == "internal fault: TypeError"
+
+
+def test_small_corners() -> None:
+    """An alter on no set; unregistered members; who is no candidate; members without a proof in the unclean order."""
+    fleet = Fleet().serving()
+    assert code_of(fleet.do(replace(fleet.alter(1), set_key=SET_B))) is RefusalCode.SET_NOT_FOUND
+    assert elect((), policy=UNCLEAN).reason_of(BrokerId(1)) == "not registered"
+    suspect = Fleet().serving()
+    suspect.do(suspect.alter(1))
+    suspect.do(suspect.registration(1, incarnation="i1.2", boot="boot-2"))
+    assert not needs_election(suspect.set)
