@@ -28,7 +28,8 @@ from controller.contract.replies import AnyReply, Refused
 from controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
 from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
 from controller.runtime.actions import SendProbe
-from controller.runtime.service import ControllerService, NoAuthority
+from controller.runtime.ports import NoAuthority
+from controller.runtime.service import ControllerService
 from controller.runtime.session_state import ConnectionId, ProbeOutcome
 from node.config import ConfigError, split_address
 from node.remoting.codes import SystemCode

@@ -25,8 +25,9 @@ from api.rest.schemas import Liveness, answers, components
 from controller.contract.ids import RequestId
 from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
 from controller.runtime.authority import Authority
+from controller.runtime.ports import NoAuthority
 from controller.runtime.queries import NotFound, Queries
-from controller.runtime.service import ControllerService, NoAuthority
+from controller.runtime.service import ControllerService
 from node.telemetry import Telemetry
 
 API_VERSION = "1"

@@ -14,11 +14,15 @@ not a credential.
 
 from __future__ import annotations
 
-from typing import dataclass_transform
+from typing import Annotated, dataclass_transform
 
 import msgspec
 
 from controller.contract.ids import BrokerId, MasterEpoch
+
+REQUEST_ID_CHARACTERS_MAX = 64
+RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQUEST_ID_CHARACTERS_MAX)]
+"""Printable ASCII without spaces: it also travels in a header."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -26,7 +30,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """Base of all bodies."""
 
     reason: str = ""
-    request_id: str | None = None
+    request_id: RequestIdText | None = None
 
 
 class ElectBody(Body):

@@ -21,8 +21,8 @@ from starlette.responses import Response, StreamingResponse
 
 from api.rest.peers import Peers
 from api.rest.problems import REQUEST_ID_HEADER, refused
-from api.rest.requests import Body, BootstrapBody, CleanBody, ElectBody, ElectUncleanBody
-from api.rest.schemas import REQUEST_ID_CHARACTERS_MAX, ControllersAnswer, answers, body
+from api.rest.requests import Body, BootstrapBody, CleanBody, ElectBody, ElectUncleanBody, RequestIdText
+from api.rest.schemas import ControllersAnswer, answers, body
 from controller.contract.commands import (
     AlterSyncStateSet,
     AnyCommand,
@@ -327,12 +327,15 @@ class Routes:
         return _json(reply, {REQUEST_ID_HEADER: request_id})
 
     def _request_id(self, request: Request, order: Body | None) -> RequestId:
-        given = (order.request_id if order is not None else None) or request.headers.get(REQUEST_ID_HEADER)
+        given = order.request_id if order is not None else None
+        if given is None:
+            given = request.headers.get(REQUEST_ID_HEADER)
         if given is None:
             return self._service.ports.new_request_id()
-        if not given.isascii() or not given.isprintable() or not 0 < len(given) <= REQUEST_ID_CHARACTERS_MAX:
-            raise BadBody(422, f"requestId {given[:80]!r} is not 1 to {REQUEST_ID_CHARACTERS_MAX} printable ASCII")
-        return RequestId(given)
+        try:
+            return RequestId(msgspec.convert(given, RequestIdText))
+        except msgspec.ValidationError as error:
+            raise BadBody(422, f"header {REQUEST_ID_HEADER}: {error}") from error
 
     # --- broker operations as plain REST -----------------------------------------------------------------------------
 

@@ -35,7 +35,6 @@ from controller.contract.views import (
 )
 
 REF_TEMPLATE = "#/components/schemas/{name}"
-REQUEST_ID_CHARACTERS_MAX = 64
 
 
 class ControllersAnswer(Value):

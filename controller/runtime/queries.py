@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
@@ -63,12 +62,14 @@ class Consistency(StrEnum):
     LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NotFound(Exception):
-    """There is no such set, epoch or page mark; ``what`` names it."""
+    """There is no such set, epoch or page mark; ``what`` names it, ``hint`` is the remedy."""
 
-    what: str
-    hint: str
+    def __init__(self, *, what: str, hint: str) -> None:
+        """Both are for people."""
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
 
 
 class Queries:

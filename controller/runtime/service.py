@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import secrets
-import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -46,7 +43,7 @@ from controller.contract.events import (
 )
 from controller.contract.ids import RequestId, SetKey
 from controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
-from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, ProbeAnswer, RoleNotice
+from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, RoleNotice
 from controller.core.preview import preview
 from controller.core.state import FleetState
 from controller.core.views import view_of
@@ -60,7 +57,8 @@ from controller.runtime.decision_log import log_decisions
 from controller.runtime.duties import LeaderDuties, touched_sets
 from controller.runtime.event_journal import EventJournal
 from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.session_state import NS_PER_MS, ConnectionId, ProbeOutcome
+from controller.runtime.ports import BrokerPort, NoAuthority, Ports
+from controller.runtime.session_state import NS_PER_MS, ConnectionId
 from controller.runtime.settings import ServiceSettings
 from node.telemetry import get_logger
 
@@ -71,37 +69,6 @@ READ_WAIT_MS_MAX = 600
 ENTRIES_PENDING_MAX = 50_000
 """Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""
 BACKGROUND_TASKS_MAX = 20_000
-
-
-class NoAuthority(Exception):
-    """This controller may not answer now; ``authority`` says why and who may."""
-
-    def __init__(self, authority: Authority) -> None:
-        """Nothing was executed."""
-        super().__init__(authority.reason or "this controller does not answer with authority")
-        self.authority = authority
-
-
-class BrokerPort(Protocol):
-    """What the service needs of the broker port."""
-
-    def notify(self, connection: ConnectionId, body: bytes) -> bool:
-        """Push an encoded ``RoleNotice``; False if that connection is gone. Does not block."""
-        ...
-
-    async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
-        """Ask a listen port who lives there, within ``probe_timeout_ms``. Never raises."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """What is not deterministic."""
-
-    monotonic_ns: Callable[[], int] = time.monotonic_ns
-    wall_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS
-    draw_epoch_jump: Callable[[], int] = lambda: random.SystemRandom().randrange(16)
-    new_request_id: Callable[[], RequestId] = lambda: RequestId(secrets.token_hex(16))
 
 
 class ControllerService:

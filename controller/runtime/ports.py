@@ -1,0 +1,52 @@
+"""
+What the service needs of the world, and what it raises when it may not answer.
+
+Here: the broker port, clocks and draws, ``NoAuthority``. Not here: the replicated log (``replication.ports``).
+Implemented by: ``api.gateway``, and by fakes in ``tests.support``.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.contract.ids import RequestId
+from controller.contract.session import ProbeAnswer
+from controller.runtime.actions import SendProbe
+from controller.runtime.authority import Authority
+from controller.runtime.session_state import NS_PER_MS, ConnectionId, ProbeOutcome
+
+
+class NoAuthority(Exception):
+    """This controller may not answer now; ``authority`` says why and who may."""
+
+    def __init__(self, authority: Authority) -> None:
+        """Nothing was executed."""
+        super().__init__(authority.reason or "this controller does not answer with authority")
+        self.authority = authority
+
+
+class BrokerPort(Protocol):
+    """What the service needs of the broker port."""
+
+    def notify(self, connection: ConnectionId, body: bytes) -> bool:
+        """Push an encoded ``RoleNotice``; False if that connection is gone. Does not block."""
+        ...
+
+    async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
+        """Ask a listen port who lives there, within ``probe_timeout_ms``. Never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What is not deterministic."""
+
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS
+    draw_epoch_jump: Callable[[], int] = lambda: random.SystemRandom().randrange(16)
+    new_request_id: Callable[[], RequestId] = lambda: RequestId(secrets.token_hex(16))

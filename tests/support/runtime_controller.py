@@ -1,0 +1,234 @@
+"""
+Whole controllers in one process: real service, journal and REST application on a ``MemoryGroup``.
+
+No sockets: HTTP goes through ASGI, broker connections are a list of what was pushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import httpx
+import msgspec
+from fastapi import FastAPI
+
+from api.rest.app import make_app
+from api.rest.peers import Peers
+from controller.contract.ids import ControllerName, FleetIncarnation
+from controller.contract.session import ProbeAnswer
+from controller.contract.timing import PRESETS, Preset
+from controller.core.state import FleetState
+from controller.replication.machine import FleetMachine
+from controller.replication.memory_log import MemoryGroup, MemoryLog
+from controller.runtime.actions import SendProbe
+from controller.runtime.event_journal import EventJournal
+from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.queries import Queries
+from controller.runtime.service import ControllerService
+from controller.runtime.session_state import ConnectionId, ProbeOutcome
+from controller.runtime.settings import ControllerAddresses, ServiceSettings
+from node.telemetry import Telemetry
+
+FLEET = FleetIncarnation("0123456789abcdef" * 2)
+NAMES = (ControllerName("c1"), ControllerName("c2"), ControllerName("c3"))
+DEADLINE_S = 5.0
+
+
+@dataclass(slots=True)
+class SilentBrokers:
+    """A broker port without brokers: keeps what was pushed, answers probes as told."""
+
+    pushed: list[tuple[ConnectionId, bytes]] = field(default_factory=list)
+    answer: tuple[ProbeOutcome, ProbeAnswer | None] = (ProbeOutcome.NO_ANSWER, None)
+
+    def notify(self, connection: ConnectionId, body: bytes) -> bool:
+        self.pushed.append((connection, body))
+        return True
+
+    async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
+        return self.answer
+
+
+@dataclass(slots=True, kw_only=True)
+class Controller:
+    """One member, running."""
+
+    name: ControllerName
+    log: MemoryLog[FleetState]
+    journal: EventJournal[FleetState]
+    service: ControllerService
+    queries: Queries
+    peers: Peers
+    app: FastAPI
+    http: httpx.AsyncClient
+    brokers: SilentBrokers
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """All members."""
+
+    memory: MemoryGroup[FleetState]
+    members: dict[ControllerName, Controller]
+
+    def __getitem__(self, name: str) -> Controller:
+        return self.members[ControllerName(name)]
+
+    async def elect(self, name: str) -> Controller:
+        """Let ``name`` lead, and wait until it answers with authority."""
+        self.memory.elect(ControllerName(name))
+        leader = self[name]
+        await until(lambda: leader.service.authority().is_held)
+        return leader
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Return when it holds. Raises ``TimeoutError`` at the deadline."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - any condition of any thread
+            await asyncio.sleep(0.002)
+
+
+def settings_of(name: str, *, timing: Preset = Preset.NORMAL, names: tuple[str, ...] = NAMES) -> ServiceSettings:
+    """Settings with ports that nobody listens on."""
+    return ServiceSettings(
+        name=ControllerName(name),
+        fleet_name="demo",
+        fleet_incarnation=FLEET,
+        timing_name=timing,
+        timing=msgspec.structs.replace(PRESETS[timing], propose_timeout_ms=700),
+        controllers={
+            ControllerName(member): ControllerAddresses(
+                raft=f"127.0.0.1:{1000 + number}",
+                broker=f"127.0.0.1:{2000 + number}",
+                rest=f"127.0.0.1:{3000 + number}",
+            )
+            for number, member in enumerate(names)
+        },
+    )
+
+
+def _fail(reason: str) -> NoReturn:
+    raise AssertionError(reason)
+
+
+@asynccontextmanager
+async def running_group(directory: Path, names: tuple[ControllerName, ...] = NAMES) -> AsyncIterator[Group]:
+    """Controllers on one memory log; nobody leads yet."""
+    memory: MemoryGroup[FleetState] = MemoryGroup(FleetMachine, names, clock_ns=time.monotonic_ns, applies_at_once=True)
+    members = {name: _start(name, names, memory.members[name], directory / name) for name in names}
+    group = Group(memory=memory, members=members)
+    try:
+        yield group
+    finally:
+        for member in members.values():
+            await member.http.aclose()
+            await member.service.stop()
+            member.log.stop()
+            member.journal.stop()
+            member.queries.close()
+            await member.peers.close()
+
+
+def _start(
+    name: ControllerName, names: tuple[ControllerName, ...], log: MemoryLog[FleetState], directory: Path
+) -> Controller:
+    telemetry = Telemetry()
+    metrics = ControllerMetrics(telemetry.registry)
+    synced: list[Callable[[], None]] = []
+    journal: EventJournal[FleetState] = EventJournal(
+        directory,
+        chain_head_of=lambda state: state.chain_head,
+        fail=_fail,
+        on_synced=lambda: [wake() for wake in synced] and None,
+    )
+    settings = settings_of(name, names=names)
+    service = ControllerService(settings=settings, log=log, journal=journal, metrics=metrics)
+    synced.append(service.on_events_synced)
+    queries = Queries(service)
+    metrics.read_from(queries.reading)
+    refusing = httpx.MockTransport(_nobody)
+    peers = Peers(settings, transport=refusing)
+    app = make_app(service=service, queries=queries, peers=peers, telemetry=telemetry)
+    brokers = SilentBrokers()
+    journal.start()
+    service.start(brokers)
+    log.start()
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    http = httpx.AsyncClient(transport=transport, base_url=f"http://{settings.own.rest}")
+    return Controller(
+        name=name,
+        log=log,
+        journal=journal,
+        service=service,
+        queries=queries,
+        peers=peers,
+        app=app,
+        http=http,
+        brokers=brokers,
+    )
+
+
+def _nobody(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("nobody listens there", request=request)
+
+
+# --- bodies of broker operations -------------------------------------------------------------------------------------
+
+
+def broker_id_body(number: int, name: str = "broker-a") -> dict[str, Any]:
+    return {
+        "command": "ApplyBrokerId",
+        "setKey": {"cluster": "demo", "name": name},
+        "registerCode": f"{name}-{number}",
+        "address": f"127.0.0.1:{4000 + number}",
+    }
+
+
+def register_body(number: int, name: str = "broker-a", expected: int = 2) -> dict[str, Any]:
+    return {
+        "command": "RegisterReplica",
+        "setKey": {"cluster": "demo", "name": name},
+        "brokerId": number,
+        "registerCode": f"{name}-{number}",
+        "incarnation": f"{number:032x}",
+        "bootId": "boot",
+        "storeId": f"store-{number}",
+        "description": {"address": f"127.0.0.1:{4000 + number}", "haAddress": f"127.0.0.1:{5000 + number}"},
+        "configuration": {"expectedReplicas": expected},
+        "positions": {"lastEpoch": -1, "maxOffset": 0, "confirmOffset": 0},
+    }
+
+
+def heartbeat_body(number: int, name: str = "broker-a", ordinal: int = 1, epoch: int = 0) -> dict[str, Any]:
+    return {
+        "setKey": {"cluster": "demo", "name": name},
+        "brokerId": number,
+        "incarnation": f"{number:032x}",
+        "sessionOrdinal": ordinal,
+        "state": "fenced",
+        "isReady": True,
+        "positions": {"lastEpoch": -1, "maxOffset": 0, "confirmOffset": 0},
+        "knownMasterEpoch": epoch,
+        "knownSetEpoch": 0,
+    }
+
+
+async def make_set(leader: Controller, name: str = "broker-a", size: int = 2) -> None:
+    """Register and beat ``size`` replicas by REST, until the set has a master."""
+    for number in range(1, size + 1):
+        for path, body in (
+            ("/v1/broker-ids", broker_id_body(number, name)),
+            ("/v1/replicas", register_body(number, name, size)),
+            ("/v1/heartbeat", heartbeat_body(number, name)),
+        ):
+            answer = await leader.http.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+    state = leader.service
+    await until(lambda: any(key.name == name and found.master for key, found in state.published.state.sets.items()))

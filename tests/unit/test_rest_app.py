@@ -1,0 +1,364 @@
+"""The REST interface of whole controllers on a memory log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.responses import StreamingResponse
+
+from api.rest.routes import Routes
+from controller.contract.events import EventRecord
+from controller.contract.ids import ControllerName
+from controller.contract.replies import Elected
+from controller.contract.views import (
+    ElectionPreview,
+    EventPage,
+    Explanation,
+    FleetStatus,
+    HistoryPage,
+    Problem,
+    SetAnswer,
+    SetPage,
+)
+from tests.support.runtime_controller import (
+    NAMES,
+    Group,
+    broker_id_body,
+    heartbeat_body,
+    make_set,
+    register_body,
+    running_group,
+    until,
+)
+
+SET = "/v1/sets/demo/broker-a"
+
+
+def _run(
+    directory: Path, scenario: Callable[[Group], Awaitable[None]], *, names: tuple[ControllerName, ...] = NAMES[:1]
+) -> None:
+    async def main() -> None:
+        async with running_group(directory, names) as group:
+            await scenario(group)
+
+    asyncio.run(main())
+
+
+def _problem(answer: Any) -> Problem:
+    assert answer.headers["content-type"] == "application/problem+json"
+    return msgspec.json.decode(answer.content, type=Problem)
+
+
+def test_follower_redirects_at_once(tmp_path: Path) -> None:
+    """307 with Location at the leader, path and query kept, far below 200 ms, for reads and orders alike."""
+
+    async def scenario(group: Group) -> None:
+        await group.elect("c1")
+        began = time.monotonic()
+        read = await group["c2"].http.get("/v1/sets?limit=7")
+        order = await group["c2"].http.post(f"{SET}/elect", json={"reason": "x"})
+        assert time.monotonic() - began < 0.2
+        assert (read.status_code, order.status_code) == (307, 307)
+        assert read.headers["location"] == "http://127.0.0.1:3000/v1/sets?limit=7"
+        assert order.headers["location"] == f"http://127.0.0.1:3000{SET}/elect"
+        assert _problem(order).leader == "http://127.0.0.1:3000"
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+def test_lost_quorum_is_503_within_a_second(tmp_path: Path) -> None:
+    """S52: never a hang; local reads still answer, marked stale."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        group.memory.cut_off_leader()
+        for _ in range(2):
+            began = time.monotonic()
+            read = await leader.http.get("/v1/sets")
+            assert time.monotonic() - began < 1.0
+            assert (read.status_code, read.headers["retry-after"]) == (503, "1")
+            assert _problem(read).code == "NO_LEADER"
+        began = time.monotonic()
+        order = await leader.http.post(f"{SET}/elect", json={})
+        assert order.status_code == 503
+        assert time.monotonic() - began < 0.2
+        local = msgspec.json.decode((await leader.http.get("/v1/status?consistency=local")).content, type=FleetStatus)
+        assert (local.freshness.is_stale, local.controller.has_authority) == (True, False)
+
+    _run(tmp_path, scenario)
+
+
+def test_outcome_unknown_names_the_request_id(tmp_path: Path) -> None:
+    """S51: 504 with the id, so that somebody can find out."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        group.memory.cut_off_leader()
+        body = broker_id_body(1)
+        answer = await leader.http.post("/v1/broker-ids", json=body, headers={"X-Request-Id": "my-id"})
+        # Within the last moments of authority the order is taken; then nobody knows what became of it.
+        assert answer.status_code in (503, 504)
+        if answer.status_code == 504:
+            assert (_problem(answer).code, _problem(answer).request_id) == ("OUTCOME_UNKNOWN", "my-id")
+        assert answer.headers.get("x-request-id") == "my-id"
+
+    _run(tmp_path, scenario)
+
+
+def test_set_comes_to_life_and_is_explained(tmp_path: Path) -> None:
+    """Register, first election, status, history, explanation and events agree; the record is on disk."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader)
+        answer = msgspec.json.decode((await leader.http.get(SET)).content, type=SetAnswer)
+        assert (answer.set.view.sync_state_set, answer.set.view.master_epoch) == ((1, 2), 1)
+        assert answer.set.problems[0] == "ENTERING"
+        assert answer.freshness.is_authoritative
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        history = msgspec.json.decode((await leader.http.get(f"{SET}/history")).content, type=HistoryPage)
+        assert [(row.master_epoch, row.kind) for row in history.rows] == [(1, "first")]
+        explanation = msgspec.json.decode((await leader.http.get(f"{SET}/epochs/1")).content, type=Explanation)
+        assert explanation.election.ref == history.rows[0].event
+        missing = await leader.http.get(f"{SET}/epochs/9")
+        assert missing.status_code == 404
+        events = msgspec.json.decode((await group["c3"].http.get("/v1/events")).content, type=EventPage)
+        assert explanation.election in events.events
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+def test_stale_expectation_is_409_with_both_values(tmp_path: Path) -> None:
+    """S69: nothing is done, and the document has what was expected, what is, and the remedy."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader)
+        index = leader.service.published.state.sets
+        answer = await leader.http.post(f"{SET}/elect", json={"expectEpoch": 7, "requestId": "r-1"})
+        problem = _problem(answer)
+        assert (answer.status_code, problem.code) == (409, "EXPECTATION_FAILED")
+        assert (problem.requested, problem.current, problem.request_id) == ("7", "1", "r-1")
+        assert problem.hint
+        assert next(iter(index.values())).master_epoch == 1
+
+    _run(tmp_path, scenario)
+
+
+def test_dry_run_names_every_replica_and_changes_nothing(tmp_path: Path) -> None:
+    """S68: the real election that follows on unchanged state elects the same one."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader, size=3)
+        for number in (1, 2, 3):
+            await leader.http.post("/v1/heartbeat", json=heartbeat_body(number))
+        body = {"designated": 2, "dryRun": True}
+        preview = msgspec.json.decode((await leader.http.post(f"{SET}/elect", json=body)).content, type=ElectionPreview)
+        assert {candidate.broker_id for candidate in preview.verdict.candidates} == {1, 2, 3}
+        assert leader.service.published.state.sets[preview_key(leader)].master_epoch == 1
+        real = await leader.http.post(f"{SET}/elect", json={"designated": 2, "reason": "drill"})
+        elected = msgspec.json.decode(real.content, type=Elected)
+        assert elected.verdict.winner == preview.verdict.winner == 2
+        assert real.headers["x-request-id"]
+
+    _run(tmp_path, scenario)
+
+
+def preview_key(leader: Any) -> Any:
+    """The only set."""
+    return next(iter(leader.service.published.state.sets))
+
+
+def test_request_id_is_never_executed_twice(tmp_path: Path) -> None:
+    """The second request with the same id gets the first one's answer."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        headers = {"X-Request-Id": "once"}
+        first = await leader.http.post("/v1/broker-ids", json=broker_id_body(1), headers=headers)
+        events = leader.service.published.state.chain_head
+        second = await leader.http.post("/v1/broker-ids", json=broker_id_body(1), headers=headers)
+        assert first.content == second.content
+        assert leader.service.published.state.chain_head == events
+
+    _run(tmp_path, scenario)
+
+
+def test_bad_requests_are_problems_that_name_the_fault(tmp_path: Path) -> None:
+    """Misspelt members, wrong types, no JSON, too much: 4xx with what was wrong, never a 500."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        cases: list[tuple[str, bytes, int, str]] = [
+            (f"{SET}/elect", b'{"expectepoch": 1}', 422, "expectepoch"),
+            (f"{SET}/elect", b"not json", 400, "not JSON"),
+            (f"{SET}/elect", b'{"reason": "\xff"}', 400, "JSON"),
+            (f"{SET}/elect", b'{"requestId": ""}', 422, "requestId"),
+            (f"{SET}/elect", b'{"reason": "' + b"x" * 70_000 + b'"}', 413, "65536"),
+            ("/v1/heartbeat", b"{}", 422, "setKey"),
+            ("/v1/replicas", msgspec.json.encode(register_body(1)), 404, "NEED_TO_BE_REGISTERED"),
+        ]
+        for path, content, status, words in cases:
+            answer = await leader.http.post(path, content=content)
+            assert (path, status) == (path, answer.status_code), answer.text
+            assert words in answer.text
+        for path in ("/v1/sets?limit=0", "/v1/sets?limit=501", "/v1/events?from=1.2", "/v1/sets?consistency=maybe"):
+            answer = await leader.http.get(path)
+            assert (path, answer.status_code, _problem(answer).code) == (path, 422, "BAD_REQUEST")
+        assert _problem(await leader.http.get("/v1/nothing")).status == 404
+        assert _problem(await leader.http.delete("/v1/sets")).status == 405
+
+    _run(tmp_path, scenario)
+
+
+def test_sets_come_in_pages_that_join_without_gap(tmp_path: Path) -> None:
+    """``nextAfter`` leads to the next page; the last one has none."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        names = [f"set-{number}" for number in range(7)]
+        for name in names:
+            await leader.http.post("/v1/broker-ids", json=broker_id_body(1, name))
+        found: list[str] = []
+        after = ""
+        while True:
+            answer = await leader.http.get(f"/v1/sets?limit=3{after}")
+            page = msgspec.json.decode(answer.content, type=SetPage)
+            assert page.sets_total == 7
+            found += [status.view.set_key.name for status in page.sets]
+            if page.next_after is None:
+                break
+            after = f"&after={page.next_after}"
+        assert found == names
+        assert (await leader.http.get("/v1/sets?after=nonsense")).status_code == 404
+
+    _run(tmp_path, scenario)
+
+
+def test_events_are_held_until_something_happens(tmp_path: Path) -> None:
+    """Long-poll: the answer comes with the event, long before the wait is over."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        page = msgspec.json.decode((await leader.http.get("/v1/events")).content, type=EventPage)
+        assert page.next_from is not None
+        mark = f"{page.next_from.term}.{page.next_from.index}.{page.next_from.ordinal}"
+        empty = await leader.http.get(f"/v1/events?from={mark}")
+        assert msgspec.json.decode(empty.content, type=EventPage).events == ()
+        began = time.monotonic()
+        waiting = asyncio.create_task(leader.http.get(f"/v1/events?from={mark}&waitMs=4000"))
+        await asyncio.sleep(0)
+        await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
+        following = msgspec.json.decode((await waiting).content, type=EventPage)
+        assert len(following.events) == 1
+        assert time.monotonic() - began < 3
+
+    _run(tmp_path, scenario)
+
+
+def test_event_stream_resumes_where_it_ended(tmp_path: Path) -> None:
+    """Server-sent events carry the mark to go on from as their id."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader)
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        total = len(leader.journal.read(None, limit=500).records)
+        routes = Routes(leader.service, leader.queries, leader.peers)
+
+        class Gone:
+            def __init__(self) -> None:
+                self.headers: dict[str, str] = {}
+                self.reads = 0
+
+            async def is_disconnected(self) -> bool:
+                self.reads += 1
+                return self.reads > 1
+
+        async def lines(start: str | None) -> list[bytes]:
+            answer = await routes.stream(Gone(), start)  # type: ignore[arg-type]
+            assert isinstance(answer, StreamingResponse)
+            return [bytes(chunk) async for chunk in answer.body_iterator]  # type: ignore[arg-type]
+
+        chunks = await lines(None)
+        assert len(chunks) == total
+        first_id = chunks[0].split(b"\n")[0].removeprefix(b"id: ").decode()
+        assert len(await lines(first_id)) == total - 1
+        assert msgspec.json.decode(chunks[0].split(b"data: ")[1], type=EventRecord).event
+
+    _run(tmp_path, scenario)
+
+
+def test_health_tells_alive_from_ready(tmp_path: Path) -> None:
+    """S60: without a leader alive but not ready, with the reason; a follower that hears a leader is ready."""
+
+    async def scenario(group: Group) -> None:
+        assert (await group["c2"].http.get("/livez")).status_code == 200
+        unready = await group["c2"].http.get("/readyz")
+        assert (unready.status_code, _problem(unready).code) == (503, "NOT_READY")
+        await group.elect("c1")
+        for name in ("c1", "c2"):
+            assert (await group[name].http.get("/readyz")).status_code == 200
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+def test_metrics_name_what_an_operator_watches(tmp_path: Path) -> None:
+    """Roles, epochs, set sizes, lags, elections, RTO by phase, term, commit delay, sessions."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader)
+        text = (await leader.http.get("/metrics")).text
+        for name in (
+            'rollcall_controller_role{role="leader"} 1.0',
+            'rollcall_set_master_epoch{cluster="demo",set="broker-a"} 1.0',
+            'rollcall_set_sync_state_set_size{cluster="demo",set="broker-a"} 2.0',
+            "rollcall_replica_lag_bytes",
+            'rollcall_elections_total{kind="first"} 1.0',
+            "rollcall_rto_phase_seconds",
+            "rollcall_raft_term",
+            "rollcall_commit_delay_seconds_count",
+            "rollcall_sessions_open",
+        ):
+            assert name in text
+
+    _run(tmp_path, scenario)
+
+
+def test_unreachable_controllers_are_listed_as_such(tmp_path: Path) -> None:
+    """The answer does not wait for them, and does not hide them."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        answer = msgspec.json.decode((await leader.http.get("/v1/controllers")).content)
+        assert [(found["name"], found["role"]) for found in answer["controllers"]] == [
+            ("c1", "leader"),
+            ("c2", "unreachable"),
+            ("c3", "unreachable"),
+        ]
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+@pytest.mark.parametrize("count", [40])
+def test_readers_share_barriers(tmp_path: Path, count: int) -> None:
+    """A flood of linearizable reads costs few entries, and each read sees what was committed before it."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
+        index = leader.service.published.index
+        answers = await asyncio.gather(*(leader.http.get(SET) for _ in range(count)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert leader.service.published.index - index <= count // 4
+
+    _run(tmp_path, scenario)
