@@ -81,17 +81,7 @@ def recover(
         end, records, torn_reason = _check_records(segments, checked_from)
         data_end = _data_end(segments, end)
     if end < data_end:
-        cut = CutMark(
-            cut_offset=end,
-            end_offset=data_end,
-            new_start=None,
-            reason=CutReason.TORN_TAIL,
-            explanation=torn_reason,
-            began_at_ms=now_ms(),
-            state_before=stored,
-            epochs_before=tuple((entry.epoch, entry.start_offset) for entry in files.history.entries),
-        )
-        run_cut(files, cut)
+        _cut_torn_tail(files, stored, end, data_end, reason=torn_reason, now_ms=now_ms())
     _drop_empty(files, end)
     repaired = files.history.repaired(end)
     dropped = tuple(entry.epoch for entry in history.entries if repaired.get(entry.epoch) is None)
@@ -114,6 +104,23 @@ def recover(
         duration_us=(time.monotonic_ns() - began) // 1000,
     )
     return files, stored.clamped(end), report
+
+
+def _cut_torn_tail(
+    files: LogFiles, stored: LogState, end: LogOffset, data_end: LogOffset, *, reason: str, now_ms: int
+) -> None:
+    """R20 holds for torn tails too."""
+    cut = CutMark(
+        cut_offset=end,
+        end_offset=data_end,
+        new_start=None,
+        reason=CutReason.TORN_TAIL,
+        explanation=reason,
+        began_at_ms=now_ms,
+        state_before=stored,
+        epochs_before=tuple((entry.epoch, entry.start_offset) for entry in files.history.entries),
+    )
+    run_cut(files, cut)
 
 
 def _load_history(epochs: EpochStore, *, is_new: bool) -> tuple[EpochHistory, str | None]:
