@@ -13,7 +13,7 @@ Rule 4: a recorded verdict holds everything that its election depended on: ``ele
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -85,10 +85,10 @@ def elect(
     by_id = sorted(candidates, key=lambda candidate: candidate.broker_id)
     zone = next((candidate.zone for candidate in by_id if candidate.broker_id == previous_master), "")
     obstacles = {candidate.broker_id: _obstacle(candidate, policy) for candidate in by_id}
-    eligible = sorted(
-        (candidate for candidate in by_id if not obstacles[candidate.broker_id]),
-        key=lambda candidate: (_key(candidate, policy, zone), candidate.broker_id),
-    )
+    able = [candidate for candidate in by_id if not obstacles[candidate.broker_id]]
+    keys = {candidate.broker_id: _key(candidate, policy, zone) for candidate in able}
+    # Sorting is stable, and ``able`` is sorted by id: the id is the last part of the order.
+    eligible = sorted(able, key=lambda candidate: keys[candidate.broker_id])
     winner = next(
         (candidate for candidate in eligible if designated is None or candidate.broker_id == designated), None
     )
@@ -96,7 +96,7 @@ def elect(
         _verdict(
             candidate,
             outcome=CandidateOutcome.ELECTED if candidate is winner else CandidateOutcome.ELIGIBLE,
-            reason=_rank_reason(candidate, eligible, winner, policy=policy, zone=zone, designated=designated),
+            reason=_rank_reason(candidate, eligible, winner, policy=policy, keys=keys, designated=designated),
             rank=rank,
         )
         for rank, candidate in enumerate(eligible, start=1)
@@ -194,7 +194,7 @@ def _rank_reason(
     winner: Candidate | None,
     *,
     policy: ElectionPolicy,
-    zone: str,
+    keys: Mapping[BrokerId, _Key],
     designated: BrokerId | None,
 ) -> str:
     base = (
@@ -206,21 +206,21 @@ def _rank_reason(
         return f"{base}, the only eligible replica"
     best = eligible[0]
     if candidate is best:
-        return f"{base}, {_advantage(best, eligible[1], policy, zone)}"
-    return f"{base}; replica {best.broker_id} is before it: {_advantage(best, candidate, policy, zone)}"
+        return f"{base}, {_advantage(best, eligible[1], policy, keys)}"
+    return f"{base}; replica {best.broker_id} is before it: {_advantage(best, candidate, policy, keys)}"
 
 
-def _advantage(better: Candidate, worse: Candidate, policy: ElectionPolicy, zone: str) -> str:
+def _advantage(better: Candidate, worse: Candidate, policy: ElectionPolicy, keys: Mapping[BrokerId, _Key]) -> str:
     """The first part of the order in which the two differ, with both values."""
-    for part in policy.order:
-        if _part(part, better, zone) == _part(part, worse, zone):
+    for part, left, right in zip(policy.order, keys[better.broker_id], keys[worse.broker_id], strict=True):
+        if left == right:
             continue
         if part is RankPart.DATA:
             return f"greatest (epoch, offset): {_data(better)} before {_data(worse)}"
         if part is RankPart.PRIORITY:
             return f"smallest priority: {better.priority} before {worse.priority}"
         if part is RankPart.ZONE:
-            return f"in zone {zone!r} of the last master, before {worse.zone!r}"
+            return f"in zone {better.zone!r} of the last master, before {worse.zone!r}"
         return "an intact member, before one that is not"
     return f"equal otherwise, smallest id: {better.broker_id} before {worse.broker_id}"
 
