@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ STEADY_ACKS = 3_000
 STEADY_DEADLINE_S = 30.0
 FAILOVER_DEADLINE_S = 20.0
 RECORD_DEADLINE_S = 10.0
+TAIL_ATTEMPTS = 5
 AHEAD_BYTES = 16 * 1024 * 1024
 """The master's tail in the last act; sockets on loopback hold some 10 MiB."""
 UNATTRIBUTED_SHARE_MAX = 0.05
@@ -142,17 +144,14 @@ def fail_over_with_a_tail(story: Story) -> None:
     epoch = current_epoch(story)
     slaves = [name for name in fleet.brokers if name != master]
     say(f"\n4  {' and '.join(slaves)} hang while the producer pushes; then kill -9 {fleet.pid(master)} ({master})")
-    end_before = max_offset(story, master)
-
-    def push() -> None:
-        fleet.processes.signal(PRODUCER, signal.SIGUSR1)
-        wait_until(
-            lambda: max_offset(story, master) >= end_before + AHEAD_BYTES,
-            deadline_s=FAILOVER_DEADLINE_S,
-            what=f"{master} to be {AHEAD_BYTES:,} bytes ahead",
-        )
-
-    faults.kill_ahead_of_slaves(fleet, master, slaves, push)
+    for _ in range(TAIL_ATTEMPTS):
+        ahead = partial(faults.has_written, fleet.data(master), max_offset(story, master) + AHEAD_BYTES)
+        push = partial(fleet.processes.signal, PRODUCER, signal.SIGUSR1)
+        if faults.kill_ahead_of_slaves(fleet, master, slaves, push=push, is_ahead=ahead):
+            break
+        fleet.wait_redundant(key)
+    else:
+        raise LauncherError(f"{master} did not get {AHEAD_BYTES:,} bytes ahead in {TAIL_ATTEMPTS} attempts")
     wait_acks(story, STEADY_ACKS)
     wait_row(story, MasterEpoch(epoch + 1), is_complete)
     bring_back(story, master)

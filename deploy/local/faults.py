@@ -12,11 +12,16 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from deploy.local.fleet import Fleet
+from deploy.local.processes import DeadlineError, wait_until
 from node.config import split_address
 
 GONE_DEADLINE_S = 5.0
+HANG_S_MAX = 1.5
+"""Half of the shortest timeout of the ``normal`` preset: heartbeats and HA links count to 3 s."""
+LOOK_BYTES = 64
 
 
 def kill_and_see(fleet: Fleet, name: str) -> int:
@@ -53,7 +58,9 @@ def _wake(fleet: Fleet, name: str) -> None:
         fleet.cont(name)
 
 
-def kill_ahead_of_slaves(fleet: Fleet, master: str, slaves: Sequence[str], is_ahead: Callable[[], None]) -> None:
+def kill_ahead_of_slaves(
+    fleet: Fleet, master: str, slaves: Sequence[str], *, push: Callable[[], object], is_ahead: Callable[[], bool]
+) -> bool:
     """
     The slaves hang while producers push; the master dies with a tail that only it has; the slaves wake up.
 
@@ -62,9 +69,30 @@ def kill_ahead_of_slaves(fleet: Fleet, master: str, slaves: Sequence[str], is_ah
     Args:
         fleet: The fleet.
         master: Who dies.
-        slaves: Who hangs.
-        is_ahead: Pushes, and returns once the master has appended more than the buffers hold.
+        slaves: Who hangs, for less than ``HANG_S_MAX``: slaves that hang longer leave the SyncStateSet, and then nobody
+            but the master could be elected.
+        push: Makes producers send a lot.
+        is_ahead: Whether the master has appended more than the buffers hold.
+
+    Returns:
+        Whether the master was killed; if it did not get ahead in time, nothing has happened but a pause.
     """
     with hanging(fleet, slaves):
-        is_ahead()
+        push()
+        try:
+            wait_until(is_ahead, deadline_s=HANG_S_MAX, what=f"{master} to get ahead")
+        except DeadlineError:
+            return False
         fleet.kill(master)
+        return True
+
+
+def has_written(replica: Path, offset: int) -> bool:
+    """Whether the log in a data directory has bytes of a record around ``offset``, by its raw files."""
+    segments = sorted((replica / "commitlog").glob("[0-9]" * 20))
+    holders = [path for path in segments if int(path.name) <= offset]
+    if not holders:
+        return False
+    with holders[-1].open("rb") as file:
+        file.seek(offset - int(holders[-1].name))
+        return any(file.read(LOOK_BYTES))
