@@ -73,6 +73,20 @@ def alter_retry_is_the_same() -> None:
         must(retry == first[0], f"R1: seq {retry.seq} was {first[0].new_set}, its retry says {retry.new_set}")
 
 
+def alter_answer_lost() -> None:
+    """{A} proposes {A,B}; it commits, the answer is lost: the retry hears the stored verdict, whatever was drawn as its id."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(A))
+    alter = fleet.alter(A, B, seq=2)
+    first = fleet.do(alter)
+    retry = fleet.do(alter)
+    must(isinstance(first, AlterDecided) and first.verdict.is_accepted, "R1: {A,B} commits")
+    must(
+        isinstance(retry, AlterDecided) and isinstance(first, AlterDecided) and retry.verdict == first.verdict,
+        "R1: the retry of a committed alter hears something else: A would drop B and ack alone",
+    )
+
+
 def alter_on_a_moved_set() -> None:
     """A of {A,B,C} proposes {A}; C falls by a restart first: the alter was made for another version."""
     fleet = Fleet().serving()
@@ -91,6 +105,15 @@ def alter_of_an_ended_incarnation() -> None:
     fleet.do(fleet.registration(B, incarnation="i2.2", boot="boot-2", holds=positions(0)))
     reply = fleet.do(alter)
     must(isinstance(reply, AlterDecided) and not reply.verdict.is_accepted, "R1: B joined by an ack of its first life")
+
+
+def alter_without_an_answer() -> None:
+    """{A} proposes {A,B}, nothing comes back for seconds: B is still required; the alter may have committed."""
+    master = joined((A,))
+    master.link(B)
+    must(proposals(master.ack(B, 0)), "R2: B is proposed")
+    master.wait(1_000)
+    must(not _confirmed([*master.write(100), *master.wait(100)]), "R2: a timeout ended the union; A acks alone")
 
 
 def refused_mastership() -> None:
@@ -315,8 +338,10 @@ def epoch_entered_twice() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     "alter-retry-is-the-same": alter_retry_is_the_same,
+    "alter-answer-lost": alter_answer_lost,
     "alter-on-a-moved-set": alter_on_a_moved_set,
     "alter-of-an-ended-incarnation": alter_of_an_ended_incarnation,
+    "alter-without-an-answer": alter_without_an_answer,
     "refused-mastership": refused_mastership,
     "state-of-another-epoch": state_of_another_epoch,
     "refused-proposal": refused_proposal,

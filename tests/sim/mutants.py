@@ -1,7 +1,7 @@
 """
 ``python -m tests.sim.mutants``: one rule switched off at a time; the simulation must notice each.
 
-A mutant replaces one named function of the production code while a seed or a directed case runs. A case (``directed``)
+A mutant replaces one named function of the production code while a seed or a directed case or a transcript runs. A case (``directed``)
 drives one real machine where the fleet as a whole has a second guard that would hide the loss. Without the mutant the same seed
 and the same case must be quiet: otherwise it is not the mutant that was found.
 
@@ -114,10 +114,29 @@ def _by_case(mutation: Mutation) -> Found | None:
     return None if failure is None else Found(how=f"case {mutation.case}", failure=failure)
 
 
+def _by_story(mutation: Mutation) -> Found | None:
+    from tests.scenario.test_scenarios import FOLDER, perform
+
+    told = (FOLDER / f"{mutation.story}.txt").read_text()
+    with mutated(mutation):
+        try:
+            happened = perform(told)
+        except Violation as violation:
+            return Found(how=f"story {mutation.story}", failure=str(violation))
+        except Exception as error:  # noqa: BLE001  a mutant may break anything
+            return Found(how=f"story {mutation.story}", failure=f"{type(error).__name__}: {error}")
+    for line, now in zip(told.splitlines(), happened.splitlines(), strict=False):
+        if line != now:
+            return Found(how=f"story {mutation.story}", failure=f"told {line!r}, happened {now!r}")
+    return None
+
+
 def find(mutation: Mutation, stored: dict[str, int], search: int) -> Found | None:
     """By its case, its stored seed, or a search."""
     if mutation.case:
         return _by_case(mutation)
+    if mutation.story:
+        return _by_story(mutation)
     if mutation.name in stored:
         found = _by_seed(mutation, stored[mutation.name])
         if found is not None or not search:

@@ -28,13 +28,15 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """One mutant. ``case``: found by that directed case instead of a seed."""
+    """One mutant. Found by a seed, unless ``case`` or ``story`` says otherwise."""
 
     name: str
     what: str
     target: str
     mutate: Callable[[Function], Function]
     case: str = ""
+    story: str = ""
+    """Found because this transcript breaks, or ends differently."""
 
 
 def _constant(value: Any) -> Callable[[Any], Any]:
@@ -360,6 +362,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="a retry of a committed alter is refused as stale, and the proposal dropped",
         target="controller.core.alters:decide_alter",
         mutate=_no_stored_verdict,
+        case="alter-answer-lost",
     ),
     Mutation(
         name="R1-content-bound-to-seq",
@@ -401,6 +404,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="an alter without an answer is forgotten; it commits later",
         target="ha.sync_state:SyncState.tick",
         mutate=_timeout_drops_the_proposal,
+        case="alter-without-an-answer",
     ),
     Mutation(
         name="R2-no-union-when-adding",
@@ -437,12 +441,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="a member stays one after a restart that proves nothing",
         target="controller.core.intactness:judge",
         mutate=_everybody_is_intact,
+        story="r03_unclean_restart",
     ),
     Mutation(
         name="R3-boot-id-of-the-last-start",
         what="a power loss before the last start but one is not noticed",
         target="broker.core.registration:Registration._ask",
         mutate=_boot_id_of_the_last_start,
+        story="r03_boot_of_last_start",
     ),
     Mutation(
         name="R6-intact",
@@ -461,6 +467,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="promises are forgotten at a restart",
         target="broker.core.role:RoleMachine._on_recovered",
         mutate=_marks_are_forgotten,
+        story="r09_promise",
     ),
     Mutation(
         name="R9-old-epoch-to-a-new-incarnation",
@@ -480,6 +487,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="a follower acks in an epoch that it may forget",
         target="broker.core.role_lines:next_action",
         mutate=_promise_is_not_written,
+        story="s01_answer_lost",
     ),
     Mutation(
         name="R12-order",
@@ -527,6 +535,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="bytes land under an older epoch",
         target="epoch.history:EpochHistory.appended",
         mutate=_empty_epoch_is_refused,
+        story="s24_empty_epochs",
     ),
     # Further rules.
     Mutation(
@@ -604,7 +613,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="an epoch is entered twice",
         target="broker.core.goals:_goal_for_own_epoch",
         mutate=lambda original: lambda view, standing: original(
-            view, _dataclass_replace(standing, promised_at_start=NO_EPOCH)
+            view, _dataclass_replace(standing, left_epoch=NO_EPOCH)
         ),
         case="epoch-entered-twice",
     ),

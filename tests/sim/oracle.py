@@ -28,6 +28,8 @@ from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
 from controller.core import invariants
 from controller.core.state import FleetState, SetState
 from controller.replication.ports import AppliedEntry
+from epoch.codec import decode_history, encode_history
+from epoch.history import EpochHistory
 from tests.sim.log import RECORD_BYTES, Record, read_records
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
@@ -306,7 +308,11 @@ class Oracle:
         """D12: who joins has every byte that was acknowledged, and the whole past of the epoch's start."""
         facts = self.facts(command.set_key)
         facts.alters[command.master_epoch, command.seq] = command
-        needed = max([start, *(end for epoch, end in facts.released.items() if epoch <= command.master_epoch)])
+        unclean = max(
+            (epoch for epoch, won in facts.elections.items() if won.kind is ElectionKind.UNCLEAN), default=MasterEpoch(0)
+        )
+        kept = [end for epoch, end in facts.released.items() if unclean <= epoch <= command.master_epoch]
+        needed = max([start, *kept])
         for member in command.joining:
             disk = self._disk_of(command.set_key, member.broker_id)
             if not disk.lost_bytes and not disk.was_replaced and disk.size("log") < needed:
@@ -349,11 +355,10 @@ class Oracle:
         facts = self.facts(key)
         first_id, first = disks[0]
         for broker_id, disk in disks[1:]:
-            for path in ("log", "epochs"):
-                ours = first.read(path) if first.exists(path) else b""
-                theirs = disk.read(path) if disk.exists(path) else b""
-                if ours != theirs:
-                    return f"{path} of {first_id} ({len(ours)} bytes) and {broker_id} ({len(theirs)} bytes) differ"
+            ours, theirs = _log_and_epochs(first), _log_and_epochs(disk)
+            for name, one, other in zip(("log", "epochs"), ours, theirs, strict=True):
+                if one != other:
+                    return f"{name} of {first_id} ({len(one)} bytes) and {broker_id} ({len(other)} bytes) differ"
         records = read_records(first)
         held: dict[int, int] = {}
         for at, record in records:
@@ -369,6 +374,13 @@ class Oracle:
             if value not in facts.sent:
                 raise Violation(f"invented: message {value} was never sent")
         return None
+
+
+def _log_and_epochs(disk: SimDisk) -> tuple[bytes, bytes]:
+    """Both files; without an epoch that has no byte yet: followers record it with its first one (R9)."""
+    log = disk.read("log") if disk.exists("log") else b""
+    history = decode_history(disk.read("epochs")) if disk.exists("epochs") else EpochHistory()
+    return log, encode_history(history.truncated_suffix(LogOffset(len(log))))
 
 
 def describe(record: EventRecord) -> str:

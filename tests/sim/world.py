@@ -93,7 +93,7 @@ class World:
     """See the module."""
 
     def __init__(
-        self, seed: int, shape: Shape, *, make_quorum: QuorumMaker = memory_quorum, keep_lines: bool = False
+        self, seed: int, shape: Shape, *, make_quorum: QuorumMaker = memory_quorum, keep_lines: bool = False, starts_brokers: bool = True
     ) -> None:
         self.kernel = Kernel(seed, keep_lines=keep_lines)
         self.shape = shape
@@ -120,7 +120,7 @@ class World:
         self.kernel.after_each = self._check
         for name in self.controller_names:
             self.start(self.controllers[name])
-        for broker in self.brokers.values():
+        for broker in self.brokers.values() if starts_brokers else ():
             self.kernel.after(
                 self.kernel.random.randrange(1, 200) * MS, "start", lambda broker=broker: self.start(broker)
             )  # type: ignore[misc]

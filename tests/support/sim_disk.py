@@ -125,6 +125,16 @@ class SimDisk:
         self._durable_names.pop(source, None)
         self._durable_names[target] = file
 
+    def forget_unsynced(self) -> int:
+        """The worst case of rule 2, without chance: every unsynced write is gone; returns how many bytes."""
+        lost = 0
+        for file in self._files.values():
+            lost += sum(length for _, length in file.pending if length > 0)
+            file.content = bytearray(file.durable)
+            file.pending.clear()
+        self.lost_bytes += lost
+        return lost
+
     def lose_power(self, *, keep_all: bool = False) -> int:
         """What was not synced survives by chance; returns how many unsynced bytes were lost or torn."""
         lost = 0

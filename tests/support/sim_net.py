@@ -157,6 +157,14 @@ class SimNet:
             if end.is_open and self.kernel.chance(probability):
                 self.break_connection(end)
 
+    def break_host(self, host: str) -> None:
+        """Break every connection of ``host``; nothing that is under way arrives."""
+        self._forget_closed()
+        for end in list(self._ends)[::2]:
+            if end.is_open and host in (end.process.host.name, end.peer.process.host.name):
+                self.break_connection(end)
+                end.loses_rest = end.peer.loses_rest = True
+
     def cut(self, source: str, target: str) -> None:
         """Nothing goes from ``source`` to ``target`` until it is healed as often as it was cut."""
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
