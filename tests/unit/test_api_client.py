@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import httpx
 import msgspec
 import pytest
@@ -211,3 +215,21 @@ def test_orders_say_who_gave_them() -> None:
 def test_addresses_may_be_urls() -> None:
     """Both spellings of an address mean the same."""
     assert base_url("h:1") == base_url("http://h:1/") == "http://h:1"
+
+
+@pytest.mark.slow
+def test_first_answers_on_several_threads_do_not_end_the_process() -> None:
+    """msgspec builds a type at its first use, and two threads at once end in a segmentation fault: built at import."""
+    code = (
+        "import sys, threading\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "from api.client import Client\n"
+        "from tests.support.fake_controllers import NAMES, FakeControllers, fleet_status\n"
+        "fake = FakeControllers({(name, 'GET', '/v1/status'): fleet_status(name) for name in NAMES})\n"
+        "reached = Client(NAMES, transport=fake.transport()).survey()\n"
+        "assert all(found.status for found in reached)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    codes = {subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode for _ in range(3)}
+
+    assert codes == {0}
