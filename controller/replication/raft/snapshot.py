@@ -215,7 +215,7 @@ class SnapshotStore:
         """Begin a snapshot of the present state; ``items`` is called beside the raft thread."""
         self._taken = _Taken(items, previous, last)
         self._state = WriterState.WAITING
-        self.poll()
+        self._begin_if_allowed()
 
     @property
     def is_writing(self) -> bool:
@@ -224,18 +224,19 @@ class SnapshotStore:
 
     def poll(self) -> int | None:
         """Go on; once a snapshot is on disk, returns the index from which the journal must be kept, exactly once."""
+        self._begin_if_allowed()
         taken = self._taken
-        if taken is None:
+        if taken is None or self._state is not WriterState.WRITTEN:
             return None
-        if self._state is WriterState.WAITING and self._floor() >= taken.last[1]:
+        self._taken = None
+        self._state = WriterState.IDLE
+        self._cached = None
+        return taken.previous[1]
+
+    def _begin_if_allowed(self) -> None:
+        if self._state is WriterState.WAITING and self._taken is not None and self._floor() >= self._taken.last[1]:
             self._state = WriterState.WRITING
             self._run_beside(self._write)
-        if self._state is WriterState.WRITTEN:
-            self._taken = None
-            self._state = WriterState.IDLE
-            self._cached = None
-            return taken.previous[1]
-        return None
 
     def _write(self) -> None:
         taken = self._taken

@@ -1,0 +1,330 @@
+"""One member of the group: unsafe starts, authority, memory that was lost, waiters, partial partitions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from controller.contract.ids import ControllerName
+from controller.replication.ports import ProposalStatus
+from controller.replication.raft import config
+from controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
+from controller.replication.raft.failstop import FailStop, Stopped
+from controller.replication.raft.internals import KNOWN_RELEASE, LibraryVersionError, require_known_release
+from controller.replication.raft.journal import JOURNAL_FILE_NAME
+from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
+from controller.replication.raft.messages import Answer, Append, ProtocolError
+from controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
+from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
+
+SMALL = partial(OurNode, compaction_entries=10)
+
+
+def _ours(group: VirtualGroup, name: str) -> OurNode:
+    node = group.nodes[name]
+    assert isinstance(node, OurNode)
+    return node
+
+
+def _fill(group: VirtualGroup, count: int, label: str = "id") -> None:
+    leader = group.elect()
+    for number in range(count):
+        leader.propose(f"{label}-{number}", lambda _: None)
+        group.run_for(10)
+    group.run_for(200)
+
+
+def test_another_release_of_the_library_is_refused() -> None:
+    require_known_release()
+    with pytest.raises(LibraryVersionError, match=KNOWN_RELEASE):
+        require_known_release("0.3.18")
+
+
+def test_the_configuration_never_sends_an_entry_in_pieces() -> None:
+    """Entries above the batch size take a path that our messages do not know."""
+    conf = config.library_configuration(TIMING, compaction_entries=10)
+    conf.validate()
+    assert conf.appendEntriesBatchSizeBytes > 2 * 48_000
+    assert conf.journalFile is None
+    assert conf.fullDumpFile is None
+
+
+def test_founders_vote_and_their_mark_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, OurNode)
+    assert group.commit("first")
+    for name in NAMES:
+        assert not group.disks[name].exists(FOUNDING_FILE_NAME)
+        assert not group.disks[name].exists(CATCHING_UP_FILE_NAME)
+
+
+def test_a_wiped_member_counts_only_after_it_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It neither votes nor completes a majority; over a restart it still remembers that it forgot."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    _fill(group, 5)
+    leader = group.elect()
+    wiped, other = (name for name in NAMES if name != leader.name)
+    group.crash(wiped)
+    group.wipe(wiped)
+    group.cut(other)
+    group.start(wiped)
+    group.run_for(300)
+    answers: list[bool | None] = []
+    leader.propose("needs a majority", answers.append)
+    group.run_for(6_000)
+    assert True not in answers, "the wiped member completed a majority"
+    assert group.leader is None, "nobody follows the leader who may"
+    group.crash(wiped)
+    group.start(wiped)
+    assert not _ours(group, wiped).member.raft.is_voter
+    group.heal()
+    assert group.commit("all together")
+    group.run_for(1_000)
+    assert _ours(group, wiped).member.raft.is_voter
+    assert not group.disks[wiped].exists(CATCHING_UP_FILE_NAME)
+    group.crash(leader.name)
+    assert group.commit("with the vote of the wiped one")
+
+
+def test_catching_up_needs_a_majority_without_it_and_the_leaders_whole_log() -> None:
+    catch_up = CatchUp()
+
+    def observe(*, term: int = 3, sent: int, confirmed: int, applied: int, last: int = 50) -> bool:
+        return catch_up.observe(
+            leader=1, term=term, sent_ns=sent, confirmed_ns=confirmed, last_index=last, applied_index=applied
+        )
+
+    assert not observe(sent=100, confirmed=99, applied=60)
+    assert not observe(sent=110, confirmed=99, applied=60), "the majority answered before this member came back"
+    assert not observe(sent=120, confirmed=110, applied=49), "it may have acknowledged entry 50"
+    assert not observe(term=4, sent=130, confirmed=130, applied=60), "a new term begins anew"
+    assert observe(term=4, sent=140, confirmed=131, applied=60, last=70)
+
+
+def test_a_snapshot_without_a_journal_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Votes and the tail were in the journal."""
+    group = VirtualGroup(monkeypatch, SMALL)
+    _fill(group, 30)
+    group.crash("c1")
+    group.disks["c1"].unlink(JOURNAL_FILE_NAME)
+    assert not _ours_started(group, "c1").member.raft.is_voter
+
+
+def _ours_started(group: VirtualGroup, name: str) -> OurNode:
+    node = group.start(name)
+    assert isinstance(node, OurNode)
+    return node
+
+
+def test_a_journal_without_its_snapshot_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stock library comes up empty, votes, and can lead."""
+    group = VirtualGroup(monkeypatch, SMALL)
+    _fill(group, 30)
+    group.crash("c1")
+    group.disks["c1"].unlink(SNAPSHOT_FILE_NAME)
+    with pytest.raises(RaftStartError, match="the journal begins at entry"):
+        group.start("c1")
+
+
+@pytest.mark.parametrize("file_name", [SNAPSHOT_FILE_NAME, JOURNAL_FILE_NAME])
+def test_damage_refuses_to_start(file_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, SMALL)
+    _fill(group, 30)
+    group.crash("c1")
+    raw = bytearray(group.disks["c1"].read(file_name))
+    raw[len(raw) // 2] ^= 1
+    group.disks["c1"].replace(file_name, bytes(raw))
+    with pytest.raises(RaftStartError, match="damaged"):
+        group.start("c1")
+
+
+def test_a_name_that_is_no_member_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, OurNode)
+    group.names = ("c2", "c3")
+    with pytest.raises(RaftStartError, match="must be one of"):
+        OurNode(group, "c1")
+
+
+def test_a_follower_that_fell_behind_gets_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, SMALL)
+    _fill(group, 5)
+    behind = next(name for name in NAMES if name != group.elect().name)
+    group.crash(behind)
+    _fill(group, 60, "later")
+    heard: list[bool] = []
+    node = _ours_started(group, behind)
+    node.member.raft.node.listeners.append(lambda entry: heard.append(entry.is_snapshot))
+    group.run_for(2_000)
+    assert node.ids == group.elect().ids
+    assert len(node.ids) == 65
+    assert True in heard
+    group.crash(behind, power=True)
+    restarted = group.start(behind)
+    group.elect()
+    assert restarted.ids == node.ids
+
+
+def test_a_conflicting_tail_is_replaced_within_a_few_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stock library walks back one entry per heartbeat: 400 entries take 20 s."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    old = group.elect()
+    group.cut(old.name)
+    for number in range(400):
+        old.propose(f"dead-{number}", lambda _: None)
+    group.run_for(50)
+    assert old.last_index > 400
+    group.run_for(2_000)
+    group.commit("alive")
+    group.heal()
+    group.run_for(500)
+    assert old.ids == ["alive"]
+
+
+def test_authority_ages_from_the_send_time_and_ends_with_the_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R5: an isolated leader keeps its role for the fallback time, but the stamp stands still at once."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = _ours(group, group.elect().name)
+    asked_at_ns = leader.member.leadership.majority_asked_at_ns
+    assert asked_at_ns is not None
+    assert group.now_ns - asked_at_ns < 100_000_000
+    group.cut(leader.name)
+    cut_at_ns = group.now_ns
+    group.run_for(500)
+    assert (leader.member.leadership.majority_asked_at_ns or 0) <= cut_at_ns
+    answers: list[bool | None] = []
+    leader.propose("barrier", answers.append)
+    group.run_for(TIMING.raft_fallback_ms + 200)
+    assert not leader.is_leader
+    assert answers == [None]
+    assert leader.member.leadership.majority_asked_at_ns is None
+
+
+def test_an_answer_of_another_term_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R5: a late answer would commit what that follower does not have."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = _ours(group, group.elect().name)
+    transport = leader.member.raft.node.transport
+    follower = next(name for name in NAMES if name != leader.name)
+    group.cut(leader.name)
+    commit_index = leader.commit_index
+    leader.propose("alone", lambda _: None)
+    leader.tick()
+    for term, sent_ns in ((leader.term - 1, 1), (leader.term + 1, 1), (leader.term, 1 << 60)):
+        answer = Answer(
+            term=term, sent_ns=sent_ns, next_index=leader.last_index + 1, is_success=True, is_reset=False, is_voter=True
+        )
+        leader.receive(follower, answer)
+    leader.tick()
+    assert leader.commit_index == commit_index
+    assert transport.dropped_answers == 3
+
+
+def test_a_second_leader_of_a_term_closes_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One forged message must not depose a leader."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.elect()
+    follower = next(name for name in NAMES if name != leader.name)
+    forged = Append(
+        term=leader.term, sent_ns=1, confirmed_ns=0, commit_index=1, last_index=1, previous_index=1, previous_term=0
+    )
+    with pytest.raises(ProtocolError, match="claims to lead"):
+        leader.receive(follower, forged)
+    assert leader.is_leader
+
+
+def test_followers_propose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.elect()
+    follower = _ours(group, next(name for name in NAMES if name != leader.name))
+    follower.propose("no", lambda _: None)
+    assert follower.outcomes[0].status is ProposalStatus.NOT_PROPOSED
+    assert leader.name in follower.outcomes[0].reason
+
+
+def test_every_waiter_is_told_when_links_break_with_entries_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the stock library 10 of 10 callbacks were never called."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.elect()
+    answers: list[bool | None] = []
+    for number in range(10):
+        leader.propose(str(number), answers.append)
+    leader.tick()
+    group.cut(leader.name)
+    group.heal()
+    group.run_for(4_000)
+    assert len(answers) == 10
+
+
+def test_a_stopping_member_tells_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = _ours(group, group.elect().name)
+    group.cut(leader.name)
+    answers: list[bool | None] = []
+    leader.propose("in the log", answers.append)
+    leader.tick()
+    leader.propose("in the queue", answers.append)
+    leader.member.stop()
+    assert answers == [False, None]
+    leader.propose("after", answers.append)
+    assert answers[-1] is False
+
+
+def test_a_partial_partition_makes_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes are cut, the third reaches both: within 20 s something is committed."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    leader = group.elect()
+    follower = next(name for name in NAMES if name != leader.name)
+    group.cut(leader.name, follower)
+    committed: list[bool | None] = []
+    for _ in range(100):
+        now = group.leader
+        if now is not None:
+            now.propose("on", committed.append)
+        group.run_for(200)
+    assert committed.count(True) > 20
+
+
+def test_an_entry_above_the_feature_level_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R15: it must not diverge."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    with pytest.raises(Stopped) as stopped:
+        group.commit("too new")
+    assert stopped.value.code is FailStop.FEATURE_LEVEL
+
+
+def test_leadership_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, OurNode)
+    old = _ours(group, group.elect().name)
+    heir = next(name for name in NAMES if name != old.name)
+    said: list[str | None] = []
+    old.member.raft.transfer_leadership(ControllerName(heir), said.append)
+    assert group.run_for(1_000, lambda: group.nodes[heir].is_leader)
+    assert said == [None]
+    old.member.raft.transfer_leadership(ControllerName(heir), said.append)
+    group.run_for(50)
+    assert said[1] is not None
+
+
+def test_one_member_alone_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = VirtualGroup(monkeypatch, OurNode, names=("c1",))
+    assert group.commit("alone")
+    leadership = _ours(group, "c1").member.leadership
+    assert leadership.majority_asked_at_ns is not None
+
+
+def test_five_members_survive_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("c1", "c2", "c3", "c4", "c5")
+    group = VirtualGroup(monkeypatch, OurNode, names=names)
+    assert group.commit("one")
+    first = group.elect().name
+    group.crash(first, power=True)
+    group.crash(next(name for name in names if name != first), power=True)
+    assert group.commit("two")
+
+
+def test_the_trace_does_not_depend_on_the_order_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members are hashed by ordinal, so that the library's sets iterate alike under every hash seed."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    library = _ours(group, "c2").library
+    assert [member.name for member in library._SyncObj__otherNodes] == ["c1", "c3"]
+    assert [hash(member) for member in library._SyncObj__otherNodes] == [0, 2]
