@@ -14,6 +14,7 @@ import pytest
 import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, given, settings
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.support.runtime_controller import NAMES, make_set, running_group
@@ -74,6 +75,7 @@ def test_answers_are_those_that_the_document_promises(server: _Server) -> None:
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json").exclude(path="/v1/events/stream")
     checked: Counter[str] = Counter()
     for found in document.get_all_operations():
+        assert isinstance(found, Ok)
         operation = found.ok()
 
         @settings(max_examples=MAX_EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))

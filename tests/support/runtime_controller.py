@@ -29,6 +29,7 @@ from controller.replication.memory_log import MemoryGroup, MemoryLog
 from controller.runtime.actions import SendProbe
 from controller.runtime.event_journal import EventJournal
 from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.ports import BrokerPort
 from controller.runtime.queries import Queries
 from controller.runtime.service import ControllerService
 from controller.runtime.session_state import ConnectionId, ProbeOutcome
@@ -67,7 +68,6 @@ class Controller:
     peers: Peers
     app: FastAPI
     http: httpx.AsyncClient
-    brokers: SilentBrokers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,10 +119,15 @@ def _fail(reason: str) -> NoReturn:
 
 
 @asynccontextmanager
-async def running_group(directory: Path, names: tuple[ControllerName, ...] = NAMES) -> AsyncIterator[Group]:
+async def running_group(
+    directory: Path,
+    names: tuple[ControllerName, ...] = NAMES,
+    *,
+    make_port: Callable[[ControllerService], BrokerPort] = lambda _: SilentBrokers(),
+) -> AsyncIterator[Group]:
     """Controllers on one memory log; nobody leads yet."""
     memory: MemoryGroup[FleetState] = MemoryGroup(FleetMachine, names, clock_ns=time.monotonic_ns, applies_at_once=True)
-    members = {name: _start(name, names, memory.members[name], directory / name) for name in names}
+    members = {name: _start(name, names, memory.members[name], directory / name, make_port) for name in names}
     group = Group(memory=memory, members=members)
     try:
         yield group
@@ -137,16 +142,25 @@ async def running_group(directory: Path, names: tuple[ControllerName, ...] = NAM
 
 
 def _start(
-    name: ControllerName, names: tuple[ControllerName, ...], log: MemoryLog[FleetState], directory: Path
+    name: ControllerName,
+    names: tuple[ControllerName, ...],
+    log: MemoryLog[FleetState],
+    directory: Path,
+    make_port: Callable[[ControllerService], BrokerPort],
 ) -> Controller:
     telemetry = Telemetry()
     metrics = ControllerMetrics(telemetry.registry)
     synced: list[Callable[[], None]] = []
+
+    def wake_readers() -> None:
+        for wake in synced:
+            wake()
+
     journal: EventJournal[FleetState] = EventJournal(
         directory,
         chain_head_of=lambda state: state.chain_head,
         fail=_fail,
-        on_synced=lambda: [wake() for wake in synced] and None,
+        on_synced=wake_readers,
     )
     settings = settings_of(name, names=names)
     service = ControllerService(settings=settings, log=log, journal=journal, metrics=metrics)
@@ -156,9 +170,8 @@ def _start(
     refusing = httpx.MockTransport(_nobody)
     peers = Peers(settings, transport=refusing)
     app = make_app(service=service, queries=queries, peers=peers, telemetry=telemetry)
-    brokers = SilentBrokers()
     journal.start()
-    service.start(brokers)
+    service.start(make_port(service))
     log.start()
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     http = httpx.AsyncClient(transport=transport, base_url=f"http://{settings.own.rest}")
@@ -171,7 +184,6 @@ def _start(
         peers=peers,
         app=app,
         http=http,
-        brokers=brokers,
     )
 
 

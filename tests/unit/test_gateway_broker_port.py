@@ -1,0 +1,236 @@
+"""The broker port on real sockets: sessions, pushes, probes, and peers that talk nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from api.gateway.broker_port import FRAME_BYTES_MAX, BrokerGateway
+from controller.contract.codes import RefusalCode, RequestCode
+from controller.contract.commands import RegisterReplica
+from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal
+from controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+from controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer, RoleNotice
+from controller.runtime.actions import SendProbe
+from controller.runtime.service import ControllerService
+from controller.runtime.session_state import ProbeOutcome
+from deploy.local.processes import free_ports
+from node.remoting.codes import SystemCode
+from node.remoting.connection import RemotingConnection, RemotingServer, connect
+from node.remoting.frame import Frame
+from tests.support.runtime_controller import (
+    NAMES,
+    Controller,
+    Group,
+    broker_id_body,
+    heartbeat_body,
+    register_body,
+    running_group,
+    until,
+)
+from tests.support.runtime_world import set_key
+
+KEY = set_key()
+
+
+@dataclass(slots=True)
+class Peer:
+    """A broker's end of a link."""
+
+    notices: list[RoleNotice] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+
+    def connected(self, connection: RemotingConnection) -> None:
+        pass
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        self.notices += [msgspec.json.decode(frame.body, type=RoleNotice) for frame in frames]
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        self.closed.append(reason)
+
+
+@dataclass(slots=True, kw_only=True)
+class Port:
+    """One controller with its port open."""
+
+    group: Group
+    leader: Controller
+    gateway: BrokerGateway
+    number: int
+
+    async def link(self, peer: Peer | None = None) -> RemotingConnection:
+        return await connect("127.0.0.1", self.number, peer or Peer(), timeout_ms=2_000)
+
+
+def _run(directory: Path, scenario: Callable[[Port], Awaitable[None]]) -> None:
+    async def main() -> None:
+        gateways: list[BrokerGateway] = []
+
+        def make(service: ControllerService) -> BrokerGateway:
+            gateways.append(BrokerGateway(service))
+            return gateways[-1]
+
+        async with running_group(directory, NAMES[:1], make_port=make) as group:
+            member, (gateway,) = group["c1"], gateways
+            (number,) = free_ports(1)
+            await gateway.start(f"127.0.0.1:{number}")
+            try:
+                await scenario(Port(group=group, leader=member, gateway=gateway, number=number))
+            finally:
+                await gateway.stop()
+
+    asyncio.run(main())
+
+
+async def _ask(link: RemotingConnection, code: RequestCode, body: object) -> AnyReply:
+    answer = await link.request(code, body=msgspec.json.encode(body), timeout_ms=2_000)
+    reply: AnyReply = msgspec.json.decode(answer.body, type=AnyReply)
+    return reply
+
+
+async def _open_session(link: RemotingConnection, number: int, expected: int = 2) -> Registered:
+    granted = await _ask(link, RequestCode.SESSION_APPLY_ID, broker_id_body(number))
+    assert granted == IdGranted(broker_id=BrokerId(number))
+    registered = await _ask(link, RequestCode.SESSION_REGISTER, register_body(number, expected=expected))
+    assert isinstance(registered, Registered)
+    return registered
+
+
+def test_session_hears_of_its_election_at_once(tmp_path: Path) -> None:
+    """Register, beat, and the notice of the first election comes without being asked for."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        peers = [Peer(), Peer()]
+        links = [await port.link(peer) for peer in peers]
+        for number, link in enumerate(links, start=1):
+            await _open_session(link, number)
+            answer = await link.request(
+                RequestCode.SESSION_HEARTBEAT, body=msgspec.json.encode(heartbeat_body(number)), timeout_ms=2_000
+            )
+            assert msgspec.json.decode(answer.body, type=HeartbeatAck).controllers
+        await until(lambda: all(peer.notices and peer.notices[-1].view.master for peer in peers))
+        assert {peer.notices[-1].view.master_epoch for peer in peers} == {1}
+        assert port.leader.service.duties.sessions.open_count == 2
+        stale = heartbeat_body(1)
+        answer = await links[0].request(
+            RequestCode.SESSION_HEARTBEAT, body=msgspec.json.encode(stale), timeout_ms=2_000
+        )
+        view = msgspec.json.decode(answer.body, type=HeartbeatAck).view
+        assert view is not None
+        assert view.master_epoch == 1
+
+    _run(tmp_path, scenario)
+
+
+def test_closed_session_is_probed_and_a_refusal_is_told_from_silence(tmp_path: Path) -> None:
+    """R13: only the operating system's own refusal counts; an answer carries the incarnation."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        (dead,) = free_ports(1)
+
+        def probe_of(number: int) -> SendProbe:
+            return SendProbe(
+                set_key=KEY,
+                broker_id=BrokerId(1),
+                incarnation=Incarnation("x"),
+                session_ordinal=SessionOrdinal(1),
+                address=f"127.0.0.1:{number}",
+            )
+
+        assert await port.gateway.probe(probe_of(dead)) == (ProbeOutcome.REFUSED, None)
+        answer = ProbeAnswer(set_key=KEY, broker_id=BrokerId(1), incarnation=Incarnation("y"), state=BrokerState.BOOT)
+        for body, outcome in ((msgspec.json.encode(answer), ProbeOutcome.ANSWERED), (b"{", ProbeOutcome.NO_ANSWER)):
+            broker = RemotingServer(_Answers(body))
+            (number,) = free_ports(1)
+            await broker.start("127.0.0.1", number)
+            found = await port.gateway.probe(probe_of(number))
+            await broker.stop()
+            assert found == (outcome, answer if outcome is ProbeOutcome.ANSWERED else None)
+
+    _run(tmp_path, scenario)
+
+
+@dataclass(slots=True)
+class _Answers:
+    """A listen port that answers everything with one body."""
+
+    body: bytes
+
+    def connected(self, connection: RemotingConnection) -> None:
+        pass
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            connection.respond(frame, 0, body=self.body)
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        pass
+
+
+def test_follower_names_the_leader_or_says_that_it_knows_none(tmp_path: Path) -> None:
+    """Every session request without authority is answered NOT_LEADER with a hint, at once."""
+
+    async def scenario(port: Port) -> None:
+        link = await port.link()
+        for code in (RequestCode.SESSION_HEARTBEAT, RequestCode.SESSION_REGISTER):
+            body = heartbeat_body(1) if code is RequestCode.SESSION_HEARTBEAT else register_body(1)
+            answer = await link.request(code, body=msgspec.json.encode(body), timeout_ms=500)
+            assert answer.code == RefusalCode.NOT_LEADER
+            assert msgspec.json.decode(answer.body, type=LeaderHint).leader is None
+        await port.group.elect("c1")
+        answer = await link.request(RequestCode.FIND_LEADER, timeout_ms=500)
+        hint = msgspec.json.decode(answer.body, type=LeaderHint)
+        assert (hint.leader, hint.leader_broker_address) == ("c1", "127.0.0.1:2000")
+
+    _run(tmp_path, scenario)
+
+
+def test_nonsense_is_refused_and_the_link_stays(tmp_path: Path) -> None:
+    """Unknown codes, codes of a later version and bodies that are no values: an answer each, nothing else."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        link = await port.link()
+        for number in (7, RequestCode.GET_REPLICA_INFO):
+            answer = await link.request(number, timeout_ms=500)
+            assert answer.code == SystemCode.REQUEST_CODE_NOT_SUPPORTED
+        for code in (RequestCode.SESSION_REGISTER, RequestCode.SESSION_HEARTBEAT, RequestCode.SESSION_ALTER):
+            for body in (b"", b"{}", b"\xff\x00", b"[1]"):
+                answer = await link.request(code, body=body, timeout_ms=500)
+                reply = msgspec.json.decode(answer.body, type=AnyReply)
+                assert isinstance(reply, Refused)
+                assert reply.code is RefusalCode.INVALID_ARGUMENT
+        assert link.is_open
+        assert port.gateway.requests["unsupported"] == 1
+
+    _run(tmp_path, scenario)
+
+
+def test_greedy_frame_closes_its_link_only(tmp_path: Path) -> None:
+    """A frame above the port's limit ends that link, counted; others go on."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        peer = Peer()
+        greedy, honest = await port.link(peer), await port.link()
+        greedy.send_bytes((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+        await until(lambda: peer.closed)
+        answer = await honest.request(RequestCode.FIND_LEADER, timeout_ms=500)
+        assert answer.code == SystemCode.SUCCESS
+        assert port.gateway.closed_by_reason["protocol error:"] == 1
+
+    _run(tmp_path, scenario)
+
+
+def test_session_commands_are_those_of_the_contract() -> None:
+    """The registration that opens a session is the contract's command, tag included."""
+    body = register_body(1)
+
+    assert msgspec.convert(body, RegisterReplica).broker_id == 1
