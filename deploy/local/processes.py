@@ -115,8 +115,9 @@ class Processes:
         record = self.record(name)
         if record is None:
             return None
-        if (child := self._children.get(record.pid)) is not None and child.poll() is not None:
-            return None
+        if (child := self._children.get(record.pid)) is not None:
+            # Only when it can be reaped is it gone: its first thread is a zombie before the last one lets go of ports.
+            return record.pid if child.poll() is None else None
         try:
             process = psutil.Process(record.pid)
             if process.status() == psutil.STATUS_ZOMBIE:

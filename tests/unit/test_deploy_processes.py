@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import socket
 import sys
@@ -25,6 +26,8 @@ from deploy.local.processes import (
     wait_until,
 )
 
+SYS_EXIT = {"x86_64": 60}.get(platform.machine(), 93)
+"""Linux: ends the calling thread only."""
 IDLE = (sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()")
 STUBBORN = (
     sys.executable,
@@ -64,6 +67,20 @@ def test_killed_process_is_gone_when_kill_returns(processes: Processes) -> None:
     assert processes.pid("n1") is None
     with pytest.raises(LauncherError, match="n1 does not run"):
         processes.kill("n1")
+
+
+def test_process_whose_first_thread_ended_was_taken_for_gone_while_others_held_its_ports(processes: Processes) -> None:
+    """Killed, a process with threads shows a zombie while the kernel still takes the others apart."""
+    last_words = "import ctypes, threading; threading.Thread(target=threading.Event().wait).start(); "
+    last_words += f"ctypes.CDLL(None).syscall({SYS_EXIT}, 0)"
+    pid = processes.start("n1", [sys.executable, "-c", last_words])
+    wait_until(
+        lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, deadline_s=5, what="its first thread to end"
+    )
+
+    assert processes.pid("n1") == pid
+    processes.kill("n1")
+    assert processes.pid("n1") is None
 
 
 def test_process_of_the_same_pid_that_somebody_else_started_is_never_signalled(processes: Processes) -> None:
