@@ -48,6 +48,12 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     answered: AnsweredRequest
 
 
+# Built with the module, by one thread: msgspec crashes if a second one uses a type that is being looked at.
+_decode_header = msgspec.json.Decoder(_Header).decode
+_decode_set = msgspec.json.Decoder(SetState).decode
+_decode_request = msgspec.json.Decoder(_Request).decode
+
+
 class FleetMachine:
     """Implements ``ports.StateMachine[FleetState]``; the counter is its only memory."""
 
@@ -101,17 +107,15 @@ class FleetMachine:
         """Inverse of ``encode``. Raises ``ValueError`` if it is damaged, cut short or above the feature level."""
         documents = _join(items)
         try:
-            header = msgspec.json.decode(next(documents), type=_Header)
+            header = _decode_header(next(documents))
             if header.format != SNAPSHOT_FORMAT or header.feature_level > FEATURE_LEVEL:
                 raise ValueError(
                     f"snapshot has format {header.format} and feature level {header.feature_level}, "
                     f"this program reads {SNAPSHOT_FORMAT} and {FEATURE_LEVEL}: upgrade this controller"
                 )
-            set_decoder = msgspec.json.Decoder(SetState)
-            sets = (set_decoder.decode(next(documents)) for _ in range(header.sets))
+            sets = (_decode_set(next(documents)) for _ in range(header.sets))
             by_key = {broker_set.set_key: broker_set for broker_set in sets}
-            request_decoder = msgspec.json.Decoder(_Request)
-            requests = [request_decoder.decode(next(documents)) for _ in range(header.requests)]
+            requests = [_decode_request(next(documents)) for _ in range(header.requests)]
         except (StopIteration, RuntimeError):
             raise ValueError("snapshot ends before its last item") from None
         except msgspec.MsgspecError as error:
