@@ -7,6 +7,8 @@ A new release of the library is judged by the ``stock`` half: a test of it that 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from controller.replication.raft import config
+from controller.replication.raft import node as raft_node
 from controller.replication.raft.messages import Answer, RequestVote, Vote
 from tests.support.raft_virtual import NAMES, OurNode, StockNode, VirtualGroup, VirtualNode
 
@@ -54,7 +56,7 @@ def test_s1_a_follower_never_lacks_what_it_acknowledged(
     make: Make, is_stock: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S1: the stock leader sends entries in flight again, the stock follower cuts them off first."""
-    monkeypatch.setattr(config, "APPEND_BATCH_BYTES", 64 * 1024)
+    monkeypatch.setattr(raft_node, "APPEND_BATCH_BYTES", 64 * 1024)
     group = VirtualGroup(monkeypatch, make)
     leader = group.elect()
     watch = _HoleWatch(group)
@@ -232,3 +234,17 @@ def test_a_node_that_lost_its_files_does_not_vote(monkeypatch: pytest.MonkeyPatc
     group.start("c1")
     group.heal()
     assert not _ask_for_vote(group, "c1", "c2", 70)
+
+
+def test_importing_the_library_broke_inet_ntop_for_the_whole_process() -> None:
+    """Its shim for Windows replaces ``socket.inet_ntop`` everywhere; ours puts the system's back."""
+    look = "import socket; {}; print(socket.inet_ntop(socket.AF_INET, bytes((127, 0, 0, 1))))"
+
+    def outcome(imported: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", look.format(imported)], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    assert outcome("import pysyncobj") == ""
+    assert outcome("import controller.replication.raft.internals") == "127.0.0.1"

@@ -5,13 +5,15 @@ Rule: the names were checked with one release. ``require_known_release`` runs be
 judged by the tests in ``tests/unit/test_replication_stock_faults.py`` and by this page.
 
 Overridden in ``node`` besides: ``_SyncObj__doApplyCommand``, ``_SyncObj__generateRaftTimeout``,
-``_checkCommandsToApply``.
+``_SyncObj__sendAppendEntries``, ``_checkCommandsToApply``.
 """
 
 from __future__ import annotations
 
+import _socket
 import math
 import os
+import socket
 from typing import Any
 
 from pysyncobj.node import Node
@@ -21,6 +23,9 @@ from controller.contract.ids import ControllerName
 from controller.replication.ports import RaftRole
 
 KNOWN_RELEASE = "0.3.17"
+
+socket.inet_ntop = _socket.inet_ntop
+"""The library's import puts one in its place, for the whole process, that works on Windows only."""
 
 _ROLES = (RaftRole.FOLLOWER, RaftRole.CANDIDATE, RaftRole.LEADER)
 
@@ -143,9 +148,14 @@ class Internals:
         library = self._library
         library._SyncObj__raftElectionDeadline = library.library_now() + library._SyncObj__generateRaftTimeout()
 
-    def send_appends(self) -> None:
-        """Send every peer what it lacks."""
-        self._library._SyncObj__sendAppendEntries()
+    def is_connected(self, peer: Member) -> bool:
+        """Whether there is a link."""
+        return peer in self._library._SyncObj__connectedNodes
+
+    def appends_sent(self) -> None:
+        """The next heartbeat is a period away."""
+        library = self._library
+        library._SyncObj__newAppendEntriesTime = library.library_now() + library.conf.appendEntriesPeriod
 
     def send_appends_soon(self) -> None:
         """Send with the next tick instead of the next heartbeat."""
