@@ -1,5 +1,5 @@
 # One verb each, no arguments needed. `make` alone lists them.
-# Settings: SEEDS= and SEED= (sim), ROUNDS= (kill-controllers), DEMO= (directory of the demo), MIN= (floor of counts).
+# Settings: SEEDS= and SEED= (sim), ROUNDS= (kill-controllers), DEMO= (directory of the demo).
 
 SHELL   := /bin/bash
 PYTHON  ?= python3
@@ -46,7 +46,7 @@ scenario: $(STAMP)  ## transcripts of situations that must be survived
 	@$(BIN)/python -m pytest tests/scenario
 
 sim: $(STAMP)    ## the whole cluster under a seeded clock, network and disk [SEEDS=100] [SEED=]
-	@$(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 sim-mutants: $(STAMP)  ## switch off one rule after the other; the simulation must notice each
 	@$(BIN)/python -m tests.sim --mutants
@@ -75,7 +75,7 @@ demo-up: $(STAMP)  ## start the demo's fleet with a small producer and leave it 
 demo-down: $(STAMP)  ## stop it
 	@$(BIN)/python -m deploy.local.demo down --directory $(DEMO)
 
-bench: $(STAMP)  ## numbers of docs/numbers.md, three runs, with JSON beside the table
+bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
 	@$(BIN)/python -m tests.perf
 
 analytics-demo: $(STAMP)  ## the demo's failovers as a Spark table

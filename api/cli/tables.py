@@ -55,9 +55,8 @@ class ControllerRow:
 
 def read_line(freshness: Freshness) -> str:
     """``read at index 4,207 from c2, 0.2 s old``."""
-    stale = "STALE, " if freshness.is_stale else ""
     age = output.age_ms(freshness.age_ms)
-    return f"{stale}read at index {output.number(freshness.index)} from {freshness.read_from}, {age} old"
+    return f"read at index {output.number(freshness.index)} from {freshness.read_from}, {age} old"
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
