@@ -39,7 +39,18 @@ from tests.sim.world import BrokerMachine, Machine, Shape, World
 from tests.support.sim_kernel import MS, SECOND, Host, Process
 from tests.support.sim_net import End
 
-_UNSEEN = ("MilestoneReached", "SessionOpened", "loses power", "epoch -1", "epoch 0", "BrokerIdGranted", "ReplicaAlive", " starts", "recovering", "registering")
+_UNSEEN = (
+    "MilestoneReached",
+    "SessionOpened",
+    "loses power",
+    "epoch -1",
+    "epoch 0",
+    "BrokerIdGranted",
+    "ReplicaAlive",
+    " starts",
+    "recovering",
+    "registering",
+)
 """Noise for the audience."""
 
 
@@ -243,7 +254,9 @@ class Stage:
 
         def answered(message: object) -> None:
             if isinstance(message, PutOk):
-                world.oracle.acknowledged(world.keys[0], value, LogOffset(message.end), MasterEpoch(message.master_epoch))
+                world.oracle.acknowledged(
+                    world.keys[0], value, LogOffset(message.end), MasterEpoch(message.master_epoch)
+                )
                 heard.append("acked")
             elif isinstance(message, NotAppended):
                 heard.append(f"refused ({message.reason})")
@@ -265,14 +278,18 @@ class Stage:
         state = self.world.set_state(self.world.keys[0])
         assert state is not None
         members = ",".join(map(str, state.sync_state_set))
-        said = [f"set: master {state.master} epoch {state.master_epoch} set {{{members}}} {condition_of(state)[0].value}"]
+        said = [
+            f"set: master {state.master} epoch {state.master_epoch} set {{{members}}} {condition_of(state)[0].value}"
+        ]
         for broker in self.world.brokers.values():
             node = broker.node
             if node is None or not broker.process.is_alive:
                 said.append(f"{broker.name[3:]}: down")
                 continue
             epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in node.log.history.entries)
-            said.append(f"{broker.name[3:]}: {node.published.state.value}, log ends at {node.log.max_offset}, epochs {epochs or 'none'}")
+            said.append(
+                f"{broker.name[3:]}: {node.published.state.value}, log ends at {node.log.max_offset}, epochs {epochs or 'none'}"
+            )
         return said
 
     def _do_end(self, _words: list[str]) -> list[str]:

@@ -155,12 +155,12 @@ class ControllerNode:
         self.process.after(0, "applied", lambda: self._on_loop(entry.records, applied_ns, entry.term))
 
     def _on_loop(self, records: tuple[EventRecord, ...], applied_ns: int, term: int) -> None:
-        for record in records:
-            event = record.event
-            if isinstance(event, LeadershipTaken) and event.controller == self.name and event.term == term:
-                if self.log.leadership.role is RaftRole.LEADER and self.log.leadership.term == term:
-                    self.taken_term = term
-                    self._do(self.duties.take(sorted(self.log.published.state.sets), self.now_ns()))
+        leadership = self.log.leadership
+        taken = [record.event for record in records if isinstance(record.event, LeadershipTaken)]
+        is_ours = any((event.controller, event.term) == (self.name, term) for event in taken)
+        if is_ours and leadership.role is RaftRole.LEADER and leadership.term == term:
+            self.taken_term = term
+            self._do(self.duties.take(sorted(self.log.published.state.sets), self.now_ns()))
         self._do(self.duties.handle_applied(records, applied_ns))
         if self.duties.is_active:
             for key in touched_sets(records):

@@ -15,12 +15,14 @@ import pytest
 
 from broker.core.acks import AckTable
 from broker.core.durable import Marks
+from broker.core.goals import GoalKind
+from broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
 from broker.core.role import RoleMachine
 from broker.core.role_io import Recovered, RecoveryStarted, SessionOpened, StepDone
 from broker.log.ports import CutReason
 from controller.contract.commands import FEATURE_LEVEL, Barrier, SilenceCause
 from controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
-from controller.contract.ids import Incarnation, LogOffset, MasterEpoch
+from controller.contract.ids import LogOffset, MasterEpoch
 from controller.contract.replies import AlterDecided, Elected, Refused, Registered
 from controller.contract.session import BrokerState
 from controller.core.views import view_of
@@ -43,7 +45,7 @@ from tests.support.raft_virtual import OurNode, VirtualGroup
 from tests.support.runtime_world import World
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
-from tests.unit.test_ha_sync_state import Master, joined, proposals
+from tests.unit.test_ha_sync_state import CATCH_UP_MS, Master, joined, proposals
 
 A, B, C = 1, 2, 3
 
@@ -94,7 +96,10 @@ def alter_on_a_moved_set() -> None:
     fleet.do(fleet.registration(C, incarnation="i3.2", boot="boot-2"))
     must(fleet.set.sync_state_set == (A, B), "R3: C has fallen")
     reply = fleet.do(alter)
-    must(isinstance(reply, AlterDecided) and not reply.verdict.is_accepted, f"R1: {alter.new_set} was applied to a moved set")
+    must(
+        isinstance(reply, AlterDecided) and not reply.verdict.is_accepted,
+        f"R1: {alter.new_set} was applied to a moved set",
+    )
 
 
 def alter_of_an_ended_incarnation() -> None:
@@ -142,6 +147,89 @@ def refused_proposal() -> None:
     must(_confirmed(master.write(100)), "W8: writes wait for a member whose join was refused")
 
 
+def join_test() -> None:
+    """B joins only with everything that was confirmed, from the start of the epoch on, and is required from that moment."""
+    master = joined((A,))
+    master.link(B)
+    outputs = master.ack(B, 0)
+    outputs += master.write(100)
+    outputs += master.wait(300)
+    outputs += master.ack(B, 0)
+    for proposal in proposals(outputs):
+        must(
+            master.confirm <= 0,
+            f"R2: {proposal.new_set} is proposed with B at 0, A confirmed {master.confirm} meanwhile",
+        )
+
+
+def join_below_the_start() -> None:
+    """The epoch starts at 100, B has 50."""
+    master = Master((A,), end=100)
+    master.link(B)
+    must(not proposals([*master.ack(B, 50), *master.wait(200)]), "R2: B joins below the start of the epoch")
+
+
+def join_below_confirm() -> None:
+    """A acked v1 alone, B has nothing."""
+    master = joined((A,))
+    master.write(100)
+    master.link(B)
+    must(not proposals([*master.ack(B, 0), *master.wait(200)]), "R2: B joins without v1")
+
+
+def union_when_adding() -> None:
+    """{A} proposes {A,B}; v1 waits for B, whatever the controllers have answered."""
+    master = joined((A,))
+    master.link(B)
+    must(proposals(master.ack(B, 0)), "B is proposed")
+    must(not _confirmed(master.write(100)), "R2: A releases v1 alone while {A,B} may be committed")
+
+
+def union_when_removing() -> None:
+    """{A,B} proposes {A}; v1 waits for B until the verdict."""
+    master = joined((A, B))
+    master.write(100)
+    outputs = master.wait(CATCH_UP_MS + 1_000)
+    must(proposals(outputs), "B is to leave")
+    outputs += master.write(200)
+    must(not _confirmed(outputs), "R2: A releases v1 alone while {A,B} may still be the committed set")
+
+
+def min_in_sync_of_a_proposal() -> None:
+    """min_in_sync is 2, the set is {A}, {A,B} is proposed and B has acked: v1 waits for the verdict."""
+    master = joined((A,), min_in_sync=2)
+    master.link(B)
+    must(proposals(master.ack(B, 0)), "B is proposed")
+    outputs = [*master.write(100), *master.ack(B, 100)]
+    must(not _confirmed(outputs), "R22: a proposed member counted for min_in_sync")
+
+
+def member_without_a_report() -> None:
+    """B is in the set and has not said what it has since its link was made: v1 waits."""
+    master = Master((A, B))
+    master.link(B)
+    must(not _confirmed(master.write(100)), "W9: a member without a report was skipped")
+
+
+def survivors_are_intact() -> None:
+    """C fell by a power loss and is back; A dies: C is not in the new set."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.registration(C, incarnation="i3.2", boot="boot-2"))
+    fleet.silence(A)
+    reply = fleet.elect()
+    must(isinstance(reply, Elected), "B is elected")
+    must(C not in fleet.set.sync_state_set, f"R6: C fell and is a survivor: {fleet.set.sync_state_set}")
+
+
+def survivors_are_members() -> None:
+    """C is alive and was never in sync; A dies: the new set is {B}."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(A, B))
+    fleet.silence(A)
+    must(isinstance(fleet.elect(), Elected), "B is elected")
+    must(fleet.set.sync_state_set == (B,), f"R6: the new set is {fleet.set.sync_state_set}, C was no member")
+
+
 # --- R12 -------------------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +259,17 @@ def data_after_the_close() -> None:
     must(pair.slave_log.max_offset == before, "R12: bytes of a closed link were taken")
 
 
+def entry_before_its_bytes() -> None:
+    """The follower's history names every epoch of its bytes."""
+    master_log = MemoryLog()
+    for epoch in (1, 2):
+        master_log.begin_epoch(epoch)
+        master_log.append(b"v%d" % epoch)
+    pair = Pair(master_log, MemoryLog(), epoch=2).open().run()
+    theirs, ours = pair.slave_log.history, master_log.history
+    must(theirs == ours, f"R9: the master's epochs are {ours}, the follower took the bytes under {theirs}")
+
+
 def waiters_of_an_ended_epoch() -> None:
     """A appends v1 in epoch 1 and loses it; what epoch 3 confirms must not release it."""
     table: AckTable[str] = AckTable(MasterEpoch(1), waiting_messages_max=10, waiting_bytes_max=1_000)
@@ -183,7 +282,7 @@ def waiters_of_an_ended_epoch() -> None:
 
 
 def evidence_moved() -> None:
-    """"Elect B" is taken on {A,B,C}; the alter {A,B} commits first; then the entry applies."""
+    """ "Elect B" is taken on {A,B,C}; the alter {A,B} commits first; then the entry applies."""
     fleet = Fleet().serving()
     evidence = fleet.evidence()
     fleet.do(fleet.alter(A, B))
@@ -262,6 +361,23 @@ def cut_tail_comes_back() -> None:
     must(end == cut, f"R20: cut to {cut}, after a crash the log ends at {end}")
 
 
+def entry_beyond_the_end() -> None:
+    """Bytes were lost: an epoch that began behind the end is gone with them."""
+    entries = [
+        EpochEntry(epoch=MasterEpoch(epoch), start_offset=LogOffset(start)) for epoch, start in ((1, 0), (2, 100))
+    ]
+    repaired = EpochHistory(entries).repaired(LogOffset(50))
+    must(repaired.last_epoch == 1, f"W5: the log ends at 50 and its epochs are {repaired}")
+
+
+def retry_of_a_send() -> None:
+    """The same sequence again is a duplicate, not a message."""
+    table = ProducerTable()
+    stamp = ProducerStamp(b"p" * 16, 0, 0)
+    table.fold(stamp, LogOffset(0))
+    must(table.judge(stamp) is SequenceVerdict.DUPLICATE, "R18: a retry is appended again")
+
+
 def empty_epochs() -> None:
     """A, then B, then A are masters without a byte; bytes of the last epoch carry it."""
     history = EpochHistory()
@@ -306,34 +422,48 @@ def answer_of_another_term() -> None:
 # --- roles -----------------------------------------------------------------------------------------------------------
 
 
-def epoch_entered_twice() -> None:
-    """W3: a controller (restored, or wrong) gives a broker an epoch that it had promised before this process began."""
-    fleet = Fleet().serving()
+def _registered_machine(fleet: Fleet, broker_id: int, marks: Marks) -> RoleMachine:
+    """A role machine whose process found ``marks`` on its disk, as far as the fleet's present view carries it."""
     view = view_of(fleet.state, fleet.key)
-    must(view is not None, "a view")
+    replica = fleet.replica(broker_id)
     assert view is not None
-    assert view.master is not None
-    assert view.master_incarnation is not None
-    machine = RoleMachine(set_key=fleet.key, incarnation=Incarnation(view.master_incarnation))
-    replica = fleet.replica(view.master)
+    assert replica.incarnation is not None
+    machine = RoleMachine(set_key=fleet.key, incarnation=replica.incarnation)
     registered = Registered(
-        broker_id=view.master,
+        broker_id=replica.broker_id,
         session_ordinal=replica.session_ordinal,
         intactness=replica.intactness,
         is_in_sync=True,
         view=view,
     )
-    marks = Marks(promised=view.master_epoch, entered=view.master_epoch)
-    actions = machine.handle(RecoveryStarted(), now_us=1)
-    actions += machine.handle(Recovered(marks=marks, has_clean_mark=False), now_us=2)
-    actions += machine.handle(SessionOpened(registered=registered), now_us=3)
+    machine.handle(RecoveryStarted(), now_us=1)
+    machine.handle(Recovered(marks=marks, has_clean_mark=False), now_us=2)
+    machine.handle(SessionOpened(registered=registered), now_us=3)
     for now_us in range(4, 40):
         step = machine.pending
         if step is None:
             break
-        actions += machine.handle(StepDone(step=step.step, offset=LogOffset(0)), now_us=now_us)
-    must(machine.published.state is not BrokerState.MASTER, f"W3: epoch {view.master_epoch} was entered twice")
-    must(machine.published.state is not BrokerState.PROMISED, "W3: on the way to enter an epoch twice")
+        machine.handle(StepDone(step=step.step, offset=LogOffset(0)), now_us=now_us)
+    return machine
+
+
+def epoch_entered_twice() -> None:
+    """A controller (restored, or wrong) gives a broker an epoch that it had promised before this process began."""
+    fleet = Fleet().serving()
+    epoch = fleet.set.master_epoch
+    machine = _registered_machine(fleet, A, Marks(promised=epoch, entered=epoch))
+    is_on_its_way = machine.published.state in (BrokerState.MASTER, BrokerState.PROMISED)
+    must(not is_on_its_way, f"W3: epoch {epoch} is entered twice")
+
+
+def stale_master_after_a_restart() -> None:
+    """B promised epoch 2 and restarts; what it is told still names A in epoch 1: B must not follow."""
+    fleet = Fleet().serving()
+    epoch = MasterEpoch(fleet.set.master_epoch + 1)
+    machine = _registered_machine(fleet, B, Marks(promised=epoch))
+    must(
+        machine.goal.kind is not GoalKind.FOLLOW, f"R9: B promised epoch {epoch} and follows the master of {epoch - 1}"
+    )
 
 
 CASES: dict[str, Callable[[], None]] = {
@@ -345,6 +475,18 @@ CASES: dict[str, Callable[[], None]] = {
     "refused-mastership": refused_mastership,
     "state-of-another-epoch": state_of_another_epoch,
     "refused-proposal": refused_proposal,
+    "join-test": join_test,
+    "join-below-the-start": join_below_the_start,
+    "join-below-confirm": join_below_confirm,
+    "union-when-adding": union_when_adding,
+    "union-when-removing": union_when_removing,
+    "min-in-sync-of-a-proposal": min_in_sync_of_a_proposal,
+    "member-without-a-report": member_without_a_report,
+    "survivors-are-intact": survivors_are_intact,
+    "survivors-are-members": survivors_are_members,
+    "entry-before-its-bytes": entry_before_its_bytes,
+    "entry-beyond-the-end": entry_beyond_the_end,
+    "retry-of-a-send": retry_of_a_send,
     "late-acks": late_acks,
     "data-after-the-close": data_after_the_close,
     "waiters-of-an-ended-epoch": waiters_of_an_ended_epoch,
@@ -358,6 +500,7 @@ CASES: dict[str, Callable[[], None]] = {
     "empty-epochs": empty_epochs,
     "vote-over-a-restart": vote_over_a_restart,
     "answer-of-another-term": answer_of_another_term,
+    "stale-master-after-a-restart": stale_master_after_a_restart,
     "epoch-entered-twice": epoch_entered_twice,
 }
 """By name; mutants name the case that finds them."""

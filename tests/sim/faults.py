@@ -80,10 +80,11 @@ class Chaos:
     def _master(self) -> BrokerMachine | None:
         key = self._random.choice(self._world.keys)
         state = self._world.set_state(key)
+        master = state.master if state is not None else None
         for broker in self._world.brokers.values():
-            if state is not None and broker.plan.set_key == key and broker.node is not None:
-                if broker.node.broker_id == state.master:
-                    return broker
+            node = broker.node
+            if master is not None and node is not None and (broker.plan.set_key, node.broker_id) == (key, master):
+                return broker
         return None
 
     # --- brokers ---

@@ -296,7 +296,7 @@ class HaService:
                 return
             if isinstance(action, Send):
                 if link.state in (SlaveLinkState.TRANSFER, SlaveLinkState.RECORDING):
-                    acked = node.log.max_offset
+                    acked = node.log.ackable_offset
                     dialled.acked_end = max(dialled.acked_end, acked)
                 self._send(dialled.end, action.data)
             elif isinstance(action, CloseLink):

@@ -164,8 +164,8 @@ class SimLog:
 
     @property
     def ackable_offset(self) -> LogOffset:
-        """Rule 3 of ``broker.log.ports``."""
-        return self.flushed_offset if self.is_sync_flush else self.max_offset
+        """Whole records only: a part of one would be dropped by a promotion, and confirm must never fall with it."""
+        return min(self.folded_offset, self.flushed_offset) if self.is_sync_flush else self.folded_offset
 
     @property
     def history(self) -> EpochHistory:

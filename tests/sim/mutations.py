@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from broker.core.goals import GoalKind
-from broker.core.role_io import PersistMarks, RecordEpochEntry, StopSlaveLink
+from broker.core.role_io import PersistMarks, PrepareMaster, StepDone, StopSlaveLink
 from controller.contract.commands import SilenceCause
 from controller.contract.ids import LogOffset
 from controller.contract.replies import AlterDecided
@@ -151,10 +151,9 @@ def _join_in_two_steps(original: Function) -> Function:
     return mutated
 
 
-def _join_without_start(_original: Function) -> Function:
-    def mutated(self: Any, broker_id: Any) -> bool:
-        acked = self._table.acked(broker_id)
-        return acked is not None and acked >= self._confirm
+def _join_without_start(original: Function) -> Function:
+    def mutated(self: Any, reign: Any, **named: Any) -> None:
+        original(self, _dataclass_replace(reign, start_offset=LogOffset(0)), **named)
 
     return mutated
 
@@ -183,24 +182,14 @@ def _everybody_is_intact(original: Function) -> Function:
 def _boot_id_of_the_last_start(original: Function) -> Function:
     starts: dict[str, list[str]] = {}
 
-    def mutated(self: Any, positions: Any, stored: Any) -> Any:
-        process = self._facts.process
+    def mutated(self: Any, facts: Any, identity: Any) -> None:
+        process = facts.process
         seen = starts.setdefault(process.store_id, [])
-        claim = process.boot_id
-        if seen and seen[-1] == process.boot_id:
-            claim = seen[0]
-        else:
-            seen.append(process.boot_id)
-        self._facts = replace(self._facts, process=replace(process, boot_id=claim)) if _is_struct(
-            self._facts
-        ) else _dataclass_replace(self._facts, process=replace(process, boot_id=claim))
-        return original(self, positions, stored)
+        claim = seen[0] if seen and seen[-1] == process.boot_id else process.boot_id
+        seen.append(process.boot_id)
+        original(self, _dataclass_replace(facts, process=replace(process, boot_id=claim)), identity)
 
     return mutated
-
-
-def _is_struct(value: Any) -> bool:
-    return hasattr(value, "__struct_fields__")
 
 
 def _dataclass_replace(value: Any, **changes: Any) -> Any:
@@ -216,9 +205,8 @@ def _survivors_need_not_be_intact(_original: Function) -> Function:
     return mutated
 
 
-def _survivors_from_anywhere(original: Function) -> Function:
+def _survivors_from_anywhere(_original: Function) -> Function:
     def mutated(case: Any, winner: Any) -> Any:
-        del original
         return tuple(
             replica.broker_id
             for replica in case.set_state.replicas
@@ -261,23 +249,29 @@ def _bytes_before_the_entry(original: Function) -> Function:
 
 
 def _promise_is_not_written(original: Function) -> Function:
-    def mutated(facts: Any, goal: Any) -> Any:
-        action = original(facts, goal)
-        if goal.kind is GoalKind.FOLLOW and isinstance(action, PersistMarks):
-            facts.marks = action.marks
-            return original(facts, goal)
-        return action
+    def mutated(self: Any, event: Any, *, now_us: int) -> Any:
+        actions = original(self, event, now_us=now_us)
+        promises = [action for action in actions if isinstance(action, PersistMarks)]
+        if not promises or self.goal.kind is not GoalKind.FOLLOW:
+            return actions
+        others = [action for action in actions if action is not promises[0]]
+        return others + mutated(self, StepDone(step=promises[0].step), now_us=now_us)
 
     return mutated
 
 
 def _start_before_the_link_stops(original: Function) -> Function:
-    def mutated(facts: Any, goal: Any) -> Any:
-        is_recorded = facts.entry is not None and facts.entry.epoch == goal.master_epoch
-        action = original(facts, goal)
-        if goal.kind is GoalKind.REIGN and isinstance(action, StopSlaveLink) and not is_recorded:
-            return RecordEpochEntry(step=facts.steps + 1, master_epoch=goal.master_epoch)
-        return action
+    def mutated(self: Any, event: Any, *, now_us: int) -> Any:
+        actions = original(self, event, now_us=now_us)
+        held = self.__dict__.setdefault("_held_stop", [])
+        stops = [action for action in actions if isinstance(action, StopSlaveLink)]
+        if stops and self.goal.kind is GoalKind.REIGN:
+            held.append(stops[0])
+            others = [action for action in actions if action is not stops[0]]
+            return others + mutated(self, StepDone(step=stops[0].step, offset=LogOffset(0)), now_us=now_us)
+        if held and any(isinstance(action, PrepareMaster) for action in actions):
+            return [held.pop(), *actions]
+        return actions
 
     return mutated
 
@@ -355,6 +349,13 @@ def _refused_is_dead(original: Function) -> Function:
     return mutated
 
 
+def _vote_in_memory_only(_original: Function) -> Function:
+    def mutated(self: Any, term: int, vote: str | None) -> None:
+        self._term, self._vote = term, vote
+
+    return mutated
+
+
 MUTATIONS: tuple[Mutation, ...] = (
     # The table "Model-checked" of safety.md, row by row.
     Mutation(
@@ -411,30 +412,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="acks wait for the local set only",
         target="ha.sync_state:SyncState.required_set",
         mutate=_local_set_only,
+        case="union-when-adding",
     ),
     Mutation(
         name="R2-no-union-when-removing",
         what="acks wait for the proposed set only",
         target="ha.sync_state:SyncState.required_set",
         mutate=_proposed_set_only,
+        case="union-when-removing",
     ),
     Mutation(
         name="R2-join-test-in-two-steps",
         what="a member passes the join test now and is required later",
         target="ha.sync_state:SyncState._is_fit_to_join",
         mutate=_join_in_two_steps,
+        case="join-test",
     ),
     Mutation(
         name="R2-join-test-without-start",
         what="a member joins below the start of the master's own epoch",
-        target="ha.sync_state:SyncState._has_everything",
+        target="ha.sync_state:SyncState.__init__",
         mutate=_join_without_start,
+        case="join-below-the-start",
     ),
     Mutation(
         name="R2-join-test-without-confirm",
         what="a member joins without what was acknowledged",
         target="ha.sync_state:SyncState._has_everything",
         mutate=_join_without_confirm,
+        case="join-below-confirm",
     ),
     Mutation(
         name="R3",
@@ -446,7 +452,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R3-boot-id-of-the-last-start",
         what="a power loss before the last start but one is not noticed",
-        target="broker.core.registration:Registration._ask",
+        target="broker.core.registration:Registration.__init__",
         mutate=_boot_id_of_the_last_start,
         story="r03_boot_of_last_start",
     ),
@@ -455,19 +461,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="a member that fell is a survivor or a winner all the same",
         target="controller.core.state:SetState.is_intact_member",
         mutate=_survivors_need_not_be_intact,
+        case="survivors-are-intact",
     ),
     Mutation(
         name="R6-members-of-the-old-set",
         what="everybody alive is a survivor",
         target="controller.core.elections:_new_set",
         mutate=_survivors_from_anywhere,
+        case="survivors-are-members",
     ),
     Mutation(
         name="R9-marks-fall",
         what="promises are forgotten at a restart",
         target="broker.core.role:RoleMachine._on_recovered",
         mutate=_marks_are_forgotten,
-        story="r09_promise",
+        case="stale-master-after-a-restart",
     ),
     Mutation(
         name="R9-old-epoch-to-a-new-incarnation",
@@ -481,18 +489,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="a follower takes bytes of an epoch that it has not recorded",
         target="ha.slave_link:SlaveLink._take_header",
         mutate=_bytes_before_the_entry,
+        case="entry-before-its-bytes",
     ),
     Mutation(
         name="R9-promise-not-durable",
         what="a follower acks in an epoch that it may forget",
-        target="broker.core.role_lines:next_action",
+        target="broker.core.role:RoleMachine.handle",
         mutate=_promise_is_not_written,
         story="s01_answer_lost",
     ),
     Mutation(
         name="R12-order",
         what="the start is fixed while bytes still arrive",
-        target="broker.core.role_lines:next_action",
+        target="broker.core.role:RoleMachine.handle",
         mutate=_start_before_the_link_stops,
     ),
     Mutation(
@@ -535,15 +544,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="bytes land under an older epoch",
         target="epoch.history:EpochHistory.appended",
         mutate=_empty_epoch_is_refused,
-        story="s24_empty_epochs",
+        story="s34_old_member_returns",
     ),
     # Further rules.
     Mutation(
         name="R5",
         what="an answer of an earlier term counts",
         target="controller.replication.raft.repairs:RepairedTransport._on_answer",
-        mutate=lambda original: lambda self, peer, message: original(
-            self, peer, replace(message, term=self._attached().internals.term)
+        mutate=lambda original: (
+            lambda self, peer, message: original(self, peer, replace(message, term=self._attached().internals.term))
         ),
         case="answer-of-another-term",
     ),
@@ -565,8 +574,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         name="R15",
         what="an entry of a newer version is skipped",
         target="controller.replication.codec:decode_operations",
-        mutate=lambda original: lambda payload: (
-            () if type(original(payload)).__name__ == "AboveFeatureLevel" else original(payload)
+        mutate=lambda original: (
+            lambda payload: () if type(original(payload)).__name__ == "AboveFeatureLevel" else original(payload)
         ),
         case="newer-operation",
     ),
@@ -574,8 +583,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         name="R18",
         what="a retry is appended again",
         target="broker.core.producers:ProducerTable.judge",
-        mutate=lambda original: lambda self, stamp: (
-            type(original(self, stamp)).ACCEPT if original(self, stamp).name == "DUPLICATE" else original(self, stamp)
+        mutate=lambda original: (
+            lambda self, stamp: (
+                type(original(self, stamp)).ACCEPT
+                if original(self, stamp).name == "DUPLICATE"
+                else original(self, stamp)
+            )
         ),
     ),
     Mutation(
@@ -590,6 +603,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="min_in_sync counts who is only proposed",
         target="ha.sync_state:SyncState.in_sync_count",
         mutate=_counts_the_required_set,
+        case="min-in-sync-of-a-proposal",
     ),
     Mutation(
         name="R24",
@@ -602,18 +616,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         name="vote-not-durable",
         what="a controller votes twice in one term",
         target="controller.replication.raft.journal:DurableJournal.setCurrentTerm",
-        mutate=lambda _original: lambda self, term, vote: (
-            setattr(self, "_term", term),
-            setattr(self, "_vote", vote),
-        ),
+        mutate=_vote_in_memory_only,
         case="vote-over-a-restart",
     ),
     Mutation(
         name="W3",
         what="an epoch is entered twice",
         target="broker.core.goals:_goal_for_own_epoch",
-        mutate=lambda original: lambda view, standing: original(
-            view, _dataclass_replace(standing, left_epoch=NO_EPOCH)
+        mutate=lambda original: (
+            lambda view, standing: original(view, _dataclass_replace(standing, left_epoch=NO_EPOCH))
         ),
         case="epoch-entered-twice",
     ),
@@ -629,6 +640,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="an epoch entry beyond the end of the log stays",
         target="epoch.history:EpochHistory.repaired",
         mutate=lambda _original: lambda self, _end: self,
+        case="entry-beyond-the-end",
     ),
     Mutation(
         name="W8",
@@ -642,5 +654,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="members without a report are skipped",
         target="ha.sync_state:confirm_candidate",
         mutate=_unknown_members_are_skipped,
+        case="member-without-a-report",
     ),
 )

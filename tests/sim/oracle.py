@@ -309,7 +309,8 @@ class Oracle:
         facts = self.facts(command.set_key)
         facts.alters[command.master_epoch, command.seq] = command
         unclean = max(
-            (epoch for epoch, won in facts.elections.items() if won.kind is ElectionKind.UNCLEAN), default=MasterEpoch(0)
+            (epoch for epoch, won in facts.elections.items() if won.kind is ElectionKind.UNCLEAN),
+            default=MasterEpoch(0),
         )
         kept = [end for epoch, end in facts.released.items() if unclean <= epoch <= command.master_epoch]
         needed = max([start, *kept])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from controller.contract.commands import ElectMaster, ElectUnclean, ReplicaDescription, SetConfiguration
 from controller.contract.ids import (
@@ -93,7 +94,13 @@ class World:
     """See the module."""
 
     def __init__(
-        self, seed: int, shape: Shape, *, make_quorum: QuorumMaker = memory_quorum, keep_lines: bool = False, starts_brokers: bool = True
+        self,
+        seed: int,
+        shape: Shape,
+        *,
+        make_quorum: QuorumMaker = memory_quorum,
+        keep_lines: bool = False,
+        starts_brokers: bool = True,
     ) -> None:
         self.kernel = Kernel(seed, keep_lines=keep_lines)
         self.shape = shape
@@ -107,6 +114,7 @@ class World:
         self.brokers: dict[str, BrokerMachine] = {}
         self.broken: Violation | None = None
         """What was found where nothing may be raised: raised after the event."""
+        self._stuck_since_us: dict[SetKey, int] = {}
         self._disks: dict[tuple[SetKey, BrokerId], SimDisk] = {}
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
@@ -121,9 +129,7 @@ class World:
         for name in self.controller_names:
             self.start(self.controllers[name])
         for broker in self.brokers.values() if starts_brokers else ():
-            self.kernel.after(
-                self.kernel.random.randrange(1, 200) * MS, "start", lambda broker=broker: self.start(broker)
-            )  # type: ignore[misc]
+            self.kernel.after(self.kernel.random.randrange(1, 200) * MS, "start", partial(self.start, broker))
 
     def _add_broker(self, key: SetKey, name: str) -> None:
         plan = BrokerPlan(
@@ -155,7 +161,11 @@ class World:
     def _incarnation_of(self, key: SetKey, broker_id: BrokerId) -> str | None:
         for broker in self.brokers.values():
             node = broker.node
-            if broker.process.is_alive and node is not None and (broker.plan.set_key, node.broker_id) == (key, broker_id):
+            if (
+                broker.process.is_alive
+                and node is not None
+                and (broker.plan.set_key, node.broker_id) == (key, broker_id)
+            ):
                 return node.incarnation
         return None
 
@@ -351,13 +361,15 @@ class World:
         raise Violation(f"liveness: {why} after {limit_us // SECOND} s without faults")
 
     def _help_without_candidates(self) -> None:
-        """What an operator does about NO_ELIGIBLE_REPLICA, once everybody is back."""
+        """What an operator does about NO_ELIGIBLE_REPLICA once everybody is back and heard, and it does not pass."""
         for key in self.keys:
             state = self.set_state(key)
-            if state is not None and condition_of(state)[0] is Condition.NO_ELIGIBLE_REPLICA:
-                if all(replica.is_alive for replica in state.replicas):
-                    self.counts.add("unclean elections asked for")
-                    self.elect(key, None, accepted_loss_bytes=1 << 40)
+            is_stuck = state is not None and condition_of(state)[0] is Condition.NO_ELIGIBLE_REPLICA
+            if state is None or not is_stuck or not all(replica.is_alive for replica in state.replicas):
+                self._stuck_since_us.pop(key, None)
+            elif self.kernel.now_us - self._stuck_since_us.setdefault(key, self.kernel.now_us) >= SECOND:
+                self.counts.add("unclean elections asked for")
+                self.elect(key, None, accepted_loss_bytes=1 << 40)
 
     def _unsettled(self) -> str:
         if any(producer.is_waiting or not producer.is_stopped for producer in self.producers):
