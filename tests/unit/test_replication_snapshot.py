@@ -86,7 +86,8 @@ def _pieces(store: SnapshotStore) -> list[Piece]:
     while not pieces or not pieces[-1][2]:
         piece = store.next_piece("peer")
         assert piece is not None
-        pieces.append(piece)
+        assert piece.last_index == LAST[1]
+        pieces.append(piece.piece)
     return pieces
 
 

@@ -384,6 +384,18 @@ class DurableJournal(Journal):  # type: ignore[misc]
         """Index of the last entry."""
         return self._entries[-1][1]
 
+    def batch(self, index: int, bytes_max: int) -> list[Entry]:
+        """Entries from ``index`` on, of about ``bytes_max`` bytes; at least one if there is one."""
+        taken: list[Entry] = []
+        size_bytes = 0
+        for position in range(index - self.first_index, len(self._entries)):
+            entry = self._entries[position]
+            taken.append(entry)
+            size_bytes += len(entry[0])
+            if size_bytes >= bytes_max:
+                break
+        return taken
+
     def term_at(self, index: int) -> int | None:
         """Term of an entry; None if it is not here."""
         position = index - self._entries[0][1]

@@ -8,7 +8,8 @@ Rule 2: apply is total by contract. If it raises all the same, the entry is a co
 only what another node may not meet (memory, stack) ends the process.
 Rule 3: an outcome is told once, guarded: a callback that raises disturbs nothing (S5).
 Rule 4: an entry is COMMITTED for its proposer only if the entry applied at its index has its term (S3).
-Rule 5: who stops leading tells UNKNOWN to everybody who waits, and so does a snapshot that jumps over them.
+Rule 5: a leader sends a peer at least a heartbeat each time, and beyond it no more than its link takes.
+Rule 6: who stops leading tells UNKNOWN to everybody who waits, and so does a snapshot that jumps over them.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from controller.replication.ports import (
     StateMachine,
 )
 from controller.replication.raft.catch_up import CatchUp
-from controller.replication.raft.config import JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
+from controller.replication.raft.config import APPEND_BATCH_BYTES, JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
 from controller.replication.raft.failstop import FailStop
 from controller.replication.raft.internals import Internals, Member
-from controller.replication.raft.journal import NO_OP, DurableJournal
+from controller.replication.raft.journal import NO_OP, DurableJournal, Entry
 from controller.replication.raft.messages import REGULAR
 from controller.replication.raft.repairs import RepairedTransport
 from controller.replication.raft.seams import Seams
-from controller.replication.raft.snapshot import Piece, Snapshot, SnapshotStore
+from controller.replication.raft.snapshot import Snapshot, SnapshotStore
 
 S = TypeVar("S")
 Done = Callable[[ProposalOutcome], None]
 
-SNAPSHOT_PENDING_BYTES_MAX = 4 * 1024 * 1024
-"""While more than this waits on a link, it gets no further piece of a snapshot."""
+PENDING_BYTES_MAX = 4 * 1024 * 1024
+"""While more than this waits on a link, it gets heartbeats only: no entries, no pieces of a snapshot."""
 
 _logger = logging.getLogger(__name__)
 
@@ -82,19 +83,9 @@ class _SerializerAdapter:
         """Begin one of the present state; ``data`` carries the last two applied entries."""
         self._node.take_snapshot(previous=data[2], last=data[1])
 
-    def getTransmissionData(self, peer: Member) -> Piece | None:  # noqa: N802
-        """The next piece for a peer that lacks what the log no longer has."""
-        if self._node.transport.pending_bytes(peer) > SNAPSHOT_PENDING_BYTES_MAX:
-            return None
-        return self._node.store.next_piece(peer)
-
     def setTransmissionData(self, _data: object) -> bool:  # noqa: N802
         """Received pieces never come here (``repairs``)."""
         return False
-
-    def cancelTransmisstion(self, peer: Member) -> None:  # noqa: N802
-        """The library's spelling."""
-        self._node.store.cancel(peer)
 
 
 class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
@@ -211,7 +202,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             self.journal.add(proposal.command, index, term)
             self._waiters[index] = _Waiter(term, proposal.done, proposal.deadline_ns)
         if count and is_leader:
-            self.internals.send_appends()
+            self._SyncObj__sendAppendEntries()
 
     def _expire(self) -> None:
         if self._waiters:
@@ -230,6 +221,55 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             reason = "this controller is stopping"
             _tell(self._proposals.popleft().done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
         self._give_up(lambda _index, _waiter: True, "this controller stopped")
+
+    # --- sending ---
+
+    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
+        """
+        Replaces the library's, which turns for a whole period while a snapshot is not ready, and knows no slow peer.
+
+        Every peer gets at least one message, what it lacks as far as its link takes it, and the rest with a later tick.
+        """
+        self.internals.appends_sent()
+        for peer in self.transport.peers:
+            if not self.internals.is_connected(peer):
+                self.store.cancel(peer)
+            elif self.internals.next_index[peer] > self.journal.first_index or self._send_snapshot(peer):
+                self._send_entries(peer)
+
+    def _send_snapshot(self, peer: Member) -> bool:
+        """Whether all of it was sent, so that entries may follow."""
+        is_first = True
+        while self.transport.pending_bytes(peer) <= PENDING_BYTES_MAX:
+            outgoing = self.store.next_piece(peer)
+            if outgoing is None:
+                break
+            if not self.transport.send_piece(peer, outgoing.piece):
+                return False
+            is_first = False
+            if outgoing.piece[2]:
+                self.internals.next_index[peer] = outgoing.last_index + 1
+                return outgoing.last_index >= self.journal.first_index
+        if is_first:
+            self.transport.send_piece(peer, None)
+        return False
+
+    def _send_entries(self, peer: Member) -> None:
+        position = self.internals.next_index[peer]
+        is_first = True
+        while is_first or position <= self.journal.last_index:
+            entries: list[Entry] = []
+            if self.transport.pending_bytes(peer) <= PENDING_BYTES_MAX:
+                entries = self.journal.batch(position, APPEND_BATCH_BYTES)
+            elif not is_first:
+                return
+            previous_term = self.journal.term_at(position - 1)
+            assert previous_term is not None
+            if not self.transport.send_append(peer, (position - 1, previous_term), entries) or not entries:
+                return
+            position += len(entries)
+            self.internals.next_index[peer] = position
+            is_first = False
 
     # --- applying ---
 

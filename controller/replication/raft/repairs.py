@@ -28,7 +28,7 @@ from pysyncobj.transport import Transport
 
 from controller.replication.raft.catch_up import CatchUp
 from controller.replication.raft.internals import Internals, Member
-from controller.replication.raft.journal import DurableJournal
+from controller.replication.raft.journal import DurableJournal, Entry
 from controller.replication.raft.messages import (
     Answer,
     Append,
@@ -39,7 +39,7 @@ from controller.replication.raft.messages import (
     TransferNow,
     Vote,
 )
-from controller.replication.raft.snapshot import Snapshot, SnapshotDamagedError, SnapshotStore
+from controller.replication.raft.snapshot import Piece, Snapshot, SnapshotDamagedError, SnapshotStore
 
 
 class RepairedNode(Protocol):
@@ -162,10 +162,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     # --- library -> network ---
 
     def send(self, node: Member, message: dict[str, Any]) -> bool:
-        """Called by the library."""
+        """Called by the library; appends do not come here, ``node`` sends them itself."""
         match message["type"]:
-            case "append_entries":
-                return self.transmit(node, self._append_of(message))
             case "next_node_idx":
                 self._answer_for_library(node, message)
                 return True
@@ -183,19 +181,25 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             case _:
                 return False  # forwarded commands: this controller proposes only while it leads
 
-    def _append_of(self, message: dict[str, Any]) -> Append | SnapshotPiece:
-        if "prevLogIdx" not in message:
-            return SnapshotPiece(term=message["term"], sent_ns=self._stamp(), piece=message["serialized"])
-        return Append(
-            term=message["term"],
+    def send_append(self, peer: Member, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
+        """Entries after ``previous`` (index, term), or none: a heartbeat."""
+        node = self._attached()
+        append = Append(
+            term=node.internals.term,
             sent_ns=self._stamp(),
             confirmed_ns=self.majority_asked_at_ns() or 0,
-            commit_index=message["commit_index"],
-            last_index=self._attached().journal.last_index,
-            previous_index=message["prevLogIdx"],
-            previous_term=message["prevLogTerm"],
-            entries=tuple(message["entries"]),
+            commit_index=node.internals.commit_index,
+            last_index=node.journal.last_index,
+            previous_index=previous[0],
+            previous_term=previous[1],
+            entries=tuple(entries),
         )
+        return self.transmit(peer, append)
+
+    def send_piece(self, peer: Member, piece: Piece | None) -> bool:
+        """A piece of the snapshot; None: a heartbeat to a peer that waits for one."""
+        piece_message = SnapshotPiece(term=self._attached().internals.term, sent_ns=self._stamp(), piece=piece)
+        return self.transmit(peer, piece_message)
 
     def _answer_for_library(self, peer: Member, message: dict[str, Any]) -> None:
         next_index = message["next_node_idx"]

@@ -110,6 +110,15 @@ def decode_snapshot(raw: bytes) -> Snapshot:
     raise SnapshotDamagedError("snapshot has no end")
 
 
+def last_index_of(raw: bytes) -> int:
+    """Where the state in a snapshot ends, without inflating it. Raises ``SnapshotDamagedError``."""
+    for kind, body, _ in _chunks(raw):
+        if kind == _KIND_HEAD:
+            return _entries_of(body)["last"][1]
+        break
+    raise SnapshotDamagedError("snapshot does not begin with its head")
+
+
 def _chunks(raw: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     offset = len(MAGIC)
     while offset + _CHUNK.size <= len(raw):
@@ -166,10 +175,24 @@ class WriterState(Enum):
     WRITTEN = "written"
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    last_index: int
+
+
 @dataclass(slots=True)
 class _Outgoing:
-    content: bytes
+    file: _File
     sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingPiece:
+    """A piece, and where the snapshot that it belongs to ends."""
+
+    piece: Piece
+    last_index: int
 
 
 @dataclass(slots=True)
@@ -199,7 +222,7 @@ class SnapshotStore:
         self._taken: _Taken | None = None
         self._outgoing: dict[Any, _Outgoing] = {}
         self._incoming: bytearray | None = None
-        self._cached: bytes | None = None
+        self._cached: _File | None = None
         self.writes = 0
         """Snapshots written by this process; for metrics and tests."""
 
@@ -252,24 +275,29 @@ class SnapshotStore:
 
     # --- sending ---
 
-    def next_piece(self, peer: Any) -> Piece | None:
-        """The next piece for ``peer``; None while a snapshot is being written or if there is none."""
+    def next_piece(self, peer: Any) -> OutgoingPiece | None:
+        """
+        The next piece for ``peer``; None while a snapshot is being written or if there is none.
+
+        Raises ``OSError``, ``SnapshotDamagedError``: the file was good when this node started.
+        """
         outgoing = self._outgoing.get(peer)
         if outgoing is None:
             if self._state in (WriterState.WRITING, WriterState.WRITTEN) or not self._disk.exists(SNAPSHOT_FILE_NAME):
                 return None
             if self._cached is None:
-                self._cached = self._disk.read(SNAPSHOT_FILE_NAME)
+                content = self._disk.read(SNAPSHOT_FILE_NAME)
+                self._cached = _File(content, last_index_of(content))
             outgoing = self._outgoing[peer] = _Outgoing(self._cached)
-        begin = outgoing.sent_bytes
-        data = outgoing.content[begin : begin + PIECE_BYTES]
+        begin, content = outgoing.sent_bytes, outgoing.file.content
+        data = content[begin : begin + PIECE_BYTES]
         outgoing.sent_bytes += len(data)
-        is_last = outgoing.sent_bytes >= len(outgoing.content)
+        is_last = outgoing.sent_bytes >= len(content)
         if is_last:
             del self._outgoing[peer]
             if not self._outgoing:
                 self._cached = None
-        return data, begin == 0, is_last
+        return OutgoingPiece((data, begin == 0, is_last), outgoing.file.last_index)
 
     def cancel(self, peer: Any) -> None:
         """``peer`` is gone: begin again when it is back."""
