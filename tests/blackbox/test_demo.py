@@ -1,0 +1,104 @@
+"""The demo from outside: commands, pid files, HTTP and raw files; nothing of ours is asked how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.processes import our_environment, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.cluster
+
+
+def run(directory: Path, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    """A command, from another directory than the checkout."""
+    argv = [sys.executable, *arguments]
+    return subprocess.run(
+        argv, capture_output=True, text=True, check=False, cwd=directory, env=our_environment(), timeout=timeout_s
+    )
+
+
+def rollcall(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(directory, "-m", "api.cli.main", *arguments)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Path]:
+    """``rollcall demo up`` in an empty directory."""
+    done = rollcall(tmp_path, "demo", "up")
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield tmp_path
+    finally:
+        rollcall(tmp_path, "demo", "down")
+
+
+def read_set(directory: Path) -> dict[str, Any]:
+    """The set by whichever controller answers, as curl -L would get it; empty while none does."""
+    fleet = tomllib.loads((directory / ".demo" / "rollcall.toml").read_text())
+    for section in fleet["controllers"].values():
+        try:
+            with urllib.request.urlopen(f"http://{section['rest']}/v1/sets/demo/broker-a", timeout=1) as answer:
+                found: dict[str, Any] = json.load(answer)["set"]["view"]
+                return found
+        except (urllib.error.URLError, OSError):
+            continue
+    return {}
+
+
+def test_killed_master_is_replaced_and_everything_acknowledged_is_there(demo: Path) -> None:
+    """By pid file and HTTP alone: masterEpoch + 1 and another master; then ledger and disks agree."""
+    before = read_set(demo)
+    fleet = tomllib.loads((demo / ".demo" / "rollcall.toml").read_text())
+    members = {member["brokerId"]: member["description"]["address"] for member in before["members"]}
+    name = next(n for n, section in fleet["brokers"].items() if section["listen"] == members[before["master"]])
+    os.kill(int((demo / ".demo" / "run" / f"{name}.pid").read_text()), signal.SIGKILL)
+
+    def replaced() -> bool:
+        now = read_set(demo)
+        return bool(now) and now["masterEpoch"] == before["masterEpoch"] + 1 and now["master"] != before["master"]
+
+    wait_until(replaced, deadline_s=10, what="another master in the next masterEpoch")
+    history = rollcall(demo, "history", "broker-a", "-o", "json")
+    dead = rollcall(demo, "elect", "broker-a", "--to", str(before["master"]))
+
+    assert json.loads(history.stdout)["rows"][0]["grade"] in ("proven", None)
+    assert dead.returncode == 1
+    assert dead.stderr.count("not") > 0
+
+    down = rollcall(demo, "demo", "down")
+    audit = run(demo, "-I", str(ROOT / "deploy" / "local" / "audit.py"), ".demo", "--json")
+
+    assert down.stdout.startswith("stopped 6: ")
+    found = json.loads(audit.stdout)
+    assert found["acked"] > 0
+    assert found["duplicated"] == 0
+
+
+def test_whole_story_ends_with_a_result_that_counts_something(tmp_path: Path) -> None:
+    """``make demo``: nothing lost, nothing doubled, and something acknowledged, retried, answered twice and cut."""
+    done = run(tmp_path, "-m", "deploy.local.demo", "run", "--directory", str(tmp_path / ".demo"), timeout_s=300)
+    last = done.stdout.strip().splitlines()[-1]
+
+    assert last.startswith("RESULT "), done.stdout[-2000:] + done.stderr
+    result = json.loads(last.removeprefix("RESULT "))
+    assert (result["lost"], result["duplicated"], result["audited_replicas"]) == (0, 0, 3)
+    assert min(result[name] for name in ("acked", "retried", "duplicate_answers", "truncated_bytes")) > 0
+    assert result["grade"] == "proven"
+
+    again = run(tmp_path, "-I", str(ROOT / "deploy" / "local" / "audit.py"), ".demo", "--self-test")
+
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.count(": found: ") == 4

@@ -1,0 +1,82 @@
+"""What the documents say is there, is there: paths, links, verbs, commands, numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer.main
+
+from api.cli.main import app
+from controller.contract.timing import PRESETS, Timing
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("adr/*.md")])
+TOPS = ("analytics", "api", "broker", "controller", "deploy", "epoch", "ha", "node", "tests", "docs", "adr")
+
+
+def words(document: Path, pattern: str) -> list[str]:
+    found = re.findall(pattern, document.read_text())
+    return [str(word) for word in found]
+
+
+def test_there_are_documents() -> None:
+    """The other tests would pass on nothing."""
+    assert len(DOCUMENTS) >= 15
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_and_links_exist(document: Path) -> None:
+    """Every path of ours in backticks and every relative link leads somewhere."""
+    paths = words(document, rf"`((?:{'|'.join(TOPS)})/[\w./-]*)`")
+    links = words(document, r"\]\(([\w./-]+)\)")
+    missing = [path for path in (*paths, *links) if not (ROOT / path).exists()]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_verbs_of_make_and_commands_exist(document: Path) -> None:
+    """Nobody is told to type what does not work."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    group = typer.main.get_command(app)
+    commands = set(getattr(group, "commands", {}))
+    verbs = set(words(document, r"(?m)(?:^|`)make ([a-z-]+)"))
+    typed = set(words(document, r"(?m)(?:^\$ |^|`)(?:\./)?rollcall ([a-z]+)"))
+
+    assert verbs - targets == set()
+    assert typed - commands == set()
+
+
+def test_timing_page_has_the_numbers_of_the_presets() -> None:
+    """docs/timing.md is made from controller/contract/timing.py."""
+    page = (ROOT / "docs" / "timing.md").read_text()
+    for name, timing in PRESETS.items():
+        worst = timing.worst_case_rto_ms()
+        numbers = (worst["detect"], worst["decide"], worst["enter"], sum(worst.values()))
+        assert f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |" in page
+    for field in msgspec.structs.fields(Timing):
+        row = " | ".join(f"{getattr(timing, field.name):,}" for timing in PRESETS.values())
+        assert f"| {field.name} | {row} |" in page
+
+
+def test_every_weak_spot_of_the_reference_is_answered() -> None:
+    """W1 to W39 each have a row."""
+    named: set[int] = set()
+    for row in re.findall(r"^\| (W[^|]*) \|", (ROOT / "DIVERGENCE.md").read_text(), re.MULTILINE):
+        for first, last in re.findall(r"W(\d+)b?(?:-W(\d+))?", row):
+            named |= set(range(int(first), int(last or first) + 1))
+
+    assert named == set(range(1, 40))
+
+
+def test_every_decision_says_what_it_cost() -> None:
+    """Ten pages with the same four parts."""
+    pages = sorted((ROOT / "adr").glob("*.md"))
+
+    assert [page.name[:4] for page in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
+    for page in pages:
+        parts = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+        assert parts == ["Context", "Decision", "What we gave up", "How we would notice that it was wrong"]
