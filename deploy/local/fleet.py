@@ -171,10 +171,23 @@ class Fleet:
         self.up_controllers(deadline_s=deadline_s)
         for name in self.brokers:
             if self.pid(name) is None:
+                is_new = not self.data(name).exists()
                 self.start(name)
+                if is_new:
+                    # Ids are granted in the order of asking: one at a time, so that broker-a-1 is replica 1.
+                    self._wait_registered(name, deadline_s=deadline_s)
         self.wait_ready(self.brokers, deadline_s=deadline_s)
         for key in self.set_keys():
             self.wait_redundant(key, deadline_s=deadline_s)
+
+    def _wait_registered(self, name: str, *, deadline_s: float) -> None:
+        section = self.file.broker(name)
+        key = SetKey(ClusterName(section.cluster or self.file.fleet.name), BrokerName(section.set))
+
+        def is_there(status: SetStatus) -> bool:
+            return any(replica.address == section.listen for replica in status.replicas)
+
+        self.wait_set(key, is_there, what=f"to know {name}", deadline_s=deadline_s)
 
     def up_controllers(self, *, deadline_s: float = READY_DEADLINE_S) -> None:
         """Start every controller that does not run; return when one leads with authority."""
