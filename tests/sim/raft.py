@@ -12,7 +12,14 @@ from collections.abc import Callable
 from controller.contract.ids import ControllerName
 from controller.core.state import FleetState
 from controller.replication.machine import FleetMachine
-from controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, ReplicatedLog
+from controller.replication.ports import (
+    AppliedEntry,
+    Leadership,
+    ProposalOutcome,
+    Published,
+    RaftRole,
+    ReplicatedLog,
+)
 from controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
 from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
 from controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
@@ -104,6 +111,10 @@ class _Member:
             turn()
         except Stopped as stopped:
             self._stopped(stopped)
+        else:
+            leadership = self._member.leadership
+            if leadership.role is RaftRole.LEADER:
+                self._quorum.world.oracle.leads(self._name, leadership.term)
 
     def _stopped(self, stopped: Stopped) -> None:
         world = self._quorum.world

@@ -25,7 +25,7 @@ from controller.contract.replies import Condition
 from controller.contract.timing import PRESETS, Preset, Timing
 from controller.core.state import FleetState, SetState
 from controller.core.views import condition_of
-from controller.replication.ports import AppliedEntry, RaftRole
+from controller.replication.ports import AppliedEntry
 from tests.sim.broker import BrokerNode, BrokerPlan
 from tests.sim.client import Producer
 from tests.sim.controller import ControllerNode
@@ -72,6 +72,8 @@ class BrokerMachine(Machine):
         super().__init__(world, plan.name)
         self.plan = plan
         self.node: BrokerNode | None = None
+        self.is_known = False
+        """It has an id, and the oracle its disk."""
 
 
 class ControllerMachine(Machine):
@@ -119,6 +121,7 @@ class World:
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
                 self._add_broker(key, f"{key.name}r{number}")
+        self._all_brokers = tuple(self.brokers.values())
         self.oracle = Oracle(
             self.kernel, lambda key, broker_id: self._disks[key, broker_id], expected_replicas=shape.replicas
         )
@@ -318,21 +321,18 @@ class World:
         """After every event; must be cheap."""
         if self.broken is not None:
             raise self.broken
-        oracle = self.oracle
-        for broker in self.brokers.values():
+        for broker in self._all_brokers:
             node = broker.node
-            if node is None or not broker.process.is_alive:
+            if node is None:
                 continue
-            if node.broker_id is not None and (broker.plan.set_key, node.broker_id) not in self._disks:
+            if not broker.is_known and node.broker_id is not None:
+                broker.is_known = True
                 self._disks[broker.plan.set_key, node.broker_id] = broker.disk
             reign = node.reign
-            if reign is not None and not reign.is_over and node.broker_id is not None:
-                oracle.required_set(broker.plan.set_key, node.broker_id, reign.master_epoch, reign.sync.required_set)
-        for machine in self.controllers.values():
-            if machine.node is not None and machine.process.is_alive:
-                leadership = machine.node.log.leadership
-                if leadership.role is RaftRole.LEADER:
-                    oracle.leads(machine.name, leadership.term)
+            if reign is not None and not reign.is_over and broker.process.is_alive and node.broker_id is not None:
+                self.oracle.required_set(
+                    broker.plan.set_key, node.broker_id, reign.master_epoch, reign.sync.required_set
+                )
 
     # --- the end ---
 
