@@ -33,7 +33,7 @@ from broker.log.checkpoint import (
     read_small_or_none,
     write_small,
 )
-from broker.log.cut import LogFiles, remove_expired, run_cut
+from broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
 from broker.log.flush import GroupFlusher
 from broker.log.folds import LogFolds
 from broker.log.ports import CutPlan, CutReason, CutRefusedError, FoldsBehindError, RecoveryReport
@@ -394,7 +394,7 @@ class CommitLog(LogPositions):
         )
 
     def execute_cut(self, plan: CutPlan) -> None:
-        """Blocking. See the port. Raises ``CutRefusedError``, ``OSError``, ``RecordError``."""
+        """Blocking. See the port. Raises ``CutRefusedError``, ``OSError``, ``CutUnfinishedError``, ``RecordError``."""
         if plan.end_offset != self._max:
             raise CutRefusedError(f"cut at {plan.cut_offset}: the log ended at {plan.end_offset}, now at {self._max}")
         if plan.cut_offset < plan.end_offset:
@@ -434,6 +434,7 @@ class CommitLog(LogPositions):
             epochs_before=tuple((entry.epoch, entry.start_offset) for entry in self._files.history.entries),
         )
         with self._disk:
+            begin_cut(self._files, mark)
             self._generation += 1
             self._discard_spare()
             end = plan.cut_offset if new_start is None else new_start
@@ -443,7 +444,7 @@ class CommitLog(LogPositions):
                 self._folds.cut(self._files.segments, end)
             self._folds_pending = None
             self._folds_saved = min(self._folds_saved, end)
-            run_cut(self._files, mark)
+            finish_cut(self._files, mark)
             self._state = mark.state_before.clamped(end)
             self._confirm, self._released = self._state.confirm_offset, self._state.released_offset
             self._max = self._whole = end

@@ -9,7 +9,9 @@ The steps: mark · copy the tail into quarantine · its manifest · move whole s
 new log (full resync) · sync · cut the epoch history · clamp checkpoint and folds · clear the mark.
 Rule 1: the mark is durable before anything else changes and goes last; whoever finds it runs the steps again.
 Rule 2: quarantine is complete before a byte is zeroed.
-Rule 3: a full disk stops the cut before rule 2's point, with ``OSError``: nothing was cut, free space and try again.
+Rule 3: a full disk stops the cut before rule 2's point, with ``OSError``: nothing was cut, the mark is gone again, free
+space and try again. A mark that stayed would be obeyed by some later start, long after the log went on.
+Rule 4: a failure behind that point is ``CutUnfinishedError``: only a new start may go on with the log.
 """
 
 from __future__ import annotations
@@ -61,18 +63,72 @@ class LogFiles:
         return self.root / LOG_FOLDER_NAME
 
 
+class CutUnfinishedError(RuntimeError):
+    """A cut failed when bytes had gone already; the mark is on disk, and the next start finishes it (rule 4)."""
+
+
 def run_cut(files: LogFiles, mark: CutMark) -> None:
     """
-    Do, or finish, the cut that ``mark`` describes; on return it is durable and the mark is gone.
+    Do, or finish, the cut that ``mark`` describes; on return it is durable and the mark is gone. For recovery.
 
     Raises:
-        OSError: the disk; the mark stays. Rule 3.
+        OSError: the disk; the mark stays.
     """
-    quarantine = files.root / QUARANTINE_FOLDER_NAME / mark.quarantine_name
-    steps: tuple[tuple[str, Callable[[], None]], ...] = (
+    _run(files, _first_steps(files, mark))
+    _run(files, _last_steps(files, mark))
+
+
+def begin_cut(files: LogFiles, mark: CutMark) -> None:
+    """
+    Mark, and fill the quarantine; the log is as it was. For a cut that has not begun before.
+
+    Raises:
+        OSError: the disk; the mark is gone (rule 3).
+        CutUnfinishedError: the disk, and the mark cannot be removed.
+    """
+    try:
+        _run(files, _first_steps(files, mark))
+    except OSError:
+        try:
+            durable_unlink(files.root / CUT_FILE_NAME)
+        except OSError as error:
+            raise CutUnfinishedError(f"the mark of a cut that did not begin cannot be removed: {error}") from error
+        raise
+
+
+def finish_cut(files: LogFiles, mark: CutMark) -> None:
+    """The rest of what ``begin_cut`` began. Raises ``CutUnfinishedError`` (rule 4)."""
+    try:
+        _run(files, _last_steps(files, mark))
+    except OSError as error:
+        raise CutUnfinishedError(f"the cut at {mark.cut_offset} failed half-way: {error}; start again") from error
+
+
+_Steps = tuple[tuple[str, Callable[[], object]], ...]
+
+
+def _run(files: LogFiles, steps: _Steps) -> None:
+    for name, step in steps:
+        files.before_step(name)
+        step()
+
+
+def _quarantine_of(files: LogFiles, mark: CutMark) -> Path:
+    return files.root / QUARANTINE_FOLDER_NAME / mark.quarantine_name
+
+
+def _first_steps(files: LogFiles, mark: CutMark) -> _Steps:
+    quarantine = _quarantine_of(files, mark)
+    return (
         ("mark", lambda: write_small(files.root / CUT_FILE_NAME, mark)),
         ("quarantine", lambda: _copy_tail(files, mark, quarantine)),
         ("manifest", lambda: atomic_replace(quarantine / MANIFEST_FILE_NAME, _manifest(mark), mode=0o644)),
+    )
+
+
+def _last_steps(files: LogFiles, mark: CutMark) -> _Steps:
+    quarantine = _quarantine_of(files, mark)
+    return (
         ("drop", lambda: _move_segments(files, mark, quarantine)),
         ("zero", lambda: _zero_tail(files, mark)),
         ("begin", lambda: _begin(files, mark)),
@@ -81,9 +137,6 @@ def run_cut(files: LogFiles, mark: CutMark) -> None:
         ("state", lambda: _clamp_state(files, mark)),
         ("clear", lambda: durable_unlink(files.root / CUT_FILE_NAME)),
     )
-    for name, step in steps:
-        files.before_step(name)
-        step()
 
 
 def _manifest(mark: CutMark) -> bytes:

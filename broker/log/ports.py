@@ -191,8 +191,8 @@ class BrokerLog(ReplicaLog, Protocol):
         """
         Blocking. Mark, quarantine, cut, zero, drop, sync, clear the mark (R20); folds and history are cut as well.
 
-        Raises ``CutRefusedError`` if the log moved since the plan, ``OSError`` if the disk refuses: the mark stays and
-        ``open`` finishes the cut.
+        Raises ``CutRefusedError`` if the log moved since the plan, ``OSError`` if the disk refuses: nothing was cut.
+        ``CutUnfinishedError`` (``cut``): it failed half-way, the process must end and ``open`` finishes the cut.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from broker.core.producers import ProducerStamp
 from broker.log.commit_log import CommitLog
+from broker.log.cut import CutUnfinishedError
 from broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
 from broker.log.record import RecordError
 from controller.contract.ids import FlushMode
@@ -367,4 +369,44 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     crash(log)
     log = open_log(tmp_path)
     assert len(read_by_the_document(tmp_path / "commitlog")) == 1
+    crash(log)
+
+
+@pytest.mark.parametrize("full_at", ["mark", "quarantine", "manifest"])
+def test_a_cut_that_could_not_begin_is_not_made_up_for_by_a_later_start(tmp_path: Path, full_at: str) -> None:
+    """R20: the mark of a cut that a full disk stopped stayed; the log went on, and the next start cut what was acked."""
+
+    def fill(step: str) -> None:
+        if step == full_at:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    log = open_log(tmp_path)
+    places = append_all(log, *(draft(b"x" * 100) for _ in range(5)))
+    log._files.before_step = fill
+    with pytest.raises(OSError, match="no space left"):
+        log.execute_cut(log.plan_cut(LogOffset(places[2][0]), CutReason.TRUNCATION, "diverged"))
+    append_all(log, draft(b"acknowledged by everybody"))
+    before = log_bytes(log)
+    crash(log)
+    log = open_log(tmp_path)
+    assert log_bytes(log) == before
+    assert not log.recovery.finished_cut
+    crash(log)
+
+
+def test_a_cut_that_fails_half_way_lets_nobody_go_on(tmp_path: Path) -> None:
+    """R20: a full disk behind the zeros was taken for "nothing was cut"; the log went on with zeros in its middle."""
+
+    def fill(step: str) -> None:
+        if step == "state":
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    log = open_log(tmp_path)
+    places = append_all(log, *(draft(b"x" * 100) for _ in range(5)))
+    log._files.before_step = fill
+    with pytest.raises(CutUnfinishedError):
+        log.execute_cut(log.plan_cut(LogOffset(places[2][0]), CutReason.TRUNCATION, "diverged"))
+    crash(log)
+    log = open_log(tmp_path)
+    assert (log.recovery.finished_cut, log.max_offset) == (True, places[2][0])
     crash(log)
