@@ -16,6 +16,7 @@ reproduces it.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import subprocess
 import sys
@@ -49,14 +50,13 @@ EXPECTED = (
     "cuts",
     "connections broken",
     "messages delivered late",
+    "power cuts in a sync",
     "unsynced bytes lost by controllers",
     "unsynced bytes lost by brokers",
     "torn bytes",
     "truncations",
     "bytes truncated",
     "interrupted cuts finished",
-    "epochs dropped at start",
-    "half records dropped",
     "alters accepted",
     "alters refused",
     "alters with lost answers",
@@ -185,6 +185,8 @@ def main() -> int:
     parser.add_argument("--mutants", action="store_true")
     parser.add_argument("--trace-hashes", action="store_true")
     options = parser.parse_args()
+    # What the production code warns of here is what was done to it.
+    logging.getLogger().setLevel(logging.CRITICAL)
     if options.mutants or options.mutant:
         from tests.sim import mutants
 

@@ -174,6 +174,7 @@ class BrokerNode:
         self.view: SetView | None = None
         self.is_exited = False
         self.alarms: list[str] = []
+        self.in_a_cut: Callable[[], None] = lambda: None
         self.net = net
         self._role_timer: Timer | None = None
         self._is_stepping = False
@@ -426,6 +427,7 @@ class BrokerNode:
                 self.ha.is_cutting = False
                 self.tell(StepFailed(step=step.step, reason=str(error)))
                 return
+            self.in_a_cut()
             delay_us = self.kernel.random.randrange(50, 3_000)
             if number + 1 < len(steps):
                 self.process.after(delay_us, "cut", lambda: do(number + 1))

@@ -18,7 +18,15 @@ from broker.core.durable import Marks
 from broker.core.goals import GoalKind
 from broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
 from broker.core.role import RoleMachine
-from broker.core.role_io import Recovered, RecoveryStarted, SessionOpened, StepDone
+from broker.core.role_io import (
+    RecordEpochEntry,
+    Recovered,
+    RecoveryStarted,
+    SessionOpened,
+    StepDone,
+    StopSlaveLink,
+    ViewArrived,
+)
 from broker.log.ports import CutReason
 from controller.contract.commands import FEATURE_LEVEL, Barrier, SilenceCause
 from controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
@@ -466,6 +474,27 @@ def stale_master_after_a_restart() -> None:
     )
 
 
+def start_after_the_link() -> None:
+    """B follows A and is elected: the link is stopped before the start of the new epoch is fixed."""
+    fleet = Fleet().serving()
+    machine = _registered_machine(fleet, B, Marks())
+    must(machine.goal.kind is GoalKind.FOLLOW, "B follows")
+    fleet.silence(A)
+    must(isinstance(fleet.elect(B), Elected), "B is elected")
+    view = view_of(fleet.state, fleet.key)
+    assert view is not None
+    actions = machine.handle(ViewArrived(view=view), now_us=100)
+    for now_us in range(101, 140):
+        step = machine.pending
+        if step is None:
+            break
+        actions += machine.handle(StepDone(step=step.step, offset=LogOffset(0)), now_us=now_us)
+    kinds = [type(action) for action in actions]
+    must(RecordEpochEntry in kinds and StopSlaveLink in kinds, f"B enters its epoch: {kinds}")
+    is_stopped_first = kinds.index(StopSlaveLink) < kinds.index(RecordEpochEntry)
+    must(is_stopped_first, "R12: the start was fixed while the link to the old master still brought bytes")
+
+
 CASES: dict[str, Callable[[], None]] = {
     "alter-retry-is-the-same": alter_retry_is_the_same,
     "alter-answer-lost": alter_answer_lost,
@@ -500,6 +529,7 @@ CASES: dict[str, Callable[[], None]] = {
     "empty-epochs": empty_epochs,
     "vote-over-a-restart": vote_over_a_restart,
     "answer-of-another-term": answer_of_another_term,
+    "start-after-the-link": start_after_the_link,
     "stale-master-after-a-restart": stale_master_after_a_restart,
     "epoch-entered-twice": epoch_entered_twice,
 }

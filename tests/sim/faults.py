@@ -50,6 +50,7 @@ class Chaos:
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
         if not any(self._weights):
             self._weights[0] = 1
+        world.in_a_cut = self._in_a_cut
         self._schedule()
 
     def _schedule(self) -> None:
@@ -187,8 +188,21 @@ class Chaos:
 
     def _power_controller(self) -> None:
         controller = self._any_controller()
+        if self._kernel.chance(0.5) and controller.process.is_alive:
+            controller.disk.dies_in_sync = True
+            return
         self._world.lose_power(controller)
         self._restart_later(controller)
+
+    def _in_a_cut(self, name: str) -> None:
+        """Between two steps of a cut: now and then the process or the host dies right there (R20)."""
+        broker = self._world.brokers[name]
+        if self._kernel.now_us < self._until_us and self._kernel.chance(0.1):
+            if self._kernel.chance(0.5):
+                self._world.kill(broker)
+            else:
+                self._world.lose_power(broker)
+            self._restart_later(broker)
 
     def _all_controllers(self) -> None:
         """kill -9, then the plug, at the same instant (S49)."""

@@ -503,6 +503,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="the start is fixed while bytes still arrive",
         target="broker.core.role:RoleMachine.handle",
         mutate=_start_before_the_link_stops,
+        case="start-after-the-link",
     ),
     Mutation(
         name="R12-acks-without-epoch",

@@ -27,6 +27,7 @@ from controller.replication.raft.seams import Seams
 from controller.replication.raft.simulation_seams import SimulatedMember
 from tests.sim.oracle import Violation
 from tests.sim.world import World
+from tests.support.sim_disk import PowerCut
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End
 
@@ -95,6 +96,9 @@ class _Member:
         except Stopped as stopped:
             self._stopped(stopped)
             return
+        except PowerCut:
+            self._power_cut()
+            return
         self._quorum.world.net.listen(self._process, f"{self._name}:raft", self._accept)
         for other in self._quorum.names:
             if other > self._name:
@@ -111,10 +115,22 @@ class _Member:
             turn()
         except Stopped as stopped:
             self._stopped(stopped)
+        except PowerCut:
+            self._power_cut()
         else:
             leadership = self._member.leadership
             if leadership.role is RaftRole.LEADER:
                 self._quorum.world.oracle.leads(self._name, leadership.term)
+
+    def _power_cut(self) -> None:
+        """In the middle of a sync of the journal: what it wrote survives whole, torn, or not at all."""
+        world = self._quorum.world
+        machine = world.controllers[self._name]
+        world.counts.add("power cuts in a sync")
+        world.lose_power(machine)
+        world.kernel.after(
+            self._process.kernel.random.randrange(50, 1_500) * MS, "restart", lambda: world.start(machine)
+        )
 
     def _stopped(self, stopped: Stopped) -> None:
         world = self._quorum.world

@@ -114,6 +114,8 @@ class World:
         self.controllers = {name: ControllerMachine(self, name) for name in self.controller_names}
         self.keys = [SetKey(cluster=ClusterName("sim"), name=BrokerName(f"s{number}")) for number in range(shape.sets)]
         self.brokers: dict[str, BrokerMachine] = {}
+        self.in_a_cut: Callable[[str], None] = lambda _name: None
+        """Told between the steps of a cut; a place to hurt somebody."""
         self.broken: Violation | None = None
         """What was found where nothing may be raised: raised after the event."""
         self._stuck_since_us: dict[SetKey, int] = {}
@@ -210,6 +212,7 @@ class World:
         machine.node = BrokerNode(
             plan=machine.plan, process=machine.process, net=self.net, disk=machine.disk, oracle=self.oracle
         )
+        machine.node.in_a_cut = lambda: self.in_a_cut(machine.name)
         machine.node.start()
 
     def _applied(self, node: ControllerNode, entry: AppliedEntry[FleetState]) -> None:
@@ -249,6 +252,7 @@ class World:
         self.net.heal_all()
         for machine in self.machines():
             machine.disk.is_full = False
+            machine.disk.dies_in_sync = False
             machine.process.resume()
             self.start(machine)
 

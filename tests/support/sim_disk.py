@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from tests.support.sim_kernel import Kernel
 
 
+class PowerCut(BaseException):
+    """Raised out of a sync: the host is dark from here on. Not an ``Exception``: nobody may handle it but the world."""
+
+
 @dataclass(slots=True)
 class _File:
     content: bytearray
@@ -41,6 +45,8 @@ class SimDisk:
         self.kernel = kernel
         self.name = name
         self.is_full = False
+        self.dies_in_sync = False
+        """The power goes in the middle of the next sync that has something to do."""
         self.lost_bytes = 0
         """Of all power losses, since the owner set it to 0."""
         self.was_replaced = False
@@ -97,9 +103,12 @@ class SimDisk:
             file.pending.append((length, -1))
 
     def sync(self, path: str) -> None:
-        """Everything written to ``path`` is durable, and so is its name."""
+        """Everything written to ``path`` is durable, and so is its name. May raise ``PowerCut``."""
         file = self._open(path)
         if file.pending:
+            if self.dies_in_sync:
+                self.dies_in_sync = False
+                raise PowerCut(self.name)
             file.durable = bytes(file.content)
             file.pending.clear()
         self._durable_names[path] = file
