@@ -166,3 +166,63 @@ def test_on_a_real_directory(tmp_path: Path) -> None:
     assert again.last_index == 2
     assert not again.was_new
     assert (tmp_path / "raft" / JOURNAL_FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def _on_a_directory(path: Path) -> DurableJournal:
+    return DurableJournal(DirectoryDisk(path), raise_stopped)
+
+
+def test_a_sync_inside_of_the_room_leaves_the_length_of_the_file_alone(tmp_path: Path) -> None:
+    """A length that changes waits for the file system's own journal; most syncs must not."""
+    journal = _on_a_directory(tmp_path)
+    sizes = set()
+    for number in range(50):
+        journal.add(b"\x00entry-%d" % number, 2 + number, 1)
+        journal.sync()
+        sizes.add((tmp_path / JOURNAL_FILE_NAME).stat().st_size)
+
+    assert len(sizes) == 1
+    again = _on_a_directory(tmp_path)
+    assert (again.last_index, again.torn_bytes) == (51, 0)
+    again.add(b"\x00after", 52, 1)
+    again.sync()
+    assert _entries(_on_a_directory(tmp_path))[-1] == (b"\x00after", 52, 1), "it lies behind the others, not the room"
+
+
+@pytest.mark.parametrize("lost", ["first", "middle", "last"])
+def test_a_batch_in_the_room_that_lost_a_sector_is_torn(tmp_path: Path, lost: str) -> None:
+    """Sectors of one unsynced write reach the disk in any order."""
+    journal = _on_a_directory(tmp_path)
+    journal.sync()
+    journal.add(b"\x00kept", 2, 1)
+    journal.sync()
+    path = tmp_path / JOURNAL_FILE_NAME
+    before = len(path.read_bytes().rstrip(b"\x00"))
+    journal.add(b"\x00" + b"x" * 2000, 3, 1)
+    journal.sync()
+    raw = bytearray(path.read_bytes())
+    end = len(raw.rstrip(b"\x00"))
+    sector = {"first": before // 512, "middle": before // 512 + 2, "last": (end - 1) // 512}[lost]
+    start = max(before, sector * 512)
+    raw[start : (sector + 1) * 512] = bytes((sector + 1) * 512 - start)
+    path.write_bytes(bytes(raw))
+
+    again = _on_a_directory(tmp_path)
+
+    assert again.last_index == 2
+    assert again.torn_bytes > 0
+
+
+def test_damage_before_the_room_stops_the_start(tmp_path: Path) -> None:
+    """Zeros behind the last batch do not make a wrong byte in it a write that never ended."""
+    journal = _on_a_directory(tmp_path)
+    journal.add(b"\x00" + b"x" * 2000, 2, 1)
+    journal.sync()
+    path = tmp_path / JOURNAL_FILE_NAME
+    raw = bytearray(path.read_bytes())
+    for at in (raw.index(b"xxxx"), len(raw.rstrip(b"\x00")) - 2010):
+        damaged = bytearray(raw)
+        damaged[at] ^= 1
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(JournalDamagedError):
+            _on_a_directory(tmp_path)

@@ -78,7 +78,7 @@ def encode_batch(number: int, payload: bytes) -> bytes:
 
 def read_batches(raw: bytes) -> tuple[list[Batch], int]:
     """
-    All whole batches, and how many bytes of a torn tail follow them.
+    All whole batches, and how many bytes of a torn tail follow them; zeros behind are room (``disk``), not a tail.
 
     Raises ``JournalDamagedError`` by rule 3.
     """
@@ -86,15 +86,16 @@ def read_batches(raw: bytes) -> tuple[list[Batch], int]:
         raise JournalDamagedError(f"journal begins with {raw[: len(MAGIC)]!r}, expected {MAGIC!r}")
     batches: list[Batch] = []
     offset = len(MAGIC)
-    while offset < len(raw):
+    written = len(raw.rstrip(b"\x00"))
+    while offset < written:
         batch = _batch_at(raw, offset)
         expected = batches[-1].number + 1 if batches else None
         if batch is None or (expected is not None and batch.number != expected):
-            _require_torn(raw, offset, batches[-1].number if batches else 0)
+            _require_torn(raw, offset, written, batches[-1].number if batches else 0)
             break
         batches.append(batch)
         offset += _HEADER_BYTES + len(batch.payload)
-    return batches, len(raw) - offset
+    return batches, max(0, written - offset)
 
 
 def _header_at(raw: bytes, offset: int) -> tuple[int, int, int] | None:
@@ -115,10 +116,14 @@ def _batch_at(raw: bytes, offset: int) -> Batch | None:
     return Batch(number, payload) if len(payload) == length and zlib.crc32(payload) == payload_crc else None
 
 
-def _require_torn(raw: bytes, offset: int, last_number: int) -> None:
-    """Raise unless what begins at ``offset`` can only be a batch that was never completely written (rule 3)."""
+def _require_torn(raw: bytes, offset: int, written: int, last_number: int) -> None:
+    """
+    Raise unless what begins at ``offset`` can only be a batch that was never completely written (rule 3).
+
+    ``written``: behind the last byte that is not zero.
+    """
     remedy = "restore this controller from another one: stop it, move its raft directory away, start it again"
-    for later in range(offset + 1, len(raw) - _HEADER_BYTES + 1):
+    for later in range(offset + 1, min(written, len(raw) - _HEADER_BYTES + 1)):
         header = _header_at(raw, later)
         if header is not None and header[1] > last_number:
             raise JournalDamagedError(
@@ -129,7 +134,7 @@ def _require_torn(raw: bytes, offset: int, last_number: int) -> None:
     if end > len(raw):
         return
     if header is None:
-        end = len(raw)
+        end = written
     if not _has_empty_sector(raw, offset, end):
         raise JournalDamagedError(
             f"journal is damaged at byte {offset}: a completely written batch has a wrong checksum; {remedy}"
@@ -200,7 +205,8 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._batch_number = batches[-1].number
         self._bytes = len(raw)
         self.torn_bytes = torn_bytes
-        if torn_bytes or not self._entries:
+        used_bytes = len(MAGIC) + sum(_HEADER_BYTES + len(batch.payload) for batch in batches)
+        if used_bytes != len(raw) or not self._entries:
             if not self._entries:
                 self._entries.append(FIRST_ENTRY)
             self.rewrite()
