@@ -7,6 +7,8 @@ Rule 1: inputs are handled one after another; one that comes while actions are d
 Rule 2: a full disk fails a step, to be tried again; any other error of a write ends the process with ``STORAGE``: what
 the kernel dropped after a failed sync cannot be written again (``node.files``).
 Rule 3: a cut that the log refuses is a fault of somebody's: the replica isolates itself instead of cutting elsewhere.
+Rule 4: the stored view (R7) gives way to a role change: it is written when no step was under way for ``VIEW_DELAY_MS``.
+A failover brings several views within a moment, and waits for every write that comes before its own.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ from epoch.model import EpochEntry
 from ha.truncation import Cut, FullResync, TruncationPlan
 from node.telemetry import get_logger
 
+VIEW_DELAY_MS = 50
 FOLD_BYTES_MAX = 4 * 1024 * 1024
 """Before a reign the folds catch up in pieces of this size, with a turn of the loop between two."""
 
@@ -123,6 +126,8 @@ class RoleShell:
         self._clean_nonce = ""
         self._view_to_store: StoredView | None = None
         self._is_storing_view = False
+        self._calm_at_s = 0.0
+        """When the last step will be ``VIEW_DELAY_MS`` ago, on the loop's clock."""
 
     def feed(self, event: RoleInput) -> None:
         """Hand an input to the machine and do what it asks (rule 1)."""
@@ -195,6 +200,7 @@ class RoleShell:
             # In its own turn, like every other step: the machine is still inside of the input that asked for it.
             self._inputs.append(StepDone(step=step.step, offset=acked))
             return
+        self._calm_at_s = self._loop.time() + VIEW_DELAY_MS / 1000
         task = self._loop.create_task(self._run(step))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -214,6 +220,7 @@ class RoleShell:
             return
         if isinstance(answer, StepFailed):
             _log.warning("step_failed", step=type(step).__name__, reason=answer.reason, is_fatal=answer.is_fatal)
+        self._calm_at_s = self._loop.time() + VIEW_DELAY_MS / 1000
         self.feed(answer)
         if isinstance(step, ExecuteCut):
             self._owner.settle_link("the cut is done, but its link is gone")
@@ -287,7 +294,7 @@ class RoleShell:
     # --- the stored view ---------------------------------------------------------------------------------------------
 
     def _store_view(self, stored: StoredView) -> None:
-        """The newest one, one write at a time."""
+        """The newest one, one write at a time, behind the steps (rule 4)."""
         self._view_to_store = stored
         if not self._is_storing_view:
             self._is_storing_view = True
@@ -297,8 +304,11 @@ class RoleShell:
 
     async def _store_views(self) -> None:
         try:
-            while (stored := self._view_to_store) is not None:
-                self._view_to_store = None
+            while self._view_to_store is not None:
+                if (wait_s := self._calm_at_s - self._loop.time()) > 0:
+                    await asyncio.sleep(wait_s)
+                    continue
+                stored, self._view_to_store = self._view_to_store, None
                 await self._loop.run_in_executor(self._disk, self._files.view.store, stored)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
