@@ -279,8 +279,9 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
             case.operation,
             RefusalCode.NOT_ELIGIBLE,
             f"replica {command.designated} may not be elected: {ranking.reason_of(command.designated)}",
-            "see every candidate's reason with: rollcall elect SET --dry-run",
+            "bring it into the SyncStateSet first, or see who is eligible with: rollcall elect SET --dry-run",
             requested=command.designated,
+            current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
             verdict=verdict,
         )
     reasons = "; ".join(f"{candidate.broker_id} {candidate.reason}" for candidate in ranking.candidates)
