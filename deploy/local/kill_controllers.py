@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from api.client import Client, ClientError
+from api.client import Client, ClientError, RefusedError
 from controller.contract.commands import ApplyBrokerId
 from controller.contract.ids import BrokerId, BrokerName, ClusterName, RegisterCode, SetKey
 from deploy.local import ledger
@@ -35,7 +35,8 @@ from deploy.local.processes import LauncherError, wait_until
 COMMANDS_EACH_ROUND = 50
 COMMANDS_DEADLINE_S = 20.0
 GAP_MS_MAX = 500.0
-PROBE_SET = "probe"
+PROBE_SETS = 256
+"""Ids are asked for in so many sets: one keeps 64 of them at most."""
 
 
 class Submitter:
@@ -44,6 +45,8 @@ class Submitter:
     def __init__(self, fleet: Fleet) -> None:
         """Start the thread."""
         self.granted: dict[RegisterCode, BrokerId] = {}
+        self.refused: RefusedError | None = None
+        """A definite no ended the work."""
         self._fleet = fleet
         # A short limit: while no controller runs, the next one is tried soon.
         self._client = Client(fleet.rest_addresses(), requested_by="kill-controllers", limit_ms=500)
@@ -62,13 +65,17 @@ class Submitter:
             code = RegisterCode(secrets.token_hex(16))
             try:
                 self.granted[code] = grant(self._client, self._fleet, code)
+            except RefusedError as error:
+                self.refused = error
+                return
             except ClientError:
                 continue
 
 
 def grant(client: Client, fleet: Fleet, code: RegisterCode) -> BrokerId:
     """The id that belongs to a register code. Raises ``ClientError``."""
-    key = SetKey(ClusterName(fleet.file.fleet.name), BrokerName(PROBE_SET))
+    probe = f"probe-{int(code, 16) % PROBE_SETS}"
+    key = SetKey(ClusterName(fleet.file.fleet.name), BrokerName(probe))
     return client.apply_broker_id(ApplyBrokerId(set_key=key, register_code=code, address="127.0.0.1:1")).broker_id
 
 
@@ -87,10 +94,12 @@ class Counts:
         before = fleet.wait_set(key, lambda _: True, what="to be known").view.master_epoch
         submitter = Submitter(fleet)
         wait_until(
-            lambda: len(submitter.granted) >= COMMANDS_EACH_ROUND,
+            lambda: len(submitter.granted) >= COMMANDS_EACH_ROUND or submitter.refused,
             deadline_s=COMMANDS_DEADLINE_S,
             what=f"{COMMANDS_EACH_ROUND} acknowledged commands",
         )
+        if submitter.refused is not None:
+            raise LauncherError(f"a command was refused: {submitter.refused}")
         for name in fleet.controllers:
             fleet.processes.signal(name, signal.SIGKILL)
         wait_until(lambda: not any(map(fleet.pid, fleet.controllers)), deadline_s=5, what="all controllers to be gone")
