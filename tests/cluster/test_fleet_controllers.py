@@ -1,0 +1,216 @@
+"""
+Controllers are killed and stopped while brokers work: real processes, judged from outside.
+
+Must show 4 and 9 of the first failover; S39, S42, S49, S50, S80. Promise 3: the data path does not need them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from api.client import ClientError
+from controller.contract.ids import RegisterCode
+from deploy.local.fleet import Fleet
+from deploy.local.kill_controllers import grant
+from deploy.local.processes import our_environment, python_module, wait_until
+from tests.support.fleet_story import (
+    Answer,
+    await_authority,
+    counted,
+    curl,
+    heal,
+    judge,
+    load,
+    only_set,
+    rest,
+    running,
+    set_path,
+    timing_of,
+)
+from tests.support.fleet_trials import kill_leader
+
+pytestmark = pytest.mark.cluster
+
+NEXT_AUTHORITY_MS_MAX = 1_000
+GAP_MS_MAX = 500
+KILL_LOOP_DEADLINE_S = 180
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three controllers and three brokers on the normal preset, for all tests here."""
+    with running(tmp_path_factory.mktemp("controllers") / "fleet") as found:
+        yield found
+
+
+def test_kill_9_of_the_leading_controller_elects_nobody_and_is_not_felt(fleet: Fleet) -> None:
+    """Another one answers with authority in less than a second; no master changes; producers feel nothing."""
+    heal(fleet)
+    with load(fleet) as work:
+        trials = [kill_leader(fleet, work) for _ in range(2)]
+    counted(trials=trials, audit=judge(fleet))
+    assert [trial.elections for trial in trials] == [0, 0]
+    assert all(trial.new_leader != trial.old_leader for trial in trials)
+    assert min(trial.authority_ms for trial in trials) < NEXT_AUTHORITY_MS_MAX
+    assert all(trial.gap_ms < GAP_MS_MAX for trial in trials)
+
+
+class _Asked:
+    """One request to a controller that hangs, on a thread of its own: its answer comes when the controller wakes."""
+
+    def __init__(self, fleet: Fleet, controller: str, path: str, body: dict[str, object] | None = None) -> None:
+        self.answer: Answer | None = None
+        self.path = path
+        self._address = rest(fleet, controller)
+        self._body = body
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def join(self) -> Answer | None:
+        self._thread.join(timeout=30)
+        assert not self._thread.is_alive(), f"no answer to {self.path}, ever"
+        return self.answer
+
+    def _ask(self) -> None:
+        try:
+            self.answer = curl(self._address, self.path, body=self._body, limit_s=25)
+        except OSError:
+            self.answer = None
+
+
+def test_a_stopped_leading_controller_has_no_effect_when_it_wakes(fleet: Fleet) -> None:
+    """S50: what was asked of it while it hung gets no grant, no election and no fresh read; its own reads are stale."""
+    key = only_set(fleet)
+    before = heal(fleet).view
+    old = fleet.leader()
+    others = tuple(name for name in fleet.controllers if name != old)
+    slave = next(member for member in before.sync_state_set if member != before.master)
+    code = RegisterCode(secrets.token_hex(16))
+    set_key = {"cluster": key.cluster, "name": "woken"}
+    with load(fleet) as work:
+        stopped_at_ns = time.monotonic_ns()
+        fleet.stop(old)
+        body = {"setKey": set_key, "registerCode": code, "address": "127.0.0.1:1"}
+        asked = [
+            _Asked(fleet, old, "/v1/broker-ids", body),
+            _Asked(fleet, old, set_path(fleet, "/elect"), {"designated": slave}),
+            _Asked(fleet, old, set_path(fleet)),
+        ]
+        stale = _Asked(fleet, old, "/v1/status?consistency=local")
+        await_authority(fleet, others)
+        authority_ms = (time.monotonic_ns() - stopped_at_ns) / 1e6
+        # The new one counts silence for more than a timeout before the old one wakes: nobody may be taken for dead.
+        work.wait_more(2_000)
+        fleet.cont(old)
+        answers = [one.join() for one in asked]
+        own = stale.join()
+        fleet.wait_ready([old])
+        work.wait_more()
+        gap_ms = work.longest_gap_ms(stopped_at_ns)
+    after = fleet.wait_redundant(key).view
+    statuses = [None if answer is None else answer.status for answer in answers]
+    counted(
+        authority_ms=round(authority_ms), gap_ms=round(gap_ms), statuses=statuses,
+        freshness=None if own is None else own.document["freshness"], audit=judge(fleet),
+    )  # fmt: skip
+    assert set(statuses) <= {307, 503, None}, "the woken one gave an answer that it had no authority for"
+    assert any(status is not None for status in statuses)
+    assert own is not None
+    assert own.document["freshness"]["isStale"]
+    assert not own.document["freshness"]["isAuthoritative"]
+    assert (after.master, after.master_epoch) == (before.master, before.master_epoch)
+    granted = [event for event in fleet.client().events(limit=500).events if code in json.dumps(str(event.event))]
+    assert granted == [], "the id was granted by one that did not lead"
+    assert gap_ms < GAP_MS_MAX
+
+
+def test_brokers_keep_acknowledging_without_any_controller_for_longer_than_every_timeout(fleet: Fleet) -> None:
+    """Promise 3: all controllers hang for longer than a heartbeat timeout; nobody is elected when they wake."""
+    key = only_set(fleet)
+    before = heal(fleet).view
+    timeout_ms = timing_of(fleet).heartbeat_timeout_ms
+    with load(fleet) as work:
+        stopped_at_ns = time.monotonic_ns()
+        for name in fleet.controllers:
+            fleet.stop(name)
+        until_ns = stopped_at_ns + (timeout_ms + 1_000) * 1_000_000
+        wait_until(
+            lambda: work.stamps(stopped_at_ns)[-1] > until_ns,
+            deadline_s=30,
+            what="acknowledgements without controllers",
+        )
+        for name in fleet.controllers:
+            fleet.cont(name)
+        fleet.wait_leader()
+        work.wait_more(500)
+        gap_ms = work.longest_gap_ms(stopped_at_ns)
+        acked = len(work.stamps(stopped_at_ns))
+    after = fleet.wait_redundant(key).view
+    counted(acked=acked, gap_ms=round(gap_ms), epochs=(before.master_epoch, after.master_epoch))
+    assert (after.master, after.master_epoch) == (before.master, before.master_epoch), "a needless election (S39, S42)"
+    assert gap_ms < GAP_MS_MAX
+
+
+def test_kill_9_of_everything_at_once_loses_nothing(fleet: Fleet) -> None:
+    """Every process dies within a moment, and starts again: acknowledged messages and commands are there."""
+    before = heal(fleet).view
+    codes = [RegisterCode(secrets.token_hex(16)) for _ in range(20)]
+    granted = {code: grant(fleet.client(), fleet, code) for code in codes}
+    with load(fleet) as work:
+        work.wait_more(1_000)
+        for name in (*fleet.controllers, *fleet.brokers):
+            fleet.processes.signal(name, 9)  # type: ignore[arg-type]  # the number says it
+        everybody = (*fleet.controllers, *fleet.brokers)
+        wait_until(lambda: not any(map(fleet.pid, everybody)), deadline_s=10, what="everything to be gone")
+        dead_at_ns = time.monotonic_ns()
+        after = heal(fleet).view
+        back_ms = (time.monotonic_ns() - dead_at_ns) / 1e6
+        work.wait_more()
+    lost = [code for code in codes if grant(fleet.client(), fleet, code) != granted[code]]
+    found = judge(fleet)
+    counted(granted=len(granted), lost=len(lost), back_ms=round(back_ms), epoch=after.master_epoch, audit=found)
+    assert lost == []
+    assert after.master_epoch > before.master_epoch, "an old epoch was given to a new incarnation (R9)"
+    assert after.sync_state_set_epoch >= before.sync_state_set_epoch
+
+
+def test_kill_9_of_all_controllers_in_the_middle_of_commits_loses_no_command() -> None:
+    """``make kill-controllers`` with two rounds: lost 0, epochs never fall, brokers never stop acknowledging."""
+    done = subprocess.run(
+        python_module("deploy.local.kill_controllers", "--rounds", "2"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=KILL_LOOP_DEADLINE_S,
+        env=our_environment(),
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.rpartition("RESULT ")[2])
+    assert result["rounds"] == 2
+    assert result["acked_commands"] >= 100
+    assert result["lost_commands"] == result["epoch_falls"] == 0
+
+
+def test_a_dead_minority_does_not_stop_orders(fleet: Fleet) -> None:
+    """One of three controllers is gone: commands are still acknowledged, by the other two."""
+    heal(fleet)
+    leader = fleet.leader()
+    dead = next(name for name in fleet.controllers if name != leader)
+    fleet.kill(dead)
+    granted = []
+    for _ in range(20):
+        try:
+            granted.append(grant(fleet.client(), fleet, RegisterCode(secrets.token_hex(16))))
+        except ClientError as error:
+            pytest.fail(f"with two of three controllers: {error}")
+    counted(granted=len(granted), dead=dead)
+    assert len(granted) == 20
+    heal(fleet)

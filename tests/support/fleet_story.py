@@ -1,0 +1,347 @@
+"""
+What the tests on real processes share: a fleet under load, questions as ``curl`` would ask them, and the judge.
+
+Here: starting a fleet and healing it between two tests, a producer with its ledger, plain HTTP, the CLI as a program,
+sends straight to one broker, the audit. Not here: processes (``deploy.local.fleet``), what a test expects.
+
+Rule 1: nothing here sleeps for a time: it waits for a condition, with a deadline that names what it waited for.
+Rule 2: only what was started under the test's own directory is ever signalled.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.protocol.codes import ClientResult
+from broker.protocol.send import encode_send
+from controller.contract.ids import MasterEpoch, SetKey
+from controller.contract.timing import PRESETS, Preset, Timing
+from controller.contract.views import HistoryRow, SetStatus
+from deploy.local import audit, ledger, producer
+from deploy.local.demo import PRODUCER, is_complete
+from deploy.local.fleet import Fleet, Layout
+from deploy.local.processes import our_environment, python_module, wait_until
+from node.config import split_address
+from node.remoting.frame import FrameDecoder
+
+FIRST_ACKS = 200
+ACKS_DEADLINE_S = 40.0
+HEAL_DEADLINE_S = 60.0
+RECORD_DEADLINE_S = 15.0
+CLI_DEADLINE_S = 30.0
+AUDIT_DEADLINE_S = 120.0
+
+
+@contextmanager
+def running(
+    directory: Path, layout: Layout | None = None, *, prepare: Callable[[Fleet], None] | None = None
+) -> Iterator[Fleet]:
+    """A new fleet, all up and in sync; everything that runs under ``directory`` is stopped at the end."""
+    with Fleet.create(directory, layout) as fleet:
+        if prepare is not None:
+            prepare(fleet)
+        fleet.up(deadline_s=HEAL_DEADLINE_S)
+        yield fleet
+
+
+def heal(fleet: Fleet) -> SetStatus:
+    """Wake what hangs, start what is dead, and wait until every set has all its replicas: tests come in any order."""
+    for name in (*fleet.controllers, *fleet.brokers):
+        if fleet.pid(name) is not None:
+            fleet.cont(name)
+        else:
+            fleet.restart(name)
+    fleet.wait_leader(deadline_s=HEAL_DEADLINE_S)
+    return fleet.wait_redundant(only_set(fleet), deadline_s=HEAL_DEADLINE_S)
+
+
+def only_set(fleet: Fleet) -> SetKey:
+    """The set of a fleet that has one."""
+    (key,) = fleet.set_keys()
+    return key
+
+
+def timing_of(fleet: Fleet) -> Timing:
+    """The durations that this fleet runs on."""
+    return PRESETS[Preset(fleet.file.fleet.timing)]
+
+
+def counted(**numbers: object) -> None:
+    """One line that says what a test has seen."""
+    print("COUNTED", json.dumps(numbers, default=str))
+
+
+# --- load ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Load:
+    """A producer process that waits for the whole SyncStateSet, and what it was promised."""
+
+    fleet: Fleet
+
+    def acked(self) -> int:
+        """Messages acknowledged so far; fails if the producer ended."""
+        assert self.fleet.processes.pid(PRODUCER) is not None, f"it ended:\n{self.fleet.processes.tail(PRODUCER)}"
+        return producer.read_counts(self.fleet.directory).acked
+
+    def wait_more(self, count: int = FIRST_ACKS, *, deadline_s: float = ACKS_DEADLINE_S) -> None:
+        """Until ``count`` more messages are acknowledged than now."""
+        goal = self.acked() + count
+        wait_until(lambda: self.acked() >= goal, deadline_s=deadline_s, what=f"{count} more acknowledgements")
+
+    def stamps(self, since_ns: int) -> list[int]:
+        """When messages were acknowledged, in order: the last one before ``since_ns`` and all after it."""
+        stamps = sorted(line.acked_at_ns for line in ledger.read(self.fleet.directory))
+        before = [stamp for stamp in stamps if stamp < since_ns]
+        return before[-1:] + stamps[len(before) :]
+
+    def longest_gap_ms(self, since_ns: int) -> float:
+        """The longest time without an acknowledgement since then."""
+        stamps = self.stamps(since_ns)
+        assert len(stamps) > 1, "nothing was acknowledged: there is no gap to measure"
+        return max(later - sooner for sooner, later in itertools.pairwise(stamps)) / 1e6
+
+
+@contextmanager
+def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256) -> Iterator[Load]:
+    """A producer that works inside the block; the ledger grows over all blocks of a fleet."""
+    fleet.processes.forget(PRODUCER)
+    # What an earlier producer counted is not ours.
+    (fleet.directory / producer.COUNTS_FILE_NAME).unlink(missing_ok=True)
+    arguments = ["--directory", str(fleet.directory), "--in-flight", str(in_flight), "--body-bytes", str(body_bytes)]
+    fleet.processes.start(PRODUCER, python_module("deploy.local.producer", *arguments))
+    work = Load(fleet)
+    try:
+        work.wait_more()
+        yield work
+    finally:
+        fleet.processes.terminate(PRODUCER, deadline_s=15)
+
+
+def judge(fleet: Fleet) -> dict[str, Any]:
+    """
+    Read ledger and disks by the program that knows nothing of ours; the load has ended.
+
+    Fails unless every acknowledged message is on every replica exactly once, and logs and epoch files are equal.
+    """
+    status = heal(fleet)
+
+    def is_level(status: SetStatus) -> bool:
+        ends = {replica.max_offset for replica in status.replicas}
+        return len(ends) == 1 and None not in ends and ends == {one.confirm_offset for one in status.replicas}
+
+    fleet.wait_set(only_set(fleet), is_level, what="all replicas at the same confirmed end", deadline_s=HEAL_DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-I", str(Path(audit.__file__)), str(fleet.directory), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=AUDIT_DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["acked"] > 0
+    assert found["audited_replicas"] == len(status.replicas)
+    assert (found["lost"], found["duplicated"], found["troubles"]) == (0, 0, 0)
+    return found
+
+
+def wait_row(fleet: Fleet, epoch: MasterEpoch, condition: Callable[[HistoryRow], bool] = is_complete) -> HistoryRow:
+    """The record of an epoch, once ``condition`` holds for it."""
+    found: list[HistoryRow] = []
+
+    def holds() -> bool:
+        rows = fleet.client().history(only_set(fleet)).rows
+        found[:] = [row for row in rows if row.master_epoch == epoch]
+        return bool(found) and condition(found[0])
+
+    wait_until(holds, deadline_s=RECORD_DEADLINE_S, what=f"the record of masterEpoch {epoch}")
+    return found[0]
+
+
+def phases_ms(row: HistoryRow) -> dict[str, float | None]:
+    """Phase by phase, for the line that says what was seen."""
+    return {str(span.phase): None if span.duration_us is None else span.duration_us / 1000 for span in row.phases}
+
+
+# --- questions as curl asks them ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one controller answered, without following anything."""
+
+    status: int
+    headers: dict[str, str]
+    document: Any
+    elapsed_ms: float
+
+
+def curl(
+    address: str,
+    path: str,
+    *,
+    body: dict[str, Any] | None = None,
+    limit_s: float = 5.0,
+    headers: dict[str, str] | None = None,
+) -> Answer:
+    """One request on a connection of its own. Raises ``OSError`` if nobody answers within ``limit_s``."""
+    began = time.monotonic()
+    connection = http.client.HTTPConnection(address, timeout=limit_s)
+    try:
+        content = None if body is None else json.dumps(body)
+        sent = {"Content-Type": "application/json"} | (headers or {})
+        connection.request("GET" if body is None else "POST", path, body=content, headers=sent)
+        response = connection.getresponse()
+        text = response.read()
+    finally:
+        connection.close()
+    return Answer(
+        status=response.status,
+        headers={name.lower(): value for name, value in response.getheaders()},
+        document=json.loads(text) if text else None,
+        elapsed_ms=(time.monotonic() - began) * 1000,
+    )
+
+
+def set_path(fleet: Fleet, verb: str = "") -> str:
+    """Path of the only set."""
+    key = only_set(fleet)
+    return f"/v1/sets/{key.cluster}/{key.name}{verb}"
+
+
+def rest(fleet: Fleet, controller: str) -> str:
+    """host:port of a controller's REST port."""
+    return fleet.file.controllers[controller].rest
+
+
+def await_authority(fleet: Fleet, controllers: tuple[str, ...], *, deadline_s: float = 20.0) -> str:
+    """Name of the first of ``controllers`` that answers a linearizable read itself."""
+    found: list[str] = []
+
+    def answers() -> bool:
+        for name in controllers:
+            try:
+                answer = curl(rest(fleet, name), "/v1/status?limit=1", limit_s=2.0)
+            except OSError:
+                continue
+            if answer.status == 200:
+                found[:] = [name]
+                return True
+        return False
+
+    wait_until(answers, deadline_s=deadline_s, what=f"one of {', '.join(controllers)} to answer with authority")
+    return found[0]
+
+
+def rollcall(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of the CLI, as a program, on this fleet."""
+    return subprocess.run(
+        python_module("api.cli.main", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CLI_DEADLINE_S,
+        stdin=subprocess.DEVNULL,
+        env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())},
+    )
+
+
+# --- sends straight to one broker ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Fates:
+    """What became of sends to one broker."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    unknown: int = 0
+    """Said so, or the connection ended without an answer."""
+    reasons: set[str] = field(default_factory=set)
+
+
+class DirectSends:
+    """Sends to one broker on one connection, whatever its role: for questions to a master that should not be one."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        """Connect; the broker may hang: the kernel accepts for it only if it was listening."""
+        self.fates = Fates()
+        self._socket = socket.create_connection(split_address(fleet.file.broker(name).listen), timeout=5.0)
+        self._decoder = FrameDecoder()
+        self._open: set[int] = set()
+
+    def send(self, count: int) -> None:
+        """Write ``count`` sends without waiting for any answer."""
+        for _ in range(count):
+            self.fates.sent += 1
+            self._open.add(self.fates.sent)
+            key = secrets.token_hex(16).upper()
+            self._socket.sendall(
+                encode_send(
+                    opaque=self.fates.sent,
+                    group="direct",
+                    topic="demo",
+                    queue_id=0,
+                    born_at_ms=time.time_ns() // 1_000_000,
+                    properties=f"UNIQ_KEY\x01{key}\x02",
+                    body=b"x" * 256,
+                )
+            )
+
+    def settle(self, *, limit_s: float) -> Fates:
+        """Read until every send is answered, or the connection ends, or ``limit_s`` is over; then close."""
+        until = time.monotonic() + limit_s
+        try:
+            while self._open and (left := until - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                data = self._socket.recv(65536)
+                if not data:
+                    break
+                self._count(data)
+        except OSError:
+            pass
+        finally:
+            self._socket.close()
+        self.fates.unknown += len(self._open)
+        self._open.clear()
+        return self.fates
+
+    def _count(self, data: bytes) -> None:
+        for frame in self._decoder.feed(data):
+            if frame.opaque not in self._open:
+                continue
+            self._open.discard(frame.opaque)
+            fields = frame.ext_fields or {}
+            self.fates.reasons.add(fields.get("reason", ""))
+            if frame.code == ClientResult.PUT_OK:
+                self.fates.acknowledged += 1
+            elif fields.get("outcome") == "not-appended":
+                self.fates.refused += 1
+            else:
+                self.fates.unknown += 1
+
+
+def ended_by(fleet: Fleet, name: str) -> int | None:
+    """Exit status of a child that ended: negative = minus the signal; None while it runs."""
+    record = fleet.processes.record(name)
+    child = fleet.processes._children.get(record.pid) if record is not None else None
+    return None if child is None else child.poll()
+
+
+SIGBUS = -int(signal.SIGBUS)
