@@ -320,7 +320,7 @@ class _StockLedger(SyncObj):  # type: ignore[misc]
         super().__init__(me, peers, conf=conf, transport=transport)
         self.ids: list[str] = []
 
-    @replicated
+    @replicated  # type: ignore[untyped-decorator]
     def add(self, text: str) -> int:
         self.ids.append(text)
         if text == "poison":

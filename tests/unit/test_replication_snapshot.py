@@ -82,7 +82,7 @@ def test_a_failing_writer_stops_the_process() -> None:
 
 
 def _pieces(store: SnapshotStore) -> list[Piece]:
-    pieces = []
+    pieces: list[Piece] = []
     while not pieces or not pieces[-1][2]:
         piece = store.next_piece("peer")
         assert piece is not None
