@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
 from tests.sim.__main__ import regressions, reproduce, trace_hashes
+from tests.sim.mutants import STORED, find
+from tests.sim.mutations import MUTATIONS, Mutation
 from tests.sim.run import run_seed
 
 SEEDS = int(os.environ.get("ROLLCALL_SIM_SEEDS", "6"))
@@ -26,3 +29,12 @@ def test_no_promise_is_broken_under_this_seed(seed: int) -> None:
 def test_a_seed_gives_one_trace_under_every_hash_seed() -> None:
     """Nothing in the fleet iterates a set in hash order or reads a clock of its own."""
     assert trace_hashes([1], "1") == trace_hashes([1], "2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_rule_that_is_switched_off_is_noticed(mutation: Mutation) -> None:
+    """Each mutant by its case, its transcript or its stored seed; a survivor means that nothing guards the rule."""
+    stored: dict[str, int] = json.loads(STORED.read_text())
+
+    assert find(mutation, stored, search=0) is not None, f"{mutation.name} survived: {mutation.what}"
