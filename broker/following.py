@@ -26,7 +26,7 @@ from broker.core.role_io import (
     TruncationPlanned,
 )
 from broker.log.ports import BrokerLog
-from controller.contract.ids import BrokerId, FlushMode, Incarnation, LogOffset, MasterEpoch
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
 from epoch.history import EpochOrderError
 from epoch.model import EpochEntry
 from ha.errors import ErrorCode
@@ -68,7 +68,6 @@ class Following:
         log: BrokerLog,
         disk: Executor,
         is_learner: bool,
-        flush: FlushMode,
         promised: Callable[[], MasterEpoch],
         feed: Callable[[RoleInput], None],
         failed: Callable[[BaseException], None],
@@ -79,7 +78,6 @@ class Following:
         self._log = log
         self._disk = disk
         self._is_learner = is_learner
-        self._flush = flush
         self._promised = promised
         self._feed = feed
         self._failed = failed
@@ -113,7 +111,7 @@ class Following:
             master_incarnation=target.incarnation,
             master_epoch=target.master_epoch,
             is_learner=self._is_learner,
-            flush=self._flush,
+            flush=self._log.flush_mode,
         )
         self.client.follow(self._target)
 

@@ -53,9 +53,17 @@ from broker.protocol.routes import RouteBroker, RouteState
 from broker.role_shell import RoleShell
 from broker.session import Session, SessionUnavailable
 from broker.status import health_of
-from controller.contract.codes import RequestCode
+from controller.contract.codes import RefusalCode, RequestCode
 from controller.contract.commands import CleanMark, Phase, Positions, SayGoodbye, StoredView, Value
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SessionOrdinal, SyncStateSetEpoch
+from controller.contract.ids import (
+    BrokerId,
+    FlushMode,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    SessionOrdinal,
+    SyncStateSetEpoch,
+)
 from controller.contract.replies import AnyReply, Refused, Registered, SetView
 from controller.contract.session import BrokerState, Heartbeat, LinkReport, ProbeAnswer
 from epoch.model import NO_EPOCH
@@ -108,7 +116,8 @@ class Replica:
         self._blocked = ""
         self._reign: Mastership | None = None
         self._ha: _HaLinks | None = None
-        self._is_opening = False
+        self._opening: Registered | None = None
+        """Told when the HA address is open for it; None = nothing is being opened."""
         self._held_view: SetView | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.machine = RoleMachine(
@@ -123,7 +132,6 @@ class Replica:
             log=log,
             disk=disk,
             is_learner=config.description.is_learner,
-            flush=config.configuration.flush,
             promised=lambda: self.machine.marks.promised,
             feed=self.role.feed,
             failed=self.failed,
@@ -269,19 +277,37 @@ class Replica:
             intactness=registered.intactness,
         )
         self._blocked = ""
-        identity = ReplicaIdentity(
+        if self._opening is not None:
+            # A session was lost while the address opened; only one may bind it, and the newest session is told.
+            self._opening = registered
+        elif self._has_links_for(registered):
+            self._tell_opened(registered)
+        else:
+            self._opening = registered
+            self._spawn(self._open_links())
+
+    def _identity_in(self, registered: Registered) -> ReplicaIdentity:
+        return ReplicaIdentity(
             set_key=self._config.set_key,
             fleet_incarnation=registered.view.fleet_incarnation,
             broker_id=registered.broker_id,
             incarnation=self._process.incarnation,
         )
-        if self._ha is not None and self._ha.identity == identity:
-            self._tell_opened(registered)
-            return
-        self._is_opening = True
-        self._spawn(self._open_links(identity, registered))
 
-    async def _open_links(self, identity: ReplicaIdentity, registered: Registered) -> None:
+    def _has_links_for(self, registered: Registered) -> bool:
+        return self._ha is not None and self._ha.identity == self._identity_in(registered)
+
+    async def _open_links(self) -> None:
+        while (registered := self._opening) is not None and not self._has_links_for(registered):
+            await self._replace_links(self._identity_in(registered))
+        self._opening = None
+        if registered is not None:
+            self._tell_opened(registered)
+        held, self._held_view = self._held_view, None
+        if held is not None:
+            self.view_arrived(held)
+
+    async def _replace_links(self, identity: ReplicaIdentity) -> None:
         if self._ha is not None:
             await self._ha.client.stop()
             await self._ha.server.stop()
@@ -303,13 +329,11 @@ class Replica:
         await server.start(*self._config.ha)
         self._ha = _HaLinks(identity=identity, server=server, client=client)
         self.following.client = client
-        self._is_opening = False
-        self._tell_opened(registered)
-        held, self._held_view = self._held_view, None
-        if held is not None:
-            self.view_arrived(held)
 
     def _tell_opened(self, registered: Registered) -> None:
+        if registered.view.configuration.flush is FlushMode.SYNC:
+            # R3c vouches for every replica of such a set. It belongs to the set, not to this broker's configuration.
+            self._log.sync_before_acks()
         self.role.feed(SessionOpened(registered=registered))
         if self._reign is not None:
             self._reign.session_opened()
@@ -322,7 +346,7 @@ class Replica:
 
     def view_arrived(self, view: SetView) -> None:
         """A push, or a heartbeat's answer."""
-        if self._is_opening:
+        if self._opening is not None:
             self._held_view = view
             return
         self._stored = StoredView(
@@ -417,7 +441,7 @@ class Replica:
         _log.info("entered", master_epoch=epoch, start=action.report.start_offset)
 
         def answered(future: asyncio.Future[AnyReply]) -> None:
-            is_definite = not future.cancelled() and future.exception() is None
+            is_definite = not future.cancelled() and future.exception() is None and not _is_repeatable(future.result())
             self.role.feed(EnteredAnswered(master_epoch=epoch, is_definite=is_definite))
 
         self._ask(RequestCode.SESSION_ENTERED, action.report).add_done_callback(answered)
@@ -524,3 +548,8 @@ class Replica:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failed(error)
+
+
+def _is_repeatable(reply: AnyReply) -> bool:
+    """Whether an order was not even looked at: the same one may be accepted in a moment."""
+    return isinstance(reply, Refused) and reply.code is RefusalCode.OVERLOADED

@@ -308,6 +308,13 @@ class CommitLog(LogPositions):
             self._prepare_at = _NEVER
             self._flusher.want_chores()
 
+    def sync_before_acks(self) -> None:
+        """Mode sync from here on; never back."""
+        if self._flush_mode is not FlushMode.SYNC:
+            self._flush_mode = FlushMode.SYNC
+            if self._flusher is not None:
+                self._flusher.sync_at_once()
+
     def subscribe_flushed(self, on_flushed: Callable[[LogOffset], None]) -> None:
         """``on_flushed`` runs on the loop thread with each new ``flushed_offset``."""
         self._on_flushed.append(on_flushed)

@@ -77,6 +77,12 @@ class GroupFlusher:
             self._chore_wanted = True
             self._wake.notify()
 
+    def sync_at_once(self) -> None:
+        """From here on mode sync; what is requested already is synced now."""
+        with self._wake:
+            self._mode = FlushMode.SYNC
+            self._wake.notify()
+
     def rewind(self, end: LogOffset) -> None:
         """The log was cut: what was requested above ``end`` is gone."""
         with self._wake:

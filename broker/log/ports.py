@@ -21,6 +21,7 @@ import msgspec
 from broker.core.producers import ProducerTable
 from broker.log.queue_offsets import QueueOffsets
 from broker.log.record import Draft
+from controller.contract.ids import FlushMode
 from epoch.model import EpochEntry, LogOffset, MasterEpoch
 from ha.ports import ReplicaLog
 
@@ -100,6 +101,11 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     @property
+    def flush_mode(self) -> FlushMode:
+        """Whether acks wait for the disk."""
+        ...
+
+    @property
     def ackable_offset(self) -> LogOffset:
         """What this replica may ack: ``whole_offset``, or ``flushed_offset`` in flush mode sync (rule 3)."""
         ...
@@ -173,6 +179,10 @@ class BrokerLog(ReplicaLog, Protocol):
 
     def note_confirm(self, confirm: LogOffset, released: LogOffset) -> None:
         """Remember both; the flush thread makes them durable within its interval. Neither ever falls, but for a cut."""
+        ...
+
+    def sync_before_acks(self) -> None:
+        """Acks wait for the disk from here on, for good: the set runs ``flush = sync``, whatever was configured here."""
         ...
 
     def request_flush(self, offset: LogOffset) -> None:

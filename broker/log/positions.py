@@ -52,6 +52,11 @@ class LogPositions:
         return self._flushed
 
     @property
+    def flush_mode(self) -> FlushMode:
+        """Whether acks wait for the disk."""
+        return self._flush_mode
+
+    @property
     def ackable_offset(self) -> LogOffset:
         """What this replica may ack."""
         return self._flushed if self._flush_mode is FlushMode.SYNC else self._whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import resource
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -369,6 +370,22 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     crash(log)
     log = open_log(tmp_path)
     assert len(read_by_the_document(tmp_path / "commitlog")) == 1
+    crash(log)
+
+
+def test_a_log_can_be_told_later_to_sync_before_acks(tmp_path: Path) -> None:
+    """R3c: the set's flush mode is known only when its replica has registered; what is not on disk is not ackable."""
+    log = open_log(tmp_path)
+    synced = threading.Event()
+    log.subscribe_flushed(lambda _flushed: synced.set())
+    append_all(log, draft(b"a"))
+    assert log.ackable_offset == log.whole_offset
+    log.sync_before_acks()
+    assert synced.wait(5.0), "what was requested before is synced at once"
+    assert log.ackable_offset == log.flushed_offset == log.whole_offset
+    never_synced(log)
+    append_all(log, draft(b"b"))
+    assert log.ackable_offset == log.flushed_offset < log.whole_offset
     crash(log)
 
 

@@ -1,0 +1,184 @@
+"""One replica's shells, tied together by the real ``Replica`` on a real directory; only the controllers are missing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from broker.config import BrokerConfig
+from broker.core.durable import Identity
+from broker.identity import remember
+from broker.log.commit_log import CommitLog
+from broker.marks import ReplicaFiles
+from broker.replica import Replica
+from controller.contract.codes import RefusalCode, RequestCode
+from controller.contract.commands import ReplicaDescription, SetConfiguration, Value
+from controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    FleetIncarnation,
+    FlushMode,
+    Incarnation,
+    MasterEpoch,
+    RegisterCode,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSetEpoch,
+)
+from controller.contract.replies import AnyReply, Condition, Done, Refused, Registered, SetView
+from controller.contract.session import BrokerState
+from controller.contract.timing import PRESETS, Preset
+from controller.contract.verdicts import Intactness
+from tests.support.ha_replica import until
+
+KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
+FLEET = FleetIncarnation("f1")
+ME = BrokerId(1)
+
+
+def free_port() -> int:
+    """Of loopback, a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def config_of(directory: Path) -> BrokerConfig:
+    """Configured to ack before anything is synced."""
+    return BrokerConfig(
+        name="broker-a-1",
+        set_key=KEY,
+        fleet_incarnation=FLEET,
+        timing=PRESETS[Preset.FAST],
+        directory=directory,
+        listen=("127.0.0.1", 10911),
+        ha=("127.0.0.1", free_port()),
+        health=("127.0.0.1", 0),
+        controllers=("127.0.0.1:1",),
+        description=ReplicaDescription(address="127.0.0.1:10911", ha_address="127.0.0.1:10912"),
+        configuration=SetConfiguration(expected_replicas=1, flush=FlushMode.ASYNC),
+        segment_bytes=64 * 1024,
+        quarantine_days=1,
+    )
+
+
+@asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[Replica]:
+    """A replica whose log is recovered, and which no controller has heard of."""
+    loop = asyncio.get_running_loop()
+    config = config_of(directory)
+    files = ReplicaFiles(directory)
+    files.identity.store(
+        Identity(cluster=KEY.cluster, broker_name=KEY.name, register_code=RegisterCode("r1"), broker_id=ME)
+    )
+    remembered = remember(files, KEY)
+    log = CommitLog.open(
+        directory,
+        segment_bytes=config.segment_bytes,
+        flush_mode=config.configuration.flush,
+        store_host=config.store_host,
+        stop_process=lambda _error: None,
+        post=loop.call_soon_threadsafe,
+    )
+    with ThreadPoolExecutor(max_workers=1) as disk:
+        replica = Replica(config=config, remembered=remembered, files=files, log=log, disk=disk)
+        replica.start()
+        try:
+            yield replica
+        finally:
+            await replica.close()
+            log.close(clean_nonce=None)
+
+
+def view(index: int, *, master: Replica | None = None, epoch: int = 0, flush: FlushMode = FlushMode.ASYNC) -> SetView:
+    """The controllers' word."""
+    return SetView(
+        set_key=KEY,
+        fleet_incarnation=FLEET,
+        term=1,
+        index=index,
+        master=None if master is None else ME,
+        master_incarnation=None if master is None else incarnation_of(master),
+        master_epoch=MasterEpoch(epoch),
+        sync_state_set=() if master is None else (ME,),
+        sync_state_set_epoch=SyncStateSetEpoch(epoch),
+        configuration=SetConfiguration(expected_replicas=1, flush=flush),
+        members=(),
+        has_entered=False,
+        start_offset=None,
+        last_alter=None,
+        condition=Condition.SERVING,
+        condition_reason="",
+    )
+
+
+def registered(of: SetView, ordinal: int = 1) -> Registered:
+    """The answer to a registration."""
+    return Registered(
+        broker_id=ME,
+        session_ordinal=SessionOrdinal(ordinal),
+        intactness=Intactness.NEW,
+        is_in_sync=False,
+        view=of,
+    )
+
+
+def incarnation_of(replica: Replica) -> Incarnation:
+    """Of this start."""
+    return replica.probe.incarnation
+
+
+def test_a_replica_of_a_set_that_syncs_does_so_whatever_was_configured_here(tmp_path: Path) -> None:
+    """R3c: it acked what only its memory had, and after a power loss the controllers took it for intact."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            replica.session_opened(registered(view(1, flush=FlushMode.SYNC)))
+            await until(lambda: replica.machine.published.state is BrokerState.FENCED)
+            assert replica.following._log.flush_mode is FlushMode.SYNC
+
+    asyncio.run(story())
+
+
+def test_entered_is_reported_again_when_the_controllers_were_too_busy_to_look_at_it(tmp_path: Path) -> None:
+    """R6: a refusal for overload was taken for an answer; no ``entered`` came, and the set was elected again."""
+
+    async def story() -> None:
+        asked: list[RequestCode] = []
+
+        async def ask(code: RequestCode, command: Value) -> AnyReply:
+            del command
+            asked.append(code)
+            if asked.count(RequestCode.SESSION_ENTERED) == 1:
+                return Refused(code=RefusalCode.OVERLOADED, reason="64 orders wait already", hint="retry")
+            return Done()
+
+        async with running(tmp_path) as replica:
+            replica.session.ask = ask  # type: ignore[method-assign]
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: asked.count(RequestCode.SESSION_ENTERED) == 2)
+            assert replica.machine.published.state is BrokerState.MASTER
+
+    asyncio.run(story())
+
+
+def test_a_session_that_is_lost_while_the_ha_address_opens_does_not_open_it_twice(tmp_path: Path) -> None:
+    """The second session's bind found the address taken by the first one's, and the process ended."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            replica.session_opened(registered(view(1), ordinal=1))
+            replica.session_lost("the controller is gone")
+            replica.session_opened(registered(view(2), ordinal=2))
+            await until(lambda: replica.machine.view is not None)
+            assert replica.machine.view is not None
+            assert replica.machine.view.index == 2
+            assert not replica.ended.done()
+
+    asyncio.run(story())
