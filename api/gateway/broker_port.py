@@ -88,6 +88,7 @@ class BrokerGateway:
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes = 0
+        self._no_news = _encode(service.no_news)
         self.requests: Counter[str] = Counter()
         """Requests by name; unknown codes under ``unsupported``."""
 
@@ -201,7 +202,8 @@ class BrokerGateway:
         if isinstance(answer, Refused):
             self._refuse(connection, frame, answer)
         else:
-            connection.respond(frame, SystemCode.SUCCESS, body=_encode(answer))
+            body = self._no_news if answer is self._service.no_news else _encode(answer)
+            connection.respond(frame, SystemCode.SUCCESS, body=body)
 
     def _order(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
         self._service.require_authority()

@@ -33,6 +33,19 @@ class Authority:
     reason: str
 
 
+def holds_authority(
+    leadership: Leadership, *, taken_term: int | None, now_ns: int, election_timeout_ms_min: int
+) -> bool:
+    """Rule 1 without words: asked for every heartbeat."""
+    asked_at_ns = leadership.majority_asked_at_ns
+    return (
+        leadership.role is RaftRole.LEADER
+        and taken_term == leadership.term
+        and asked_at_ns is not None
+        and (now_ns - asked_at_ns) // NS_PER_MS < election_timeout_ms_min
+    )
+
+
 def judge_authority(
     leadership: Leadership, *, taken_term: int | None, now_ns: int, election_timeout_ms_min: int
 ) -> Authority:
@@ -48,9 +61,12 @@ def judge_authority(
     asked_at_ns = leadership.majority_asked_at_ns
     leads = leadership.role is RaftRole.LEADER
     age_ms = (now_ns - asked_at_ns) // NS_PER_MS if leads and asked_at_ns is not None else None
-    reason = _missing(leadership, taken_term, age_ms, election_timeout_ms_min)
+    is_held = holds_authority(
+        leadership, taken_term=taken_term, now_ns=now_ns, election_timeout_ms_min=election_timeout_ms_min
+    )
+    reason = "" if is_held else _missing(leadership, taken_term, age_ms, election_timeout_ms_min)
     return Authority(
-        is_held=not reason, term=leadership.term, leader=leadership.leader, majority_age_ms=age_ms, reason=reason
+        is_held=is_held, term=leadership.term, leader=leadership.leader, majority_age_ms=age_ms, reason=reason
     )
 
 
@@ -61,6 +77,4 @@ def _missing(leadership: Leadership, taken_term: int | None, age_ms: int | None,
         return f"leads in term {leadership.term} but has not applied its own entry of that term yet"
     if age_ms is None:
         return f"no majority has answered in term {leadership.term} yet"
-    if age_ms >= election_timeout_ms_min:
-        return f"last heard from a majority {age_ms} ms ago, authority ends at {election_timeout_ms_min} ms"
-    return ""
+    return f"last heard from a majority {age_ms} ms ago, authority ends at {election_timeout_ms_min} ms"

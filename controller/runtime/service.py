@@ -21,8 +21,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from controller.contract.commands import (
     FEATURE_LEVEL,
     AnyCommand,
@@ -36,14 +34,12 @@ from controller.contract.commands import (
     TakeLeadership,
 )
 from controller.contract.events import (
-    BrokerIdGranted,
-    EventRecord,
     LeadershipTaken,
     MasterElected,
 )
 from controller.contract.ids import RequestId, SetKey
 from controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
-from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, RoleNotice
+from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
 from controller.core.preview import preview
 from controller.core.state import FleetState
 from controller.core.views import view_of
@@ -51,13 +47,14 @@ from controller.replication.async_proposer import AsyncProposer
 from controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
 from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded, ProposeError
 from controller.runtime.actions import Action, Propose, SendProbe
-from controller.runtime.authority import Authority, judge_authority
+from controller.runtime.authority import Authority, holds_authority, judge_authority
 from controller.runtime.barriers import SharedBarriers
 from controller.runtime.decision_log import log_decisions
-from controller.runtime.duties import LeaderDuties, touched_sets
+from controller.runtime.duties import LeaderDuties
 from controller.runtime.event_journal import EventJournal
 from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.ports import BrokerPort, NoAuthority, Ports
+from controller.runtime.pushes import push_views
 from controller.runtime.session_state import NS_PER_MS, ConnectionId
 from controller.runtime.settings import ServiceSettings
 from node.telemetry import get_logger
@@ -87,6 +84,8 @@ class ControllerService:
         self.settings = settings
         self.journal = journal
         self.metrics = metrics
+        self.no_news = HeartbeatAck(view=None, controllers=settings.broker_ports)
+        """The answer to most heartbeats: one value, so that the port encodes it once."""
         self.ports = ports or Ports()
         self._log = log
         self._logger = get_logger("controller")
@@ -169,9 +168,13 @@ class ControllerService:
 
     def require_authority(self) -> None:
         """Raises ``NoAuthority``."""
-        authority = self.authority()
-        if not authority.is_held:
-            raise NoAuthority(authority)
+        if not holds_authority(
+            self._log.leadership,
+            taken_term=self._taken_term,
+            now_ns=self.now_ns(),
+            election_timeout_ms_min=self.settings.timing.raft_election_timeout_ms_min,
+        ):
+            raise NoAuthority(self.authority())
 
     def leader_hint(self) -> LeaderHint:
         """Where brokers and callers should go instead."""
@@ -324,9 +327,9 @@ class ControllerService:
             and state.master_epoch == beat.known_master_epoch
             and state.sync_state_set_epoch == beat.known_set_epoch
         )
-        return HeartbeatAck(
-            view=None if is_current else self.view_of(beat.set_key), controllers=self.settings.broker_ports
-        )
+        if is_current:
+            return self.no_news
+        return HeartbeatAck(view=self.view_of(beat.set_key), controllers=self.no_news.controllers)
 
     async def submit_for_broker(
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, connection: ConnectionId | None
@@ -430,7 +433,8 @@ class ControllerService:
             return
         self.metrics.observe(entry.records)
         actions = self.duties.handle_applied(entry.records, applied_ns)
-        self._push(entry.records)
+        assert self._broker_port is not None
+        push_views(entry.records, view_of=self.view_of, duties=self.duties, port=self._broker_port, now_ns=self.now_ns)
         self._do(actions)
         log_decisions(self._logger, entry.records)
 
@@ -449,23 +453,6 @@ class ControllerService:
         self._taken_term = event.term
         self._logger.info("leadership_taken", term=event.term, index=self._log.published.index)
         self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
-
-    def _push(self, records: Sequence[EventRecord]) -> None:
-        """Tell the sessions of every set that changed (Rule 4)."""
-        assert self._broker_port is not None
-        changed = [record for record in records if not isinstance(record.event, BrokerIdGranted)]
-        elected = {record.set_key for record in records if isinstance(record.event, MasterElected)}
-        for key in touched_sets(changed):
-            view = self.view_of(key)
-            if view is None:
-                continue
-            body = msgspec.json.encode(RoleNotice(view=view))
-            for connection in self.duties.sessions.connections_of(view):
-                self._broker_port.notify(connection, body)
-            if key in elected and view.master is not None:
-                winner = self.duties.sessions.get(key, view.master)
-                if winner is not None and winner.connection is not None:
-                    self.duties.handle_notified(key, view.master_epoch, self.now_ns())
 
     # --- doing actions -----------------------------------------------------------------------------------------------
 

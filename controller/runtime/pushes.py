@@ -1,0 +1,43 @@
+"""
+Telling the sessions of a set what was committed, in the turn of the loop that hears of it.
+
+Here: which sets, to whom, once encoded. Not here: sockets (``BrokerPort``), what brokers make of it (R2, R9).
+
+Rule: a notice is the whole authoritative view, so that a lost or late one is mended by the next, or by a heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from controller.contract.events import BrokerIdGranted, EventRecord, MasterElected
+from controller.contract.session import RoleNotice
+from controller.runtime.duties import LeaderDuties, touched_sets
+from controller.runtime.ports import BrokerPort
+from controller.runtime.sessions import ViewOf
+
+
+def push_views(
+    records: Sequence[EventRecord],
+    *,
+    view_of: ViewOf,
+    duties: LeaderDuties,
+    port: BrokerPort,
+    now_ns: Callable[[], int],
+) -> None:
+    """Push the view of every set that ``records`` changed; stamp the notice of each winner."""
+    changed = [record for record in records if not isinstance(record.event, BrokerIdGranted)]
+    elected = {record.set_key for record in records if isinstance(record.event, MasterElected)}
+    for key in touched_sets(changed):
+        view = view_of(key)
+        if view is None:
+            continue
+        body = msgspec.json.encode(RoleNotice(view=view))
+        for connection in duties.sessions.connections_of(view):
+            port.notify(connection, body)
+        if key in elected and view.master is not None:
+            winner = duties.sessions.get(key, view.master)
+            if winner is not None and winner.connection is not None:
+                duties.handle_notified(key, view.master_epoch, now_ns())
