@@ -71,6 +71,28 @@ class Judgement:
     is_degraded: bool
 
 
+PROBLEM_WORDS = {
+    "NO_ELIGIBLE_REPLICA": "nobody may be elected",
+    "MASTER_SILENT": "the master is silent",
+    "NEEDS_BOOTSTRAP": "wants a first master: rollcall bootstrap",
+    "WAITING_FOR_REPORTS": "waits for replicas to report what they hold",
+    "WAITING_FOR_REPLICAS": "waits for its replicas to register",
+    "ENTERING": "the new master is entering",
+    "BELOW_MIN_IN_SYNC": "refuses writes: fewer replicas in sync than min_in_sync",
+    "NO_SPARE": "losing one more replica stops it",
+    "REPLICA_SUSPECT": "its last member may lack acknowledged messages",
+    "REPLICA_SILENT": "a replica is silent",
+    "REPLICA_ISOLATED": "a replica has isolated itself",
+    "REPLICA_NOT_IN_SYNC": "a replica is not in sync",
+    "REPLICA_MISSING": "fewer replicas than expected are registered",
+}
+"""The closed vocabulary of problems, as an operator reads it. A code of a newer controller is shown as it is."""
+
+
+def _problems(status: SetStatus) -> str:
+    return "; ".join(PROBLEM_WORDS.get(problem, problem) for problem in status.problems)
+
+
 def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement:
     """The worst thing that is to be said: no leader, then no master, little redundancy, a controller away."""
     if not fleet.freshness.is_authoritative or fleet.freshness.is_stale:
@@ -87,7 +109,7 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     weak = [status for status in fleet.sets if status.problems]
     if weak:
         more = f" (and {len(weak) - 1} more sets)" if len(weak) > 1 else ""
-        verdict = f"DEGRADED  {weak[0].view.set_key.name}: {weak[0].problems[0]}{more}"
+        verdict = f"DEGRADED  {weak[0].view.set_key.name}: {_problems(weak[0])}{more}"
         return Judgement(verdict=verdict, mood=Mood.WARNING, is_degraded=True)
     away = [row.name for row in controllers if row.status is None]
     if away:
@@ -189,7 +211,7 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
     budgets = [f"{status.view.set_key.name} {_budget(status.failure_budget)}" for status in sets]
     shown = "; ".join(budgets[:5]) + (f"; {len(budgets) - 5} more sets" if len(budgets) > 5 else "")
     lines = [f"Failure budget: {shown}."]
-    lines += [f"{status.view.set_key.name}: {problem}" for status in sets for problem in status.problems]
+    lines += [f"{status.view.set_key.name}: {_problems(status)}." for status in sets if status.problems]
     return lines
 
 

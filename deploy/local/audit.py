@@ -14,7 +14,8 @@ What must hold for every broker set:
 3. queue offsets of a queue count up by one;
 4. up to the highest confirm offset (and the last acknowledged byte) all logs are equal byte by byte;
 5. the epoch files are intact and equal up to there.
-A count of zero where there should be something is a failure too.
+A count of zero where there should be something is a failure too, and so is a replica that is down or behind: what it
+lacks at its end is counted as ``behind``, what it lacks before that as ``lost``.
 
 ``--self-test`` shows that it would notice: in copies of one replica it removes an acknowledged record, flips a byte,
 and changes an epoch; each must be found.
@@ -44,8 +45,7 @@ MAGIC_BLANK = 0xCBD43194
 SYSFLAG_BORN_IPV6 = 1 << 4
 SYSFLAG_STORE_IPV6 = 1 << 5
 CONFIRM_AT_BYTE = 32
-TROUBLES_MAX = 20
-"""Troubles of one kind that are spelled out; the rest are counted."""
+TROUBLES_MAX = 20  # of one kind that are spelled out; the rest are counted
 
 
 class Unreadable(Exception):
@@ -167,6 +167,7 @@ class Log:
         self.records: dict[str, list[Record]] = defaultdict(list)
         self.record_count = 0
         self.end = 0
+        self.is_short = False  # below the confirm offset of its set: down, or still catching up
         self._next_queue_offset: dict[tuple[str, int], int] = {}
         self._troubles = troubles
         digest = hashlib.sha256()
@@ -290,11 +291,13 @@ def audit_set(
         except (OSError, ValueError, Unreadable) as error:
             troubles.add("damaged", f"{replica}: {error}")
     for log in logs:
-        if log.end < confirm:
+        log.is_short = log.end < confirm
+        if log.is_short:
             troubles.add("short", f"{log.name}: ends at {log.end}, confirm of the set is {confirm}")
         _audit_promises(log, promises, troubles)
-    _audit_equality(logs, until, troubles)
-    _audit_epochs(replicas, until, troubles)
+    level = [log for log in logs if not log.is_short]
+    _audit_equality(level, until, troubles)
+    _audit_epochs({log.name: replicas[log.name] for log in level}, until, troubles)
     counts = {
         "acked": len(promises),
         "audited_replicas": len(logs),
@@ -313,6 +316,9 @@ def audit_set(
 def _audit_promises(log: Log, promises: Sequence[Promise], troubles: Troubles) -> None:
     for promise in promises:
         found = log.records.get(promise.key, [])
+        if not found and log.is_short and promise.offset is not None and promise.offset >= log.end:
+            troubles.add("behind", f"{log.name}: {promise.key}, acknowledged at {promise.offset}, ends at {log.end}")
+            continue
         if not found:
             troubles.add("lost", f"{log.name}: {promise.key}, acknowledged at {promise.offset}, is not there")
             continue
@@ -473,9 +479,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"audit: {error!r}\n")
         return 2
     totals, troubles = audit(sets, promises)
-    found = {
-        kind: troubles.counts.get(kind, 0) for kind in ("lost", "duplicated", "altered", "unequal", "damaged", "epochs")
-    }
+    kinds = ("lost", "behind", "duplicated", "altered", "unequal", "damaged", "epochs")
+    found = {kind: troubles.counts.get(kind, 0) for kind in kinds}
     if options.json:
         sys.stdout.write(json.dumps({**totals, **found, "troubles": troubles.total}) + "\n")
     else:
@@ -484,10 +489,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.writelines(f"  {line}\n" for line in lines)
         sys.stdout.write(f"AUDIT {'ok' if troubles.total == 0 else 'FAILED'}  {counted}\n")
     is_good = troubles.total == 0
-    if options.self_test:
-        if not promises:
-            sys.stdout.write("SELF-TEST FAILED  no acknowledged message to damage\n")
-            return 1
+    if options.self_test and promises:  # without promises the audit has failed already
         for fault, is_found, words in self_test(sets, promises):
             sys.stdout.write(f"self-test  {fault}: {'found' if is_found else 'NOT FOUND'}: {words}\n")
             is_good = is_good and is_found

@@ -15,11 +15,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from api.cli import context
+from api.cli import context, tables
 from api.cli.main import app
 from api.client import Client
 from controller.contract.replies import Condition, Elected
 from controller.contract.views import ElectionPreview, HistoryPage, SetAnswer
+from controller.runtime.views import ProblemCode
 from tests.support.fake_controllers import (
     KEY,
     NAMES,
@@ -103,11 +104,16 @@ def test_status_without_a_leader_still_answers_and_is_marked_stale(rollcall: Run
 
 def test_status_check_tells_a_script_that_something_is_degraded(rollcall: Run) -> None:
     """Exit code 6, and the page all the same."""
-    weak = set_status(in_sync=(1,), problems=("no replica to fail over to",))
+    weak = set_status(in_sync=(1,), problems=("NO_SPARE", "OF_A_NEWER_CONTROLLER"))
     script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(weak,)) for name in NAMES}
 
     assert rollcall(script, "status", "--check").code == 6
-    assert rollcall(script, "status").out.startswith("DEGRADED  broker-a: no replica to fail over to")
+    assert rollcall(script, "status").out.startswith("DEGRADED  broker-a: losing one more replica stops it; OF_A_NEWER")
+
+
+def test_every_problem_of_a_set_has_words() -> None:
+    """Codes are for programs; the table speaks to people."""
+    assert set(tables.PROBLEM_WORDS) == set(ProblemCode)
 
 
 def test_status_names_the_set_without_a_master_first(rollcall: Run) -> None:

@@ -94,12 +94,23 @@ def test_self_test_finds_each_fault_by_the_command_alone(fleet: Path) -> None:
     assert "AUDIT ok  acked 12" in done.stdout
 
 
-def test_message_missing_on_one_replica_only_is_lost(fleet: Path) -> None:
+def test_message_missing_in_the_middle_of_one_replica_is_lost(fleet: Path) -> None:
     """Two of three copies are not enough: a promise in mode all names every replica."""
-    path = fleet / "data" / "broker-a-3" / "commitlog" / f"{SEGMENT_BYTES:020d}"
-    path.write_bytes(bytes(SEGMENT_BYTES))
+    path = fleet / "data" / "broker-a-3" / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes().replace(b"UNIQ_KEY\x01K01", b"UNIQ_KEY\x01X01"))
 
-    assert troubles_of(fleet)["lost"] > 0
+    assert troubles_of(fleet)["lost"] == 1
+
+
+def test_replica_that_lacks_the_end_is_behind_which_fails_too(fleet: Path) -> None:
+    """A broker that is down has lost nothing, but there is no third copy either."""
+    for base in (SEGMENT_BYTES, 2 * SEGMENT_BYTES):
+        (fleet / "data" / "broker-a-3" / "commitlog" / f"{base:020d}").write_bytes(bytes(SEGMENT_BYTES))
+    troubles = troubles_of(fleet)
+
+    assert troubles["behind"] > 0
+    assert troubles["short"] == 1
+    assert "lost" not in troubles
 
 
 def test_message_that_is_there_twice_is_duplicated(fleet: Path) -> None:
