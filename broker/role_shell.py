@@ -27,6 +27,7 @@ from broker.core.role_io import (
     ExecuteCut,
     Exit,
     LeaveMaster,
+    LinkClosed,
     PersistMarks,
     PersistView,
     PrepareMaster,
@@ -126,23 +127,33 @@ class RoleShell:
         self._clean_nonce = ""
         self._view_to_store: StoredView | None = None
         self._is_storing_view = False
+        self._is_cutting = False
+        """A cut was ordered and is not answered yet: until then no other link may plan one."""
         self._calm_at_s = 0.0
         """When the last step will be ``VIEW_DELAY_MS`` ago, on the loop's clock."""
 
     def feed(self, event: RoleInput) -> None:
-        """Hand an input to the machine and do what it asks (rule 1)."""
+        """Hand an input to the machine and do what it asks (rule 1). Never raises: a fault of ours ends the process."""
         self._inputs.append(event)
         if self._is_busy:
             return
         self._is_busy = True
         try:
             while self._inputs:
-                now_us = int(self._loop.time() * 1_000_000)
-                for action in self.machine.handle(self._inputs.popleft(), now_us=now_us):
-                    self._do(action)
+                self._handle(self._inputs.popleft())
+        except Exception as error:  # noqa: BLE001 (whoever fed it, a timer too: the rest of a role change is lost)
+            self._inputs.clear()
+            self._owner.failed(error)
         finally:
             self._is_busy = False
         self._arm()
+
+    def _handle(self, event: RoleInput) -> None:
+        for action in self.machine.handle(event, now_us=int(self._loop.time() * 1_000_000)):
+            self._do(action)
+        if isinstance(event, LinkClosed) and not self._is_cutting:
+            # Its plan waited for something else, such as the pause after a full disk; nobody dials before an answer.
+            self._owner.settle_link("the link that asked for a cut is gone")
 
     def stop(self) -> None:
         """No timer any more; steps under way end by themselves."""
@@ -200,6 +211,7 @@ class RoleShell:
             # In its own turn, like every other step: the machine is still inside of the input that asked for it.
             self._inputs.append(StepDone(step=step.step, offset=acked))
             return
+        self._is_cutting = isinstance(step, ExecuteCut)
         self._calm_at_s = self._loop.time() + VIEW_DELAY_MS / 1000
         task = self._loop.create_task(self._run(step))
         self._tasks.add(task)
@@ -221,6 +233,7 @@ class RoleShell:
         if isinstance(answer, StepFailed):
             _log.warning("step_failed", step=type(step).__name__, reason=answer.reason, is_fatal=answer.is_fatal)
         self._calm_at_s = self._loop.time() + VIEW_DELAY_MS / 1000
+        self._is_cutting = False
         self.feed(answer)
         if isinstance(step, ExecuteCut):
             self._owner.settle_link("the cut is done, but its link is gone")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from broker.config import BrokerConfig
 from broker.core.durable import Identity
+from broker.core.role_io import PublishRole
 from broker.identity import remember
 from broker.log.commit_log import CommitLog
 from broker.marks import ReplicaFiles
@@ -24,17 +28,22 @@ from controller.contract.ids import (
     FleetIncarnation,
     FlushMode,
     Incarnation,
+    LogOffset,
     MasterEpoch,
     RegisterCode,
     SessionOrdinal,
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AnyReply, Condition, Done, Refused, Registered, SetView
+from controller.contract.replies import AnyReply, Condition, Done, MemberView, Refused, Registered, SetView
 from controller.contract.session import BrokerState
 from controller.contract.timing import PRESETS, Preset
 from controller.contract.verdicts import Intactness
+from epoch.history import EpochHistory
+from ha.links import FollowTarget
+from ha.truncation import Cut
 from tests.support.ha_replica import until
+from tests.support.log_tools import draft
 
 KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 FLEET = FleetIncarnation("f1")
@@ -118,6 +127,49 @@ def view(index: int, *, master: Replica | None = None, epoch: int = 0, flush: Fl
     )
 
 
+def view_of_other(index: int) -> SetView:
+    """Broker 2 is master."""
+    member = MemberView(
+        broker_id=BrokerId(2),
+        incarnation=Incarnation("i2"),
+        session_ordinal=SessionOrdinal(1),
+        description=ReplicaDescription(address="127.0.0.1:2", ha_address="127.0.0.1:3"),
+        is_alive=True,
+        is_suspect=False,
+    )
+    return msgspec.structs.replace(
+        view(index, epoch=1), master=BrokerId(2), master_incarnation=Incarnation("i2"), members=(member,)
+    )
+
+
+class Answers:
+    """A dialler that dials nobody and notes what it is told."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+    def follow(self, target: FollowTarget) -> None:
+        self.told.append("follow")
+
+    def stop_following(self, detail: str) -> None:
+        self.told.append("stop")
+
+    def truncation_done(self) -> None:
+        self.told.append("done")
+
+    def truncation_failed(self, reason: str) -> None:
+        self.told.append("failed")
+
+    def epoch_recorded(self) -> None:
+        self.told.append("recorded")
+
+    def epoch_failed(self, reason: str) -> None:
+        self.told.append("epoch-failed")
+
+    def log_synced(self, end: LogOffset) -> None:
+        self.told.append("synced")
+
+
 def registered(of: SetView, ordinal: int = 1) -> Registered:
     """The answer to a registration."""
     return Registered(
@@ -180,5 +232,59 @@ def test_a_session_that_is_lost_while_the_ha_address_opens_does_not_open_it_twic
             assert replica.machine.view is not None
             assert replica.machine.view.index == 2
             assert not replica.ended.done()
+
+    asyncio.run(story())
+
+
+def test_a_fault_while_a_role_changes_ends_the_process(tmp_path: Path) -> None:
+    """W36: the task of a step died with it, unseen; the replica stayed in half a role for ever."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+
+            def publish(action: PublishRole) -> None:
+                if action.state is BrokerState.MASTER:
+                    raise RuntimeError("a fault of ours, behind the last step")
+
+            replica.publish = publish  # type: ignore[assignment, method-assign]
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            ending = await asyncio.wait_for(replica.ended, timeout=5)
+            assert isinstance(ending.error, RuntimeError)
+
+    asyncio.run(story())
+
+
+def test_a_link_that_closes_before_its_cut_began_does_not_keep_the_next_one_from_being_dialled(tmp_path: Path) -> None:
+    """L4: a full disk put off the cut, its link closed meanwhile: nobody answered, and the slave never dialled again."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            cuts: list[str] = []
+
+            def fill(step: str) -> None:
+                cuts.append(step)
+                raise OSError(errno.ENOSPC, "no space left on device")
+
+            log = replica.following._log
+            assert isinstance(log, CommitLog)
+            log.begin_run(stored_at_ms=1)
+            log.append(draft(b"never replicated"))
+            log.end_run()
+            log._files.before_step = fill
+            replica.session_opened(registered(view(1)))
+            await until(lambda: replica.following.client is not None)
+            answers: list[str] = []
+            replica.following.client = Answers(answers)
+            replica.view_arrived(view_of_other(2))
+            await until(lambda: "follow" in answers)
+            target = replica.following._target
+            assert target is not None
+            for _ in range(2):
+                plan = Cut(point=LogOffset(0), history=EpochHistory(), cut_bytes=log.max_offset)
+                replica.following.truncation_wanted(target, plan)
+                replica.following.link_closed(target, None, "reset")
+                await until(lambda: replica.machine.pending is None)
+            assert cuts == ["mark"], "the second plan met the pause after the failure of the first one"
+            assert answers.count("failed") == 2
 
     asyncio.run(story())
