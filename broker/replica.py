@@ -114,6 +114,7 @@ class Replica:
         self._stored = remembered.stored
         self._alarm = ""
         self._blocked = ""
+        self._told_disk_trouble = ""
         self._reign: Mastership | None = None
         self._ha: _HaLinks | None = None
         self._opening: Registered | None = None
@@ -243,7 +244,25 @@ class Replica:
             lag_bytes=self.following.lag_bytes,
             alarm=self._alarm,
             blocked=self._blocked,
+            disk_trouble=self._disk_trouble(),
         )
+
+    def _disk_trouble(self) -> str:
+        error = self._log.disk_error
+        if error is None:
+            return ""
+        return f"the log cannot grow ({error}); free space in {self._config.directory}, it goes on by itself then"
+
+    def _tell_disk_trouble(self) -> None:
+        """One line when it begins, one when it is over."""
+        trouble = self._disk_trouble()
+        if trouble == self._told_disk_trouble:
+            return
+        if trouble:
+            _log.error("disk_trouble", reason=trouble)
+        else:
+            _log.info("disk_trouble_over")
+        self._told_disk_trouble = trouble
 
     def _holdings(self) -> tuple[Positions, StoredView | None]:
         return self.positions, self._stored
@@ -253,6 +272,7 @@ class Replica:
     def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
         """What to say now."""
         assert self._registration.broker_id is not None, "a session has an id"
+        self._tell_disk_trouble()
         view = self.machine.view
         return Heartbeat(
             set_key=self._config.set_key,

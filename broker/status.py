@@ -26,10 +26,15 @@ def health_of(
     lag_bytes: int | None,
     alarm: str,
     blocked: str,
+    disk_trouble: str,
 ) -> HealthSnapshot:
-    """``alarm``: a human must look. ``blocked``: the controllers refuse this replica. Empty = no."""
+    """
+    ``alarm``: a human must look. ``blocked``: the controllers refuse this replica. ``disk_trouble``: its log cannot
+    grow. Empty = no.
+    """
     role, view = machine.published, machine.view
-    is_ready = role.state in READY_STATES
+    alarm = alarm or disk_trouble
+    is_ready = role.state in READY_STATES and not disk_trouble
     values: list[tuple[str, str, float]] = [
         ("master_epoch", "masterEpoch of the role.", role.master_epoch),
         ("promised_epoch", "Durable promise.", machine.marks.promised),

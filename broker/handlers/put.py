@@ -244,7 +244,7 @@ class PutPath:
         except (RecordError, SendError, StampError) as error:
             return SendRefusal.ILLEGAL, str(error)
         except OSError as error:
-            return SendRefusal.DISK, f"the log cannot grow: {error}"
+            return SendRefusal.DISK, f"the log cannot grow: {error}; free space on this broker's disk"
 
     def _put_one(self, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
         header = request.header
