@@ -218,6 +218,22 @@ def curl(
     )
 
 
+def readiness(fleet: Fleet, name: str) -> tuple[int, str]:
+    """Status and words of /readyz of a node."""
+    return plain(fleet.health_address(name), "/readyz")
+
+
+def plain(address: str, path: str) -> tuple[int, str]:
+    """Status and text of an answer that is not JSON. Raises ``OSError``."""
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
 def set_path(fleet: Fleet, verb: str = "") -> str:
     """Path of the only set."""
     key = only_set(fleet)
@@ -286,7 +302,7 @@ class DirectSends:
         self._decoder = FrameDecoder()
         self._open: set[int] = set()
 
-    def send(self, count: int) -> None:
+    def send(self, count: int, *, body_bytes: int = 256) -> None:
         """Write ``count`` sends without waiting for any answer."""
         for _ in range(count):
             self.fates.sent += 1
@@ -300,7 +316,7 @@ class DirectSends:
                     queue_id=0,
                     born_at_ms=time.time_ns() // 1_000_000,
                     properties=f"UNIQ_KEY\x01{key}\x02",
-                    body=b"x" * 256,
+                    body=b"x" * body_bytes,
                 )
             )
 

@@ -1,0 +1,227 @@
+"""
+Disks that are full and disks that lost something, under a fleet of real processes.
+
+R3 and R20; S12, S23, S34, S44.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.contract.events import ReplicaRegistered
+from controller.contract.ids import BrokerId
+from deploy.local.faults import hanging
+from deploy.local.fleet import Fleet, Layout
+from deploy.local.processes import wait_until
+from tests.support.fleet_damage import enlarge, lose_tail, small_disk, written_end
+from tests.support.fleet_story import (
+    SIGBUS,
+    DirectSends,
+    counted,
+    ended_by,
+    heal,
+    judge,
+    load,
+    only_set,
+    readiness,
+    rollcall,
+    running,
+)
+
+pytestmark = pytest.mark.cluster
+
+SEGMENT_BYTES = 1024 * 1024
+SMALL_DISK_BYTES = 5 * SEGMENT_BYTES
+LARGE_DISK_BYTES = 64 * SEGMENT_BYTES
+LOST_BYTES = 64 * 1024
+FULL_DEADLINE_S = 60
+ATTEMPTS_MAX = 60
+"""Of a slave with a full disk to go on, within some ten seconds; without a growing pause it made twenty a second."""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three controllers and three brokers with small segments, for the tests of lost tails."""
+    with running(tmp_path_factory.mktemp("damage") / "fleet", Layout(segment_bytes=SEGMENT_BYTES)) as found:
+        yield found
+
+
+def test_a_slave_that_lost_its_tail_leaves_the_set_and_comes_back_by_a_handshake(fleet: Fleet) -> None:
+    """R3: what it acknowledged is gone, so it is no member any more; it copies it again, and nothing is missing."""
+    key = only_set(fleet)
+    before = heal(fleet).view
+    master = fleet.master(key)
+    victim = next(name for name in fleet.brokers if name != master)
+    with load(fleet) as work:
+        work.wait_more(1_000)
+        fleet.kill(victim)
+        lost_from = lose_tail(fleet.data(victim), lost_bytes=LOST_BYTES)
+        # At once: the master has not noticed anything, the dead one is still a member.
+        fleet.restart(victim)
+        back = registered_again(fleet, before.index)
+        after = fleet.wait_redundant(key, deadline_s=30).view
+        work.wait_more()
+    found = judge(fleet)
+    counted(
+        lost_from=lost_from, registered_end=back.positions.max_offset, intactness=back.intactness,
+        reason=back.intactness_reason, set_then=back.sync_state_set, audit=found,
+    )  # fmt: skip
+    assert 0 < back.positions.max_offset <= lost_from
+    assert back.broker_id not in back.sync_state_set
+    assert back.sync_state_set_epoch > before.sync_state_set_epoch
+    assert after.master_epoch == before.master_epoch
+    assert back.broker_id in after.sync_state_set
+    assert written_end(fleet.data(victim)) > lost_from
+
+
+def test_a_slave_that_lost_its_tail_is_not_elected_when_the_master_dies_before_its_handshake(fleet: Fleet) -> None:
+    """S34: it registered while the master hung; then the master is gone, and only the whole replica may follow."""
+    key = only_set(fleet)
+    before = heal(fleet).view
+    master = fleet.master(key)
+    victim, whole = (name for name in fleet.brokers if name != master)
+    with load(fleet) as work:
+        work.wait_more(1_000)
+        with hanging(fleet, [master]):
+            fleet.kill(victim)
+            lose_tail(fleet.data(victim), lost_bytes=LOST_BYTES)
+            fleet.restart(victim)
+            back = registered_again(fleet, before.index)
+            fleet.kill(master)
+        status = fleet.wait_set(
+            key,
+            lambda status: status.view.master_epoch > before.master_epoch and status.view.has_entered,
+            what="a new master",
+        )
+        winner = fleet.broker_by_id(key, status.view.master) if status.view.master is not None else None
+        heal(fleet)
+        work.wait_more()
+    counted(winner=winner, whole=whole, intactness=back.intactness, audit=judge(fleet))
+    assert back.broker_id not in back.sync_state_set
+    assert winner == whole
+
+
+def registered_again(fleet: Fleet, after_index: int) -> ReplicaRegistered:
+    """The first registration of a new incarnation after an index."""
+    found: list[ReplicaRegistered] = []
+
+    def registered() -> bool:
+        start = None
+        while not found:
+            page = fleet.client().events(start=start, key=only_set(fleet), limit=500)
+            found.extend(
+                record.event
+                for record in page.events
+                if record.index > after_index and isinstance(record.event, ReplicaRegistered)
+            )
+            if not page.events or page.next_from is None:
+                break
+            start = page.next_from
+        return bool(found)
+
+    wait_until(registered, deadline_s=20, what="the restarted replica to be registered")
+    return found[0]
+
+
+@pytest.fixture
+def cramped(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Fleet, str, str]]:
+    """A fleet, the broker whose disk is small, and the one that was started first: the lowest id is master."""
+    with Fleet.create(tmp_path / "fleet", Layout(segment_bytes=SEGMENT_BYTES)) as fleet:
+        first, victim = request.param
+        with small_disk(fleet.data(victim), size_bytes=SMALL_DISK_BYTES):
+            try:
+                fleet.up_controllers(deadline_s=60)
+                fleet.start(first)
+                fleet.wait_set(only_set(fleet), lambda status: len(status.replicas) == 1, what=f"{first} to register")
+                fleet.up(deadline_s=60)
+                assert fleet.master(only_set(fleet)) == first
+                yield fleet, victim, first
+            finally:
+                fleet.down()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("cramped", [("broker-a-1", "broker-a-3")], indirect=True, ids=["slave"])
+def test_a_full_disk_of_a_slave_is_survived_and_explained(cramped: tuple[Fleet, str, str]) -> None:
+    """The set serves without it; it does not crash; it says what to do; with room again it is in sync again."""
+    fleet, victim, _ = cramped
+    key = only_set(fleet)
+    victim_id = id_of(fleet, victim)
+    before = fleet.wait_redundant(key).view
+    with load(fleet, body_bytes=4096) as work:
+        left = fleet.wait_set(
+            key,
+            lambda status: victim_id not in status.view.sync_state_set,
+            what=f"{victim} to leave the SyncStateSet",
+            deadline_s=FULL_DEADLINE_S,
+        )
+        work.wait_more(1_000)
+        wait_until(
+            lambda: readiness(fleet, victim)[0] == 503, deadline_s=10, what=f"{victim} to say that it is not ready"
+        )
+        said = readiness(fleet, victim)[1]
+        attempts = fleet.processes.tail(victim, lines=100_000).count("LOG_FAILED: expected room in the log")
+        exit_status = ended_by(fleet, victim)
+        enlarge(fleet.data(victim), size_bytes=LARGE_DISK_BYTES)
+        after = fleet.wait_redundant(key, deadline_s=60).view
+        work.wait_more()
+        wait_until(lambda: readiness(fleet, victim)[0] == 200, deadline_s=10, what=f"{victim} to be ready again")
+    logged = [line for line in fleet.processes.tail(victim, lines=100_000).splitlines() if '"disk_trouble"' in line]
+    counted(set_then=left.view.sync_state_set, said=said, attempts=attempts, logged=len(logged), audit=judge(fleet))
+    assert exit_status is None, f"it ended with {exit_status} (SIGBUS is {SIGBUS})"
+    assert "No space left" in said
+    assert f"free space in {fleet.data(victim)}" in said
+    assert logged
+    assert '"error"' in logged[0]
+    assert 0 < attempts < ATTEMPTS_MAX, "it dialled its master without a pause while its disk was full"
+    assert (after.master, after.master_epoch) == (before.master, before.master_epoch)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("cramped", [("broker-a-1", "broker-a-1")], indirect=True, ids=["master"])
+def test_a_full_disk_of_the_master_is_explained_and_ends_by_an_election(cramped: tuple[Fleet, str, str]) -> None:
+    """It refuses, definitely, and says what to do; an operator elects another one, and the set serves again."""
+    fleet, victim, _ = cramped
+    key = only_set(fleet)
+    before = fleet.wait_redundant(key).view
+    with load(fleet, body_bytes=4096) as work:
+
+        def is_refused() -> bool:
+            direct = DirectSends(fleet, victim)
+            direct.send(1, body_bytes=SEGMENT_BYTES // 4)
+            fates = direct.settle(limit_s=5)
+            return fates.reasons == {"disk"} and fates.refused == 1
+
+        wait_until(is_refused, deadline_s=FULL_DEADLINE_S, what="the master to refuse for its disk")
+        wait_until(
+            lambda: readiness(fleet, victim)[0] == 503, deadline_s=10, what=f"{victim} to say that it is not ready"
+        )
+        said = readiness(fleet, victim)[1]
+        other = next(one for one in before.sync_state_set if one != before.master)
+        elected = rollcall(fleet, "elect", key.name, "--to", str(other), "--yes", "--reason", "disk full")
+        print(elected.stdout, elected.stderr)
+        work.wait_more(500)
+        exit_status = ended_by(fleet, victim)
+        served = fleet.wait_set(key, lambda status: status.view.has_entered, what="to serve").view
+        enlarge(fleet.data(victim), size_bytes=LARGE_DISK_BYTES)
+        if fleet.pid(victim) is None:
+            fleet.restart(victim)
+        fleet.wait_redundant(key, deadline_s=60)
+        work.wait_more()
+    counted(said=said, exit_status=exit_status, master=served.master, audit=judge(fleet))
+    assert exit_status is None or exit_status > 0, f"it ended with {exit_status} (SIGBUS is {SIGBUS})"
+    assert "No space left" in said
+    assert f"free space in {fleet.data(victim)}" in said
+    assert elected.returncode == 0
+    assert served.master == other
+    assert served.master_epoch == before.master_epoch + 1
+
+
+def id_of(fleet: Fleet, name: str) -> BrokerId:
+    """The id that a broker registered as."""
+    replicas = fleet.wait_redundant(only_set(fleet)).replicas
+    (found,) = [one.broker_id for one in replicas if one.address == fleet.file.broker(name).listen]
+    return found

@@ -1,0 +1,68 @@
+"""Must show 13: the Spark table of a real fleet's journals is what ``rollcall history`` says, phase by phase."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+from analytics.reigns import SPANS, span_column
+from analytics.session import NoSpark, check_java
+from tests.support.fleet_story import counted, heal, load, only_set, rollcall, running, wait_row
+from tests.support.fleet_trials import kill_master
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
+
+
+def test_timeline_of_a_fleet_is_its_history(tmp_path: Path) -> None:
+    """Two failovers under load; every phase, total, rest, grade and loss of every reign is the same in both."""
+    try:
+        check_java()
+    except NoSpark as error:
+        pytest.skip(str(error))
+    with running(tmp_path / "fleet") as fleet:
+        key = only_set(fleet)
+        for _ in range(2):
+            with load(fleet) as work:
+                trial = kill_master(fleet)
+                work.wait_more()
+            wait_row(fleet, trial.epoch)
+            heal(fleet)
+        told = rollcall(fleet, "history", key.name, "-o", "json")
+        assert told.returncode == 0, told.stderr
+        history = json.loads(told.stdout)
+        # On the files of a fleet that is at rest: what history said is in the journals.
+        directory = fleet.directory
+    done = rollcall(fleet, "analytics", "timeline", str(directory), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    timeline = json.loads(done.stdout)
+    by_epoch = {row["master_epoch"]: row for row in timeline["rows"]}
+    counted(counts=timeline["counts"], reigns=len(history["rows"]))
+    assert timeline["counts"]["bad_lines"] == 0
+    assert timeline["counts"]["failovers"] == 2
+    assert sorted(by_epoch) == sorted(row["masterEpoch"] for row in history["rows"])
+    for row in history["rows"]:
+        same(by_epoch[row["masterEpoch"]], row)
+
+
+def same(spark: dict[str, Any], history: dict[str, Any]) -> None:
+    """One reign in both."""
+    durations = {span["phase"]: span["durationUs"] for span in history["phases"]}
+    for phase in SPANS:
+        assert spark[span_column(phase)] == durations[phase.value], phase
+    for ours, theirs in (
+        ("kind", "kind"),
+        ("cause", "cause"),
+        ("from_master", "fromMaster"),
+        ("to_master", "toMaster"),
+        ("total_us", "totalUs"),
+        ("unattributed_us", "unattributedUs"),
+        ("grade", "grade"),
+        ("loss_bytes", "lossBytes"),
+        ("cut_bytes", "cutBytes"),
+    ):
+        assert spark[ours] == history[theirs], ours
