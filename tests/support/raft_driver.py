@@ -7,6 +7,7 @@ It proposes by itself while it leads: ``load`` ids in flight, named ``<node>-<li
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -68,7 +69,8 @@ class RaftProcess:
             self._reader.join(timeout_s)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):  # a command that nobody read
+                    stream.close()
         return code
 
     def state(self, timeout_s: float = 15.0) -> list[str]:
@@ -200,7 +202,9 @@ def _main(settings: dict[str, Any]) -> int:
         before = None
         while True:
             leadership = log.leadership
-            now = (leadership.role.value, leadership.term, log.is_voter)
+            # A leader that has not applied an entry of its own term does not know yet what was committed before it.
+            is_ready = leadership.role is not RaftRole.LEADER or log.published.term == leadership.term
+            now = (leadership.role.value if is_ready else "winner", leadership.term, log.is_voter)
             if now != before:
                 say(role=now[0], term=now[1], is_voter=now[2])
                 before = now
