@@ -5,7 +5,8 @@ Here: finding journal files, parsing with the generated schema, telling good fro
 (``jobs``).
 Rule 1: a line is bad if it is not one JSON object of the schema, or more than one; its text is kept (S81).
 Rule 2: copies of one event (three controllers journal the same history) count once, by (fleet, term, index, ordinal).
-Rule 3: no journal at all is an error, not an empty table.
+Rule 3: a line ``{"gap": ...}`` is a controller's word for a hole in its journal: neither an event nor bad, and counted.
+Rule 4: no journal at all is an error, not an empty table.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ JOURNAL_PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst")
 TWO_OBJECTS = r'\}\s*\{"'
 """Two records on one line. Inside a JSON string the quote would be escaped, so no text can look like this."""
 
+HOLE_PREFIX = '{"gap":'
+
 
 class NoJournals(ValueError):
     """Nothing to read; the message says where was looked."""
@@ -39,6 +42,8 @@ class Journals:
     """Column per field of ``EventRecord``; one row per event."""
     bad: DataFrame
     """Columns ``line`` and ``why``."""
+    holes: DataFrame
+    """Column ``line``: what a controller says that it cannot give; another one's journal may have it."""
     files: int
 
 
@@ -69,7 +74,8 @@ def read_journals(spark: SparkSession, files: Sequence[Path]) -> Journals:
     from pyspark.sql import functions as f
 
     lines = spark.read.text([str(file) for file in files]).withColumnRenamed("value", "line").where("length(line) > 0")
-    parsed = lines.withColumn("record", f.from_json("line", event_record_schema()))
+    is_hole = f.col("line").startswith(HOLE_PREFIX)
+    parsed = lines.where(~is_hole).withColumn("record", f.from_json("line", event_record_schema()))
     record = f.col("record")
     why = (
         f.when(f.col("line").rlike(TWO_OBJECTS), "two objects on one line")
@@ -82,5 +88,6 @@ def read_journals(spark: SparkSession, files: Sequence[Path]) -> Journals:
     return Journals(
         events=good.dropDuplicates(["fleetIncarnation", "term", "index", "ordinal"]),
         bad=judged.where("why is not null").select("line", "why"),
+        holes=lines.where(is_hole),
         files=len(files),
     )

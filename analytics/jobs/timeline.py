@@ -73,6 +73,7 @@ def _counts(journals: Journals, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "files": journals.files,
         "events": journals.events.count(),
         "bad_lines": journals.bad.count(),
+        "holes": journals.holes.count(),
         "reigns": len(rows),
         "failovers": sum(is_failover(row["kind"]) for row in rows),
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from controller.contract.ids import LogOffset, MasterEpoch
 from controller.contract.replies import Condition, MemberView, SetView
 from controller.contract.session import BrokerState
 from controller.contract.views import ReplicaStatus, SetStatus
@@ -91,7 +91,7 @@ def _replica_status(
         last_epoch=_known_epoch(positions.last_epoch) if positions is not None else None,
         max_offset=positions.max_offset if positions is not None else None,
         confirm_offset=positions.confirm_offset if positions is not None else None,
-        lag_bytes=_lag_bytes(view, member.broker_id, session, master_end),
+        lag_bytes=_lag_bytes(view, member, session, master_end),
         seen_age_ms=None if heard_ns is None else max(0, now_ns - heard_ns) // NS_PER_MS,
     )
 
@@ -100,12 +100,14 @@ def _known_epoch(epoch: MasterEpoch) -> MasterEpoch | None:
     return epoch if epoch >= 0 else None
 
 
-def _lag_bytes(view: SetView, broker_id: BrokerId, session: Session | None, master_end: LogOffset | None) -> int | None:
-    """By the replica's own word; else the distance of the last heartbeats. A master has none."""
-    if session is None or broker_id == view.master:
+def _lag_bytes(view: SetView, member: MemberView, session: Session | None, master_end: LogOffset | None) -> int | None:
+    """By the living replica's own word; else the distance of the last heartbeats. A master has none."""
+    if session is None or member.broker_id == view.master:
         return None
-    if session.lag_bytes is not None or master_end is None or session.positions is None:
+    if member.is_alive and session.lag_bytes is not None:
         return session.lag_bytes
+    if master_end is None or session.positions is None:
+        return None
     return max(0, master_end - session.positions.max_offset)
 
 

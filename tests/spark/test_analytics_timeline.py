@@ -92,9 +92,10 @@ def story() -> Fleet:
 
 
 def write_journals(fleet: Fleet, directory: Path) -> None:
-    """Three controllers journal the same history; one of them has a torn line, one two records on a line."""
+    """Three controllers journal the same history: one has a torn line, one two records on a line, one a hole."""
     lines = [msgspec.json.encode(record).decode() for record in fleet.records]
-    for name, extra in (("c1", ""), ("c2", lines[0] + lines[1] + "\n"), ("c3", lines[2][:40] + "\n")):
+    hole = '{"gap":{"after":null,"toIndex":3,"chain":"","reason":"installed a snapshot"}}\n'
+    for name, extra in (("c1", hole), ("c2", lines[0] + lines[1] + "\n"), ("c3", lines[2][:40] + "\n")):
         folder = directory / "data" / name / "events"
         folder.mkdir(parents=True)
         (folder / "000001.jsonl").write_text("\n".join(lines) + "\n" + extra)
@@ -111,6 +112,7 @@ def test_the_table_is_what_history_folds(spark: Any, tmp_path: Path) -> None:
 
     assert journals.events.count() == len(fleet.records)
     assert sorted(row["why"] for row in journals.bad.collect()) == ["not an event record", "two objects on one line"]
+    assert journals.holes.count() == 1
     assert len(rows) == len(expected) == 3
     for row in rows:
         history = expected[row["master_epoch"]]

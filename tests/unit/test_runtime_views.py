@@ -1,0 +1,48 @@
+"""What an operator sees of a set: replicated state joined with what the leader heard."""
+
+from __future__ import annotations
+
+from controller.contract.ids import LogOffset
+from controller.contract.views import SetStatus
+from controller.runtime.views import ProblemCode, set_status
+from tests.support.runtime_world import Replica, World, set_key
+
+KEY = set_key()
+
+
+def _world() -> tuple[World, list[Replica]]:
+    world = World()
+    world.take()
+    return world, world.serving_set()
+
+
+def _status(world: World) -> SetStatus:
+    return set_status(world.the_view(KEY), world.duties.sessions, last_election_ms=None, now_ns=world.now_ns)
+
+
+def test_a_whole_set_has_no_problems_and_can_lose_one() -> None:
+    """Three in sync, two demanded."""
+    world, replicas = _world()
+    world.pass_ms(500, *replicas)
+    status = _status(world)
+
+    assert status.problems == ()
+    assert status.failure_budget == 1
+    assert [replica.lag_bytes for replica in status.replicas if replica.is_master] == [None]
+    assert all(replica.seen_age_ms is not None and replica.seen_age_ms < 500 for replica in status.replicas)
+
+
+def test_the_lag_of_a_dead_slave_is_its_distance_to_the_master_not_its_last_word() -> None:
+    """A slave said "0 behind" and died; the master wrote on: showing 0 would call it a good candidate."""
+    world, (master, dead, other) = _world()
+    for replica in (master, dead, other):
+        replica.end = LogOffset(1_000)
+    world.pass_ms(500, master, dead, other)
+    master.end = LogOffset(5_000)
+    world.pass_ms(4_000, master, other)
+    status = _status(world)
+
+    (row,) = [replica for replica in status.replicas if replica.broker_id == dead.broker_id]
+    assert not row.is_alive
+    assert row.lag_bytes == 4_000
+    assert ProblemCode.REPLICA_SILENT in status.problems
