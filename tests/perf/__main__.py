@@ -1,0 +1,118 @@
+"""
+``make bench``: everything that Rollcall claims about its speed, measured on real processes.
+
+    python -m tests.perf [--quick] [--only NAME]... [--runs 3] [--json out/bench.json] [--keep]
+
+One table on standard output, the same with all samples as JSON beside it, progress on standard error. Three runs, each
+with fleets of its own; aims are those of docs/numbers.md. The exit code is 0 whatever is reached: numbers of a shared
+machine judge nobody. It is 1 if a bench could not be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tests.perf import bench_catch_up, bench_failover, bench_processes, bench_put, bench_sets
+from tests.perf.machine import ROOT, Machine, Others, describe
+from tests.perf.results import Result, Run, gather, table
+from tests.perf.section import Context, Section
+
+SECTIONS: tuple[Section, ...] = (
+    bench_failover.KILL,
+    bench_failover.STOP,
+    bench_failover.LEADER,
+    bench_put.PUT,
+    bench_catch_up.CATCH_UP,
+    bench_sets.SETS_SECTION,
+    bench_processes.PROCESSES,
+)
+RUNS = 3
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON file."""
+
+    machine: Machine
+    command: str
+    seconds: float
+    results: list[Result]
+    runs: list[Run]
+
+
+def run_section(section: Section, number: int, root: Path, *, is_quick: bool) -> Run:
+    """One run of one section in a directory of its own."""
+    directory = root / f"{section.name}-{number}"
+    directory.mkdir()
+    context = Context(directory=directory, is_quick=is_quick)
+    load, others, began = os.getloadavg()[0], Others(), time.monotonic()
+    values = section.run(context)
+    return Run(
+        section=section.name,
+        number=number,
+        seconds=round(time.monotonic() - began, 1),
+        load_before=round(load, 2),
+        cpu_of_others=round(others.cores(), 2),
+        values=values,
+        detail=context.detail,
+    )
+
+
+def run_all(sections: Sequence[Section], runs: int, root: Path, *, is_quick: bool) -> list[Run]:
+    """Every section once, then again: a busy quarter of an hour touches every section, not all runs of one."""
+    done: list[Run] = []
+    for number in range(1, runs + 1):
+        for section in sections:
+            sys.stderr.write(f"run {number} of {runs}  {section.title}\n")
+            done.append(run_section(section, number, root, is_quick=is_quick))
+            last = done[-1]
+            sys.stderr.write(f"    {last.seconds:.0f} s, others used {last.cpu_of_others:.2f} cores\n")
+    return done
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1: a bench could not be run."""
+    parser = argparse.ArgumentParser(prog="make bench", description=(__doc__ or "").strip().splitlines()[0])
+    names = [section.name for section in SECTIONS]
+    parser.add_argument("--quick", action="store_true", help="one short run of everything, about two minutes")
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
+    parser.add_argument("--runs", type=int, help=f"instead of {RUNS}, or of 1 with --quick")
+    parser.add_argument("--json", type=Path, default=ROOT / "out" / "bench.json")
+    parser.add_argument("--dir", type=Path, help="where the fleets lie; default: the system's temporary folder")
+    options = parser.parse_args(arguments)
+    sections = [section for section in SECTIONS if not options.only or section.name in options.only]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rollcall-perf-", dir=options.dir) as folder:
+        root = Path(folder)
+        machine = describe(root)
+        print(machine.text(), flush=True)
+        runs = run_all(sections, options.runs or (1 if options.quick else RUNS), root, is_quick=options.quick)
+    results = [
+        result
+        for section in sections
+        for result in gather(
+            section.name, section.measures, [run.values for run in runs if run.section == section.name]
+        )
+    ]
+    report = Report(
+        machine=machine,
+        command=" ".join(["python -m tests.perf", *(arguments if arguments is not None else sys.argv[1:])]),
+        seconds=round(time.monotonic() - began, 1),
+        results=results,
+        runs=runs,
+    )
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    print(f"\n{table(results)}\n\n{len(runs)} runs in {report.seconds:.0f} s; all samples in {options.json}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

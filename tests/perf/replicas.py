@@ -1,0 +1,367 @@
+"""
+A thousand replicas in one process: sessions by the contract's protocol over real connections, and no log behind them.
+
+Here: what a broker says to controllers (id, registration, heartbeats, links, entered, milestones) and how it hears of
+roles. Not here: data, disks, retries: a replica whose session breaks stays away.
+
+Rule 1: to the controllers these are brokers: one connection each, bodies of the contract, an HA connection from every
+slave to its master, whose end is reported (R13), and an address that refuses once the process is gone.
+Rule 2: a slave that is elected reports that it entered, and the milestones that a broker would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import resource
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+import uvloop
+
+from controller.contract.codes import RequestCode
+from controller.contract.commands import (
+    ApplyBrokerId,
+    Milestone,
+    Phase,
+    Positions,
+    RecordMilestones,
+    RegisterReplica,
+    ReplicaDescription,
+    ReportEntered,
+    SetConfiguration,
+    Value,
+)
+from controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    RegisterCode,
+    SessionOrdinal,
+    SetKey,
+)
+from controller.contract.replies import AnyReply, IdGranted, Registered, SetView
+from controller.contract.session import BrokerState, Heartbeat, LinkReport, RoleNotice
+from epoch.model import NO_EPOCH
+from node.config import split_address
+from node.remoting.connection import RemotingConnection, RemotingError, connect
+from node.remoting.frame import Frame
+
+RPC_TIMEOUT_MS = 20_000
+HEARTBEAT_S = 1.0
+DIALLING_MAX = 256
+_encode = msgspec.json.Encoder().encode
+_decode_reply: Any = msgspec.json.Decoder(AnyReply).decode
+_decode_notice = msgspec.json.Decoder(RoleNotice).decode
+
+
+class SessionRefused(Exception):
+    """The controllers do not want this replica."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowd:
+    """What one process plays."""
+
+    cluster: str
+    names: tuple[str, ...]
+    priority: int
+    """Smaller is preferred: the crowd that is to win the first elections has the smaller one."""
+    controller: str
+    """Broker port of the leading controller."""
+
+
+class Replica:
+    """One replica; also the handler of its session's connection."""
+
+    def __init__(self, crowd: Crowd, name: str, ha_address: str) -> None:
+        self.key = SetKey(ClusterName(crowd.cluster), BrokerName(name))
+        self.incarnation = Incarnation(secrets.token_hex(16))
+        self.code = RegisterCode(secrets.token_hex(16))
+        self.description = ReplicaDescription(address=ha_address, ha_address=ha_address, priority=crowd.priority)
+        self.broker_id = BrokerId(0)
+        self.ordinal = SessionOrdinal(0)
+        self.epoch: MasterEpoch = NO_EPOCH
+        self.view: SetView | None = None
+        self.elected_at_ns = 0
+        """When it heard that it is master of ``epoch``."""
+        self.is_master = False
+        self.beats = 0
+        self.broken = ""
+        self._registered = asyncio.Event()
+        self._link: RemotingConnection | None = None
+        self._ha: asyncio.BaseTransport | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- FrameHandler ---
+
+    def connected(self, connection: RemotingConnection) -> None:
+        """``connect`` hands it out."""
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        """Notices."""
+        for frame in frames:
+            if frame.code == RequestCode.SESSION_NOTICE:
+                self._heard(_decode_notice(frame.body).view)
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        """It stays away."""
+        self.broken = reason
+
+    # --- session ---
+
+    async def join(self, address: str) -> None:
+        """Connect, get an id, register. Raises ``RemotingError``, ``OSError``, ``SessionRefused``."""
+        host, port = split_address(address)
+        self._link = await connect(host, port, self, timeout_ms=RPC_TIMEOUT_MS)
+        granted = await self._ask(
+            RequestCode.SESSION_APPLY_ID,
+            ApplyBrokerId(set_key=self.key, register_code=self.code, address=self.description.address),
+        )
+        if not isinstance(granted, IdGranted):
+            raise SessionRefused(f"no id for {self.key}: {granted}")
+        self.broker_id = granted.broker_id
+        registered = await self._ask(RequestCode.SESSION_REGISTER, self._registration())
+        if not isinstance(registered, Registered):
+            raise SessionRefused(f"not registered in {self.key}: {registered}")
+        self.ordinal = registered.session_ordinal
+        self._registered.set()
+        self._heard(registered.view)
+        await self.beat()
+
+    def _registration(self) -> RegisterReplica:
+        return RegisterReplica(
+            set_key=self.key,
+            broker_id=self.broker_id,
+            register_code=self.code,
+            incarnation=self.incarnation,
+            boot_id="bench",
+            store_id=self.code,
+            description=self.description,
+            configuration=SetConfiguration(expected_replicas=2),
+            positions=self._positions(),
+        )
+
+    def _positions(self) -> Positions:
+        return Positions(last_epoch=self.epoch, max_offset=LogOffset(0), confirm_offset=LogOffset(0))
+
+    async def beat(self) -> None:
+        """One heartbeat."""
+        beat = Heartbeat(
+            set_key=self.key,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            session_ordinal=self.ordinal,
+            state=BrokerState.MASTER if self.is_master else BrokerState.SLAVE,
+            is_ready=True,
+            positions=self._positions(),
+            known_master_epoch=self.epoch,
+            known_set_epoch=self.view.sync_state_set_epoch if self.view is not None else -1,  # type: ignore[arg-type]
+        )
+        assert self._link is not None
+        await self._link.request(RequestCode.SESSION_HEARTBEAT, body=_encode(beat), timeout_ms=RPC_TIMEOUT_MS)
+        self.beats += 1
+
+    async def _ask(self, code: RequestCode, command: Value) -> AnyReply:
+        assert self._link is not None
+        reply: AnyReply = _decode_reply(
+            (await self._link.request(code, body=_encode(command), timeout_ms=RPC_TIMEOUT_MS)).body
+        )
+        return reply
+
+    # --- role ---
+
+    def _heard(self, view: SetView) -> None:
+        if self.view is not None and view.index < self.view.index:
+            return
+        self.view = view
+        if view.master is None or view.master_epoch <= self.epoch:
+            return
+        self.epoch = view.master_epoch
+        self.is_master = view.master == self.broker_id and view.master_incarnation == self.incarnation
+        self._spawn(self._reign(view) if self.is_master else self._follow(view))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reign(self, view: SetView) -> None:
+        self.elected_at_ns = time.monotonic_ns()
+        await self._registered.wait()
+        entered = ReportEntered(
+            set_key=self.key,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            master_epoch=view.master_epoch,
+            start_offset=LogOffset(0),
+            acked_end_max=LogOffset(0),
+        )
+        told = RecordMilestones(
+            set_key=self.key,
+            milestones=tuple(
+                Milestone(
+                    master_epoch=view.master_epoch,
+                    phase=phase,
+                    elapsed_us=1,
+                    broker_id=self.broker_id,
+                    incarnation=self.incarnation,
+                )
+                for phase in (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING)
+            ),
+        )
+        try:
+            await asyncio.gather(
+                self._ask(RequestCode.SESSION_ENTERED, entered), self._ask(RequestCode.SESSION_MILESTONES, told)
+            )
+        except RemotingError as error:
+            self.broken = str(error)
+
+    async def _follow(self, view: SetView) -> None:
+        """Hold an HA connection to the master, and say when it opens and ends."""
+        master = next(member for member in view.members if member.broker_id == view.master)
+        host, port = split_address(master.description.ha_address)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        try:
+            self._ha, _ = await loop.create_connection(lambda: _HaLink(ended), host, port)
+        except OSError:
+            return
+        self._report(view, is_open=True)
+        await ended
+        self._report(view, is_open=False)
+
+    def _report(self, view: SetView, *, is_open: bool) -> None:
+        if self._link is None or view.master is None:
+            return
+        report = LinkReport(
+            set_key=self.key,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            session_ordinal=self.ordinal,
+            master=view.master,
+            master_epoch=view.master_epoch,
+            is_open=is_open,
+        )
+        self._link.send_one_way(RequestCode.SESSION_LINKS, body=_encode(report))
+
+
+class _HaLink(asyncio.Protocol):
+    def __init__(self, ended: asyncio.Future[None] | None = None) -> None:
+        self._ended = ended
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a crowd says when it is asked."""
+
+    registered: int
+    masters: int
+    entered: int
+    """Sets whose newest view says that its master has entered."""
+    beats: int
+    broken: int
+    elected_at_ns: tuple[int, ...]
+    """Of the replicas that are master now."""
+
+
+class CrowdProcess:
+    """``with CrowdProcess(crowd) as process: process.join(); process.told()``."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, self._theirs = context.Pipe()
+        self.process = context.Process(target=_run, args=(crowd, self._theirs), daemon=True)
+
+    def __enter__(self) -> CrowdProcess:
+        self.process.start()
+        self._theirs.close()
+        self._pipe.recv()  # it listens
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def begin(self) -> None:
+        """Let all register at once."""
+        self._pipe.send("join")
+
+    def told(self) -> Told:
+        """How things are."""
+        self._pipe.send("tell")
+        told: Told = self._pipe.recv()
+        return told
+
+
+def _run(crowd: Crowd, pipe: Connection) -> None:
+    sys.setswitchinterval(0.0005)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_main(crowd, pipe))
+
+
+async def _main(crowd: Crowd, pipe: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(_HaLink, "127.0.0.1", 0, backlog=2048)
+    port = server.sockets[0].getsockname()[1]
+    replicas = [Replica(crowd, name, f"127.0.0.1:{port}") for name in crowd.names]
+    go = asyncio.Event()
+    ended = asyncio.Event()
+
+    def heard() -> None:
+        try:
+            message = pipe.recv()
+        except EOFError:
+            ended.set()
+            return
+        if message == "join":
+            go.set()
+        else:
+            pipe.send(_told(replicas))
+
+    loop.add_reader(pipe.fileno(), heard)
+    pipe.send("ready")
+    await go.wait()
+    dialling = asyncio.Semaphore(DIALLING_MAX)
+    lives = [asyncio.create_task(_live(replica, crowd.controller, dialling)) for replica in replicas]
+    await ended.wait()
+    for life in lives:
+        life.cancel()
+
+
+async def _live(replica: Replica, address: str, dialling: asyncio.Semaphore) -> None:
+    try:
+        async with dialling:
+            await replica.join(address)
+        due = time.monotonic() + HEARTBEAT_S * (secrets.randbelow(1000) / 1000)
+        while True:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            due += HEARTBEAT_S
+            await replica.beat()
+    except (RemotingError, OSError, SessionRefused) as error:
+        replica.broken = str(error)
+
+
+def _told(replicas: Sequence[Replica]) -> Told:
+    return Told(
+        registered=sum(replica.ordinal > 0 for replica in replicas),
+        masters=sum(replica.is_master for replica in replicas),
+        entered=sum(replica.view is not None and replica.view.has_entered for replica in replicas),
+        beats=sum(replica.beats for replica in replicas),
+        broken=sum(bool(replica.broken) for replica in replicas),
+        elected_at_ns=tuple(replica.elected_at_ns for replica in replicas if replica.is_master),
+    )
