@@ -7,6 +7,7 @@ Rule: a directory belongs to one set for ever; a fleet file that says otherwise 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from pathlib import Path
 
@@ -44,6 +45,16 @@ def draw_incarnation() -> Incarnation:
 def draw_nonce() -> str:
     """A nonce for a clean mark."""
     return secrets.token_hex(16)
+
+
+def disown(files: ReplicaFiles) -> None:
+    """
+    The next start is another store: a sync of the log failed, so what the kernel still shows may never reach the disk.
+
+    R3b would vouch for it: the process died, and the pages seem to live. Blocks; best effort, the disk is broken.
+    """
+    with contextlib.suppress(OSError):
+        files.store.remove()
 
 
 def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:

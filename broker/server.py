@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from pathlib import Path
 from broker.config import BrokerConfig, broker_config
 from broker.handlers.listen import ListenServer
 from broker.health import HealthServer, HealthSnapshot
-from broker.identity import remember
+from broker.identity import disown, remember
 from broker.log.checkpoint import CheckpointError
 from broker.log.commit_log import CommitLog
 from broker.log.record import RecordError
@@ -130,7 +131,10 @@ class _Server:
             loop.call_soon_threadsafe(call)
 
         def stop_process(error: BaseException) -> None:
-            loop.call_soon_threadsafe(self._storage_failed, error)
+            if isinstance(error, OSError):
+                disown(files)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends already
+                loop.call_soon_threadsafe(self._storage_failed, error)
 
         def recover() -> CommitLog:
             return CommitLog.open(

@@ -166,12 +166,21 @@ class CommitLog(LogPositions):
         """
         segment = self._files.segments[-1]
         end = self._max - segment.base + length
-        whole = walk(segment.view, self._whole - segment.base, end, [])
-        if end == segment.size and whole != end:
-            raise RecordError(f"the record at {segment.base + whole} does not end with its segment")
+        try:
+            whole = self._whole_end(segment, end)
+        except RecordError:
+            # Whole records among them would be taken for ours by a start after a crash (D13).
+            segment.zero(self._max - segment.base, end)
+            raise
         self._max = LogOffset(segment.base + end)
         self._whole = LogOffset(segment.base + whole)
         self.request_flush(self._whole)
+
+    def _whole_end(self, segment: Segment, end: int) -> int:
+        whole = walk(segment.view, self._whole - segment.base, end, [])
+        if end == segment.size and whole != end:
+            raise RecordError(f"the record at {segment.base + whole} does not end with its segment")
+        return whole
 
     def record_epoch(self, entry: EpochEntry) -> None:
         """
@@ -361,7 +370,8 @@ class CommitLog(LogPositions):
 
     def _prepare_segment(self) -> None:
         """On the flush thread, before its sync: a busy disk must not make the loop wait for the next segment."""
-        with self._spare_lock:
+        # Not during a cut: a segment made for the old end would be a hole in the folder at the next start.
+        with self._disk, self._spare_lock:
             segments = self._files.segments
             base = segments[-1].end if segments else self._max
             if self._spare is None and self._max >= base - self._files.segment_bytes // 2:

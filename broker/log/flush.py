@@ -8,6 +8,7 @@ Rule 1: one round serves everybody who asked before it began; the loop hears of 
 Rule 2: in mode sync a request starts a round at once; in mode async rounds follow ``interval_ms``.
 Rule 3: a failed sync ends the process, through the ``stop_process`` port: the kernel may have dropped the pages, and a
 second fsync would report success for them.
+Whatever else ends the thread ends the process, too: without it nothing is durable any more, and nobody would see.
 Rule 4: chores run on the same thread: ``prepare`` (the next segment) before the sync, ``chores`` (checkpoints) after
 it; a full disk in one of them is reported and tried again, because nothing was promised yet.
 """
@@ -101,18 +102,20 @@ class GroupFlusher:
         self._thread = None
 
     def _run(self) -> None:
-        while self._await_work():
-            prepared = self._try_chore(self._prepare)
-            try:
-                flushed = self._sync()
-            except BaseException as error:  # noqa: BLE001 (rule 3: whatever it is, the process ends)
-                self._stop_process(error)
-                return
-            self.rounds += 1
-            if flushed != self._flushed:
-                self._flushed = flushed
-                self._publish(flushed)
-            self.chore_error = self._try_chore(self._chores) or prepared
+        try:
+            while self._await_work():
+                self._round()
+        except BaseException as error:  # noqa: BLE001 (rule 3)
+            self._stop_process(error)
+
+    def _round(self) -> None:
+        prepared = self._try_chore(self._prepare)
+        flushed = self._sync()
+        self.rounds += 1
+        if flushed != self._flushed:
+            self._flushed = flushed
+            self._publish(flushed)
+        self.chore_error = self._try_chore(self._chores) or prepared
 
     @staticmethod
     def _try_chore(chore: Callable[[], None]) -> OSError | None:

@@ -15,7 +15,7 @@ import msgspec
 from broker.config import BrokerConfig
 from broker.core.durable import Identity
 from broker.core.role_io import PublishRole
-from broker.identity import remember
+from broker.identity import disown, remember
 from broker.log.commit_log import CommitLog
 from broker.marks import ReplicaFiles
 from broker.replica import Replica
@@ -246,7 +246,7 @@ def test_a_fault_while_a_role_changes_ends_the_process(tmp_path: Path) -> None:
                 if action.state is BrokerState.MASTER:
                     raise RuntimeError("a fault of ours, behind the last step")
 
-            replica.publish = publish  # type: ignore[assignment, method-assign]
+            replica.publish = publish  # type: ignore[method-assign]
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
             ending = await asyncio.wait_for(replica.ended, timeout=5)
             assert isinstance(ending.error, RuntimeError)
@@ -288,3 +288,13 @@ def test_a_link_that_closes_before_its_cut_began_does_not_keep_the_next_one_from
             assert answers.count("failed") == 2
 
     asyncio.run(story())
+
+
+def test_a_store_whose_sync_failed_is_another_one_at_the_next_start(tmp_path: Path) -> None:
+    """R3b: same boot and same store are no proof when the kernel has dropped pages that it could not write."""
+    files = ReplicaFiles(tmp_path)
+    before = remember(files, KEY).process.store_id
+    assert remember(ReplicaFiles(tmp_path), KEY).process.store_id == before
+    disown(files)
+    disown(files)
+    assert remember(ReplicaFiles(tmp_path), KEY).process.store_id != before

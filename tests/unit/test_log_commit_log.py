@@ -427,3 +427,20 @@ def test_a_cut_that_fails_half_way_lets_nobody_go_on(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert (log.recovery.finished_cut, log.max_offset) == (True, places[2][0])
     crash(log)
+
+
+def test_nothing_of_what_was_refused_stays_behind_the_end(tmp_path: Path) -> None:
+    """D13: a peer sent two good records and nonsense; all of it was refused, and a crash made two records of it."""
+    source = open_log(tmp_path / "master")
+    append_all(source, draft(b"one"), draft(b"two"))
+    nonsense = log_bytes(source) + b"\x00\x00\x00\x20nonsense"
+    crash(source)
+    log = open_log(tmp_path / "slave")
+    with log.receive_view(len(nonsense)) as view:
+        view[: len(nonsense)] = nonsense
+    with pytest.raises(RecordError):
+        log.commit_received(len(nonsense))
+    crash(log)
+    log = open_log(tmp_path / "slave")
+    assert (log.max_offset, log.recovery.torn_bytes) == (0, 0)
+    crash(log)

@@ -104,3 +104,23 @@ def test_a_full_disk_in_a_chore_is_reported_and_tried_again() -> None:
     assert worked.wait(DEADLINE_S)
     flusher.stop()
     assert flusher.chore_error is None
+
+
+def test_a_fault_in_a_chore_ends_the_process_too() -> None:
+    """W36: anything but a full disk ended the thread alone, and nothing was synced any more, unseen."""
+    stopped = threading.Event()
+    faults: list[BaseException] = []
+
+    def chores() -> None:
+        raise ValueError("a fault of ours")
+
+    def stop(error: BaseException) -> None:
+        faults.append(error)
+        stopped.set()
+
+    flusher = make(lambda: LogOffset(1), chores=chores, stop=stop)
+    flusher.start(LogOffset(0))
+    flusher.want_chores()
+    assert stopped.wait(DEADLINE_S)
+    assert isinstance(faults[0], ValueError)
+    flusher.stop()
