@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -62,7 +63,8 @@ class DurableFile(Generic[T]):
     def __init__(self, path: Path, kind: type[T]) -> None:
         """Nothing is read yet."""
         self._path = path
-        self._kind: Any = kind
+        # Built here, by one thread: two that decode a type for the first time at once crash msgspec 0.22.
+        self._decode: Callable[[msgspec.Raw], T] = msgspec.json.Decoder(kind).decode
 
     def load(self) -> T | None:
         """
@@ -74,8 +76,7 @@ class DurableFile(Generic[T]):
             raw = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        value: T = _open(self._path, raw, self._kind)
-        return value
+        return _open(self._path, raw, self._decode)
 
     def store(self, value: T) -> None:
         """Durable on return; a crash leaves the old value or the new one. Raises ``OSError``."""
@@ -86,22 +87,26 @@ class DurableFile(Generic[T]):
         durable_unlink(self._path)
 
 
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_marks = msgspec.json.Decoder(Marks).decode
+
+
 def _seal(value: object) -> bytes:
     body = msgspec.json.encode(value)
     envelope = _Envelope(version=FILE_VERSION, crc32=zlib.crc32(body), value=msgspec.Raw(body))
     return msgspec.json.encode(envelope) + b"\n"
 
 
-def _open(path: Path, raw: bytes, kind: Any) -> Any:
+def _open(path: Path, raw: bytes, decode: Callable[[msgspec.Raw], T]) -> T:
     """Raises ``DirectoryError``."""
     try:
-        envelope = msgspec.json.decode(raw, type=_Envelope)
+        envelope = _decode_envelope(raw)
         if envelope.version != FILE_VERSION:
             raise DirectoryError(f"{path}: version {envelope.version}, this program reads {FILE_VERSION}")
         found = zlib.crc32(envelope.value)
         if found != envelope.crc32:
             raise DirectoryError(f"{path}: checksum is {found}, the file says {envelope.crc32}; {_REMEDY}")
-        return msgspec.json.decode(envelope.value, type=kind)
+        return decode(envelope.value)
     except msgspec.MsgspecError as error:
         raise DirectoryError(f"{path}: {error}; {_REMEDY}") from error
 
@@ -134,7 +139,7 @@ class MarksFile:
         found = Marks()
         for slot in range(SLOTS):
             content = raw[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\x00")
-            marks: Marks = _open(self._path, content, Marks)
+            marks = _open(self._path, content, _decode_marks)
             if marks.covers(found):
                 found, self._next_slot = marks, (slot + 1) % SLOTS
         self._marks = found

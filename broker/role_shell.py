@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -149,7 +150,8 @@ class RoleShell:
         self._arm()
 
     def _handle(self, event: RoleInput) -> None:
-        for action in self.machine.handle(event, now_us=int(self._loop.time() * 1_000_000)):
+        # Not the loop's time: that stands still within a turn and counts whole milliseconds, as long as a phase takes.
+        for action in self.machine.handle(event, now_us=time.monotonic_ns() // 1_000):
             self._do(action)
         if isinstance(event, LinkClosed) and not self._is_cutting:
             # Its plan waited for something else, such as the pause after a full disk; nobody dials before an answer.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -123,6 +123,11 @@ class Folds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="fold
 
 Small = TypeVar("Small", LogState, CleanStop, CutMark, Folds)
 
+# Built with the module: two threads that decode a type for the first time at once crash msgspec 0.22.
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (LogState, CleanStop, CutMark, Folds)
+}
+
 
 def write_small(path: Path, value: LogState | CleanStop | CutMark | Folds) -> None:
     """Replace ``path``; durable on return. Raises ``OSError``."""
@@ -145,9 +150,10 @@ def read_small(path: Path, kind: type[Small]) -> Small | None:
     try:
         if int(crc, 16) != zlib.crc32(raw):
             raise CheckpointError(f"{path}: its CRC does not match")
-        return msgspec.json.decode(raw, type=kind)
+        small: Small = _DECODERS[kind].decode(raw)
     except (ValueError, msgspec.MsgspecError) as error:
         raise CheckpointError(f"{path}: {error}") from error
+    return small
 
 
 def read_small_or_none(path: Path, kind: type[Small]) -> Small | None:
