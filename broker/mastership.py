@@ -176,6 +176,7 @@ class Mastership:
             sync_state_set_epoch=view.sync_state_set_epoch,
             now_ms=self._now_ms(),
         )
+        self._show_gate()
         self._handle(outputs)
 
     def session_opened(self) -> None:

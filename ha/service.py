@@ -374,7 +374,12 @@ class HaClient:
         while True:
             await self._is_idle.wait()
             self._was_ready = False
-            await self._attempt(target)
+            try:
+                await self._attempt(target)
+            except Exception as error:  # noqa: BLE001 (ours; a slave that dials no more is worse than one more attempt)
+                _log.error("ha_attempt_failed", master=target.master, exc_info=error)
+                if self._connection is not None:
+                    self._connection.close(None, f"a fault of our own: {type(error).__name__}")
             delay_ms = self._delay_ms if self._was_ready else min(delay_ms, self._delay_ms_max)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms *= 2

@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+import structlog
+
 from controller.contract.ids import LogOffset
 from ha.actions import CloseLink, MasterAction, Send, SendTransfer, SlaveAcked, SlaveAction
 from ha.codec_rocketmq import SNIFF_BYTES, Protocol, sniff
@@ -42,6 +44,8 @@ COLD_WINDOW_BYTES = 8 * 1024 * 1024
 _COLD_PIECE_BYTES = 1024 * 1024
 
 ActionT = TypeVar("ActionT")
+
+_log = structlog.get_logger("ha")
 
 
 def monotonic_ms() -> int:
@@ -89,6 +93,8 @@ class _Connection(ABC, Generic[ActionT]):
             self._read()
         except OSError as error:
             self.close(None, f"receive: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001 (ours; the bytes that met it would be read again, for ever)
+            self._close_for_fault(error)
 
     @abstractmethod
     def _read(self) -> None:
@@ -139,6 +145,12 @@ class _Connection(ABC, Generic[ActionT]):
             self.pump()
         except OSError as error:
             self.close(None, f"send: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001 (ours; a writable socket would call again, for ever)
+            self._close_for_fault(error)
+
+    def _close_for_fault(self, error: Exception) -> None:
+        _log.error("ha_link_fault", error=f"{type(error).__name__}: {error}", exc_info=error)
+        self.close(None, f"a fault of our own: {type(error).__name__}")
 
     def pump(self) -> None:
         """Write what is queued; raises ``OSError``."""

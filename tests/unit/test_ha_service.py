@@ -16,6 +16,7 @@ import ha.transport
 from controller.contract.ids import LogOffset, MasterEpoch
 from ha.errors import ErrorCode
 from ha.links import FollowTarget, LinkReign
+from ha.slave_link import SlaveLink
 from tests.support.ha_logs import MappedLog, history
 from tests.support.ha_pair import target
 from tests.support.ha_replica import MasterReplica, SlaveReplica, until
@@ -212,3 +213,31 @@ def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, Mapp
 
     play((logs[0], small), scene)
     small.close()
+
+
+@pytest.mark.parametrize("at", ["batch_ended", "connected"])
+def test_a_fault_of_our_own_costs_a_link_and_not_the_following(
+    logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """W36: the reader met the fault again and again, or the dialler was dead; either way the slave never came back."""
+    real = getattr(SlaveLink, at)
+    faults = iter((True, True))
+
+    def faulty(link: SlaveLink, now_ms: int) -> object:
+        if next(faults, False):
+            raise LookupError("a fault of our own")
+        return real(link, now_ms)
+
+    monkeypatch.setattr(SlaveLink, at, faulty)
+
+    async def scene(world: World) -> None:
+        log = world.master.log
+        log.begin_epoch(1)
+        log.append(os.urandom(100_000))
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: world.master.acks.get(2) == log.max_offset)  # type: ignore[call-overload]
+        assert next(faults, None) is None, "both faults were met"
+        assert world.slave.log.content() == log.content()
+
+    play(logs, scene)
