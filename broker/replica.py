@@ -224,7 +224,9 @@ class Replica:
         members = view.members if view is not None else ()
         is_known = view is not None and view.master_epoch >= role.master_epoch
         epoch, master = (view.master_epoch, view.master) if is_known and view is not None else (role.master_epoch, None)
-        if master is not None and master == self._registration.broker_id and role.state is not BrokerState.MASTER:
+        is_ours = master is not None and master == self._registration.broker_id
+        if (role.state is not BrokerState.MASTER) if is_ours else (view is None or not view.has_entered):
+            # Who is sent to a winner that is still entering is refused, and comes back after a pause.
             master = None
         return RouteState(
             cluster=self._config.set_key.cluster,

@@ -102,9 +102,14 @@ class RouteWatcher:
         wait_ms = 0
         while True:
             known = self.route.master_epoch if self.route is not None else -1
+            has_master = self.route is not None and self.route.master is not None
             answer = await link.request(
                 ClientCode.WATCH_ROUTE,
-                ext_fields={"masterEpoch": str(known), "waitMs": str(wait_ms)},
+                ext_fields={
+                    "masterEpoch": str(known),
+                    "hasMaster": "true" if has_master else "false",
+                    "waitMs": str(wait_ms),
+                },
                 timeout_ms=WATCH_WAIT_MS + CONNECT_TIMEOUT_MS,
             )
             route = decode_route(answer.body)

@@ -278,7 +278,11 @@ class ListenService:
         connection.respond(frame, SystemCode.SUCCESS, body=msgspec.json.encode(self._probes.probe))
 
     def _watch_route(self, connection: ListenConnection, frame: Frame) -> None:
-        """Rule 4: at once if the route is newer than ``masterEpoch``, else when it moves or after ``waitMs``."""
+        """
+        Rule 4: at once if the route is newer than ``masterEpoch``, else when it moves or after ``waitMs``.
+
+        ``hasMaster=false``: whoever asks has that epoch without its master, and hears of one at once too.
+        """
         fields = frame.ext_fields or {}
         try:
             known, wait_ms = int(fields.get("masterEpoch", "-1")), int(fields.get("waitMs", "0"))
@@ -288,8 +292,10 @@ class ListenService:
         wait_ms = min(wait_ms, WATCH_WAIT_MS_MAX)
         of_link = self._watches.setdefault(connection, {})
         is_full = self._watch_count >= WATCHERS_MAX or frame.opaque in of_link
-        if frame.is_one_way or self._routes.route.master_epoch > known or wait_ms <= 0 or is_full:
-            connection.respond(frame, SystemCode.SUCCESS, body=encode_route(self._routes.route))
+        route = self._routes.route
+        is_fuller = route.master_epoch == known and route.master is not None and fields.get("hasMaster") == "false"
+        if frame.is_one_way or route.master_epoch > known or is_fuller or wait_ms <= 0 or is_full:
+            connection.respond(frame, SystemCode.SUCCESS, body=encode_route(route))
             return
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._end_watch, connection, frame.opaque)
         of_link[frame.opaque] = _Watch(connection, frame, timer)

@@ -106,6 +106,23 @@ def test_a_watch_is_answered_when_the_route_moves_or_its_time_is_over(tmp_path: 
     run(tmp_path, test)
 
 
+def test_a_watch_that_lacks_the_master_of_its_epoch_hears_of_it_at_once(tmp_path: Path) -> None:
+    """
+    The epoch moves first and its master later: a watch asked again between the two waited for its whole time.
+    """
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = {"masterEpoch": "1", "hasMaster": "false", "waitMs": "30000"}
+        writer.write(encode_frame(Frame(code=ClientCode.WATCH_ROUTE, opaque=1, ext_fields=fields)))
+        assert decode_route((await read_frame(reader)).body).master is not None
+        fields["hasMaster"] = "true"
+        writer.write(encode_frame(Frame(code=ClientCode.WATCH_ROUTE, opaque=2, ext_fields=fields)))
+        writer.write(encode_frame(Frame(code=4711, opaque=3)))
+        assert (await read_frame(reader)).opaque == 3, "who has it waits"
+
+    run(tmp_path, test)
+
+
 def test_nonsense_closes_that_link_only(tmp_path: Path) -> None:
     """Rule 2, with the reason counted; a bad send on a good link is only refused."""
 
