@@ -17,6 +17,9 @@ from tests.support.fleet_trials import kill_master
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 
+SPARK_DEADLINE_S = 240
+"""A session alone takes half a minute on a busy machine."""
+
 
 def test_timeline_of_a_fleet_is_its_history(tmp_path: Path) -> None:
     """Two failovers under load; every phase, total, rest, grade and loss of every reign is the same in both."""
@@ -37,7 +40,7 @@ def test_timeline_of_a_fleet_is_its_history(tmp_path: Path) -> None:
         history = json.loads(told.stdout)
         # On the files of a fleet that is at rest: what history said is in the journals.
         directory = fleet.directory
-    done = rollcall(fleet, "analytics", "timeline", str(directory), "-o", "json")
+    done = rollcall(fleet, "analytics", "timeline", str(directory), "-o", "json", limit_s=SPARK_DEADLINE_S)
     assert done.returncode == 0, done.stderr
     timeline = json.loads(done.stdout)
     by_epoch = {row["master_epoch"]: row for row in timeline["rows"]}

@@ -65,6 +65,8 @@ def heal(fleet: Fleet) -> SetStatus:
         else:
             fleet.restart(name)
     fleet.wait_leader(deadline_s=HEAL_DEADLINE_S)
+    # Controllers that were away too still show the dead as members: a restarted broker is ready when it has a role.
+    fleet.wait_ready(fleet.brokers, deadline_s=HEAL_DEADLINE_S)
     return fleet.wait_redundant(only_set(fleet), deadline_s=HEAL_DEADLINE_S)
 
 
@@ -264,14 +266,14 @@ def await_authority(fleet: Fleet, controllers: tuple[str, ...], *, deadline_s: f
     return found[0]
 
 
-def rollcall(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+def rollcall(fleet: Fleet, *arguments: str, limit_s: float = CLI_DEADLINE_S) -> subprocess.CompletedProcess[str]:
     """A command of the CLI, as a program, on this fleet."""
     return subprocess.run(
         python_module("api.cli.main", *arguments),
         capture_output=True,
         text=True,
         check=False,
-        timeout=CLI_DEADLINE_S,
+        timeout=limit_s,
         stdin=subprocess.DEVNULL,
         env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())},
     )
