@@ -156,6 +156,7 @@ class BrokerNode:
         self.is_exited = False
         self.alarms: list[str] = []
         self.in_a_cut: Callable[[], None] = lambda: None
+        self.has_an_id: Callable[[BrokerId], None] = lambda _broker_id: None
         self.net = net
         self._role_timer: Timer | None = None
         self._is_stepping = False
@@ -202,7 +203,7 @@ class BrokerNode:
         identity = None
         if disk.exists(IDENTITY):
             identity = msgspec.json.decode(disk.read(IDENTITY), type=Identity)
-            self.broker_id = identity.broker_id
+            self.identified(identity.broker_id)
         facts = ReplicaFacts(
             set_key=self.plan.set_key,
             process=ProcessIdentity(
@@ -222,6 +223,11 @@ class BrokerNode:
         self.session.start(Registration(facts, identity))
         self._flush_tick()
         self._sync_tick()
+
+    def identified(self, broker_id: BrokerId) -> None:
+        """It has an id from here on."""
+        self.broker_id = broker_id
+        self.has_an_id(broker_id)
 
     def durable_marks(self) -> Marks:
         """As they are on disk."""
@@ -490,7 +496,14 @@ class BrokerNode:
         if self.reign is not None:
             self._sync_outputs(self.reign, make(self.reign.sync))
 
+    def check_required_set(self) -> None:
+        """D7: after every input of ``SyncState``, and after every entry that the controllers apply."""
+        reign = self.reign
+        if reign is not None and not reign.is_over and self.broker_id is not None:
+            self.oracle.required_set(self.plan.set_key, self.broker_id, reign.master_epoch, reign.sync.required_set)
+
     def _sync_outputs(self, reign: _Reign, outputs: list[SyncOutput]) -> None:
+        self.check_required_set()
         for output in outputs:
             if isinstance(output, ConfirmMoved):
                 self._release(reign, output.offset)

@@ -162,7 +162,7 @@ class BrokerSession:
             # The real shell tries again; so does this one.
             node.process.after(50 * MS, "identity", lambda: self._persist(identity))
             return
-        node.broker_id = identity.broker_id
+        node.identified(identity.broker_id)
         self._do(self._machine.persisted(identity, node.now_ms()))
 
     def _replied(self, body: object) -> None:

@@ -72,8 +72,6 @@ class BrokerMachine(Machine):
         super().__init__(world, plan.name)
         self.plan = plan
         self.node: BrokerNode | None = None
-        self.is_known = False
-        """It has an id, and the oracle its disk."""
 
 
 class ControllerMachine(Machine):
@@ -213,11 +211,17 @@ class World:
             plan=machine.plan, process=machine.process, net=self.net, disk=machine.disk, oracle=self.oracle
         )
         machine.node.in_a_cut = lambda: self.in_a_cut(machine.name)
+        machine.node.has_an_id = lambda broker_id: self._disks.__setitem__(
+            (machine.plan.set_key, broker_id), machine.disk
+        )
         machine.node.start()
 
     def _applied(self, node: ControllerNode, entry: AppliedEntry[FleetState]) -> None:
         try:
             self.oracle.applied(node.name, entry)
+            for broker in self._all_brokers:
+                if broker.node is not None and broker.process.is_alive:
+                    broker.node.check_required_set()
         except Violation as violation:
             # A log guards itself against its listeners: it would swallow this.
             self.broken = self.broken or violation
@@ -322,21 +326,9 @@ class World:
     # --- checks ---
 
     def _check(self) -> None:
-        """After every event; must be cheap."""
+        """After every event. What must hold is looked at where it can change, which is much rarer."""
         if self.broken is not None:
             raise self.broken
-        for broker in self._all_brokers:
-            node = broker.node
-            if node is None:
-                continue
-            if not broker.is_known and node.broker_id is not None:
-                broker.is_known = True
-                self._disks[broker.plan.set_key, node.broker_id] = broker.disk
-            reign = node.reign
-            if reign is not None and not reign.is_over and broker.process.is_alive and node.broker_id is not None:
-                self.oracle.required_set(
-                    broker.plan.set_key, node.broker_id, reign.master_epoch, reign.sync.required_set
-                )
 
     # --- the end ---
 
@@ -350,7 +342,7 @@ class World:
         self.heal()
         deadline_us = self.kernel.now_us + limit_us
         why = "nothing was looked at"
-        stop_at_us = self.kernel.now_us + 3 * SECOND
+        stop_at_us = self.kernel.now_us + 1_500 * MS
         while self.kernel.now_us < deadline_us:
             self.kernel.run_until(self.kernel.now_us + 250 * MS)
             if self.kernel.now_us >= stop_at_us:

@@ -100,22 +100,6 @@ class Kernel:
         """Hash of all that was noted and run so far."""
         return self._digest.hexdigest()
 
-    def step(self) -> bool:
-        """Run the next event; False if there is none."""
-        while self._heap:
-            when_us, number, timer = heapq.heappop(self._heap)
-            action = timer.action
-            if action is None:
-                continue
-            timer.action = None
-            self.now_us = when_us
-            self.steps += 1
-            self._digest.update(b"%d %d %s" % (when_us, number, timer.label.encode()))
-            action()
-            self.after_each()
-            return True
-        return False
-
     def run_until(
         self, deadline_us: int, *, steps_max: int = 2_000_000, stop: Callable[[], bool] | None = None
     ) -> bool:
@@ -126,19 +110,26 @@ class Kernel:
             SimulationStalled: ``steps_max`` events were not enough.
         """
         limit = self.steps + steps_max
-        while self._heap and self._next_us() <= deadline_us:
+        heap, pop, update = self._heap, heapq.heappop, self._digest.update
+        while heap and heap[0][0] <= deadline_us:
+            when_us, number, timer = heap[0]
+            action = timer.action
+            if action is None:
+                pop(heap)
+                continue
             if stop is not None and stop():
                 return True
             if self.steps >= limit:
                 raise SimulationStalled(f"{steps_max} events before {deadline_us} us; last: {list(self.lines)[-3:]}")
-            self.step()
+            pop(heap)
+            timer.action = None
+            self.now_us = when_us
+            self.steps += 1
+            update(f"{when_us} {number} {timer.label}".encode())
+            action()
+            self.after_each()
         self.now_us = max(self.now_us, deadline_us)
         return stop is not None and stop()
-
-    def _next_us(self) -> int:
-        while self._heap and self._heap[0][2].action is None:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else 1 << 62
 
     def chance(self, probability: float) -> bool:
         """True with ``probability``."""
