@@ -11,7 +11,8 @@ Rule 2 (R24): ``synced_index`` is the highest Raft index whose events, and all b
 for it.
 Rule 3: what this node never saw, because it installed a snapshot, is a ``Gap`` on record, until a peer has given it.
 The hash chain decides both whether there is one and whether what a peer gave is it.
-Rule 4: a failed write or sync ends the process (``node.files``): the port ``fail`` does not return.
+Rule 4: a failed write or sync ends the process (``node.files``), and so does whatever else ends the thread: the port
+``fail`` does not return.
 """
 
 from __future__ import annotations
@@ -167,8 +168,8 @@ class EventJournal(Generic[S]):
                     return
             try:
                 self._write_group(entries)
-            except (OSError, JournalDamaged) as error:
-                self._fail(f"the event journal failed: {error}")
+            except Exception as error:  # noqa: BLE001 (whatever ends this thread: compaction waits for it for ever)
+                self._fail(f"the event journal failed: {type(error).__name__}: {error}")
 
     def _write_group(self, entries: Sequence[AppliedEntry[S]]) -> None:
         batch: list[EventRecord] = []
@@ -195,7 +196,9 @@ class EventJournal(Generic[S]):
     def _verify_replayed(self, record: EventRecord) -> None:
         """The first event that is applied again must be the one that is here: else this is another fleet's journal."""
         found = self.read(record.ref, limit=1).records
-        if found and found[0].ref == record.ref and found[0].chain != record.chain:
+        # By position: the same place in another history may well be of another term.
+        is_there = bool(found) and (found[0].index, found[0].ordinal) == (record.index, record.ordinal)
+        if is_there and found[0].chain != record.chain:
             raise JournalDamaged(
                 f"event {record.term}.{record.index}.{record.ordinal} in {self._directory} is not the one that the "
                 "Raft log gives; this journal belongs to another history: move it away"

@@ -19,6 +19,7 @@ import contextlib
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from controller.contract.commands import (
@@ -132,14 +133,21 @@ class ControllerService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> bool:
+        """False: too many run already; ``work`` is dropped, and whoever waits for it must be told."""
         if len(self._tasks) >= BACKGROUND_TASKS_MAX:
             work.close()
             self._logger.error("background_tasks_full", limit=BACKGROUND_TASKS_MAX)
-            return
+            return False
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._finished)
+        return True
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._logger.error("background_task_failed", error=repr(error), exc_info=error)
 
     # --- what others read --------------------------------------------------------------------------------------------
 
@@ -372,8 +380,8 @@ class ControllerService:
             self._taken_term = None
             self.duties.stand_down()
         if leads and self._taken_term is None and self._taking_term != leadership.term:
-            self._taking_term = leadership.term
-            self._spawn(self._take_leadership(leadership.term))
+            is_taking = self._spawn(self._take_leadership(leadership.term))
+            self._taking_term = leadership.term if is_taking else None
 
     async def _take_leadership(self, term: int) -> None:
         requested_by = f"controller:{self.settings.name}"
@@ -459,7 +467,10 @@ class ControllerService:
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, Propose):
-                self._spawn(self._propose(action, self._taken_term))
+                term = self._taken_term
+                if not self._spawn(self._propose(action, term)):
+                    give_back = partial(self._proposed, action, None, term, is_certainly_not_executed=True)
+                    asyncio.get_running_loop().call_soon(give_back)
             else:
                 self._spawn(self._probe(action))
 
@@ -478,6 +489,13 @@ class ControllerService:
             is_certainly_not_executed = True
         except OutcomeUnknown as error:
             self._logger.warning("proposal_unknown", reason=str(error))
+        except Exception as error:
+            self._logger.exception("proposal_failed", error=repr(error))
+        self._proposed(action, reply, term, is_certainly_not_executed=is_certainly_not_executed)
+
+    def _proposed(
+        self, action: Propose, reply: AnyReply | None, term: int | None, *, is_certainly_not_executed: bool
+    ) -> None:
         if term != self._taken_term:
             return
         self._drain()

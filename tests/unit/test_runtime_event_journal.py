@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from controller.contract.commands import EventRef
 from controller.replication.ports import AppliedEntry
@@ -169,3 +171,37 @@ def test_thread_syncs_groups_and_tells(tmp_path: Path) -> None:
 
     assert history.index == journal.synced_index
     assert history.refs() == _refs(journal)
+
+
+def test_journal_of_another_history_is_refused_whatever_its_term(tmp_path: Path) -> None:
+    """R24: after a restore the same index came in another term; its events were skipped as written already."""
+    old = History()
+    with _written(tmp_path, [old.entry(SET_A), old.entry(SET_A)]):
+        pass
+    other = History()
+    entry = other.entry(SET_B)
+    records = tuple(replace(record, term=record.term + 1, chain="another chain") for record in entry.records)
+    journal = _open(tmp_path)
+    with pytest.raises(JournalDamaged, match="another history"):
+        journal._write_group([dataclasses.replace(entry, term=entry.term + 1, records=records)])
+    journal.start()
+    journal.stop()
+
+
+def test_fault_while_writing_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W36: anything but a disk's error ended the thread alone; nothing was recorded, nothing compacted any more."""
+
+    class Ended(BaseException):
+        pass
+
+    def fail(reason: str) -> NoReturn:
+        raise Ended(reason)
+
+    def write(_journal: object, _entries: object) -> None:
+        raise LookupError("a fault of ours")
+
+    monkeypatch.setattr(EventJournal, "_write_group", write)
+    journal = _open(tmp_path, fail=fail)
+    journal.append(History().entry(SET_A))
+    with pytest.raises(Ended, match="LookupError"):
+        journal._run()
