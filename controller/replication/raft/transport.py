@@ -247,8 +247,9 @@ class Link:
                     sent += self._socket.send(view[sent : sent + WRITE_BYTES])
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError, BlockingIOError):
             self._watch(_READ | _WRITE)
-        finally:
-            del self._out[:sent]
+        # Not in a "finally": any other error closes the link, and while it flies its frames still hold a part of the
+        # buffer, which can then not be shortened.
+        del self._out[:sent]
         if not self._out:
             self._watch(_READ)
 
