@@ -327,7 +327,7 @@ class Replica:
             self._tell_opened(registered)
         held, self._held_view = self._held_view, None
         if held is not None:
-            self.view_arrived(held)
+            self.view_arrived(held, 0)
 
     async def _replace_links(self, identity: ReplicaIdentity) -> None:
         if self._ha is not None:
@@ -366,7 +366,7 @@ class Replica:
         _log.warning("session_lost", reason=reason)
         self.role.feed(SessionLost())
 
-    def view_arrived(self, view: SetView) -> None:
+    def view_arrived(self, view: SetView, transit_us: int) -> None:
         """A push, or a heartbeat's answer."""
         if self._opening is not None:
             self._held_view = view
@@ -377,7 +377,7 @@ class Replica:
             sync_state_set_epoch=view.sync_state_set_epoch,
             sync_state_set=view.sync_state_set,
         )
-        self.role.feed(ViewArrived(view=view))
+        self.role.feed(ViewArrived(view=view, transit_us=transit_us))
         self.listen.route_moved()
 
     def registration_blocked(self, refusal: Refused) -> None:

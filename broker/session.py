@@ -11,6 +11,7 @@ people, no part of any decision.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from broker.core.clock_offset import ClockOffset
 from broker.core.durable import Identity
 from broker.core.registration import AskForId
 from broker.core.session import (
@@ -58,6 +60,10 @@ class SessionUnavailable(Exception):
     """No leader answered: the outcome is unknown if the request had been sent."""
 
 
+def _now_us() -> int:
+    return time.monotonic_ns() // 1_000
+
+
 class NotLeader(Exception):
     """The controller that was asked does not lead; the hint says who might."""
 
@@ -78,7 +84,9 @@ class SessionOwner(Protocol):
 
     def session_lost(self, reason: str) -> None: ...
 
-    def view_arrived(self, view: SetView) -> None: ...
+    def view_arrived(self, view: SetView, transit_us: int) -> None:
+        """``transit_us``: how long a push was under way; 0 = not known, or not a push."""
+        ...
 
     def registration_blocked(self, refusal: Refused) -> None: ...
 
@@ -119,6 +127,9 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._milestones: deque[Milestone] = deque(maxlen=MILESTONES_MAX)
         self._is_reporting = False
+        self._clock = ClockOffset()
+        self._transit_us = 0
+        """Of the push that is being handled."""
 
     @property
     def is_open(self) -> bool:
@@ -190,7 +201,9 @@ class Session:
             except msgspec.MsgspecError as error:
                 self._lost(number, f"a notice that cannot be read: {error}")
                 return
+            self._transit_us = self._clock.transit_us(leader_sent_at_us=notice.sent_at_us, arrived_at_us=_now_us())
             self._do(self._machine.noticed(number, notice.view))
+            self._transit_us = 0
 
     def closed(self, number: int, reason: str) -> None:
         """The connection is gone."""
@@ -223,7 +236,7 @@ class Session:
 
     def _tell(self, action: TellOpened | TellLost | TellView | TellBlocked | TellEnded) -> None:
         if isinstance(action, TellView):
-            self._owner.view_arrived(action.view)
+            self._owner.view_arrived(action.view, self._transit_us)
         elif isinstance(action, TellOpened):
             self._owner.session_opened(action.registered)
             self._report_soon()
@@ -276,6 +289,7 @@ class Session:
             return
         self.counters.connections += 1
         self._link, self._link_number = link, action.connection
+        self._clock = ClockOffset()
         self._do(self._machine.dialled(action.connection))
 
     async def _find_leader(self, number: int) -> None:
@@ -298,10 +312,11 @@ class Session:
     async def _beat(self, action: Beat) -> None:
         async def beat(link: RemotingConnection) -> None:
             self.counters.heartbeats += 1
-            body = await self._exchange(
-                link, RequestCode.SESSION_HEARTBEAT, self._owner.heartbeat(action.session_ordinal)
-            )
-            self._do(self._machine.beat_answered(action.connection, _decode_beat(body), self._now_ms()))
+            heartbeat = self._owner.heartbeat(action.session_ordinal)
+            sent_at_us = _now_us()
+            ack = _decode_beat(await self._exchange(link, RequestCode.SESSION_HEARTBEAT, heartbeat))
+            self._clock.witness(sent_at_us=sent_at_us, leader_clock_us=ack.leader_clock_us, answered_at_us=_now_us())
+            self._do(self._machine.beat_answered(action.connection, ack, self._now_ms()))
 
         await self._on_link(action.connection, beat)
 

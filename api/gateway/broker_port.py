@@ -42,8 +42,8 @@ FRAME_BYTES_MAX = 1024 * 1024
 OUT_BUFFER_BYTES_MAX = 8 * 1024 * 1024
 ORDERS_PER_LINK_MAX = 64
 ORDERS_MAX = 20_000
-PROBES_MAX = 512
-"""Probes under way; more are answered by "no answer", which proves nothing (R13)."""
+PROBES_MAX = 256
+"""Probes under way; more wait for their turn: when a whole rack dies, each of its masters must be asked (R13)."""
 
 _decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
 _decode_link = msgspec.json.Decoder(LinkReport).decode
@@ -87,8 +87,7 @@ class BrokerGateway:
         self._links: dict[ConnectionId, RemotingConnection] = {}
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._probes = 0
-        self._no_news = _encode(service.no_news)
+        self._probes = asyncio.Semaphore(PROBES_MAX)
         self.requests: Counter[str] = Counter()
         """Requests by name; unknown codes under ``unsupported``."""
 
@@ -126,18 +125,13 @@ class BrokerGateway:
 
     async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
         """Ask who listens there (R13). Only the operating system's own refusal counts as refused."""
-        if self._probes >= PROBES_MAX:
-            return ProbeOutcome.NO_ANSWER, None
-        self._probes += 1
         try:
-            async with asyncio.timeout(self._service.settings.timing.probe_timeout_ms / 1000):
+            async with self._probes, asyncio.timeout(self._service.settings.timing.probe_timeout_ms / 1000):
                 return ProbeOutcome.ANSWERED, await self._ask_incarnation(probe.address)
         except ConnectionRefusedError:
             return ProbeOutcome.REFUSED, None
         except (OSError, TimeoutError, RemotingError, msgspec.MsgspecError, ConfigError):
             return ProbeOutcome.NO_ANSWER, None
-        finally:
-            self._probes -= 1
 
     async def _ask_incarnation(self, address: str) -> ProbeAnswer:
         host, port = split_address(address)
@@ -202,8 +196,7 @@ class BrokerGateway:
         if isinstance(answer, Refused):
             self._refuse(connection, frame, answer)
         else:
-            body = self._no_news if answer is self._service.no_news else _encode(answer)
-            connection.respond(frame, SystemCode.SUCCESS, body=body)
+            connection.respond(frame, SystemCode.SUCCESS, body=_encode(answer))
 
     def _order(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
         self._service.require_authority()

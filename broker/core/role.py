@@ -152,6 +152,8 @@ class RoleMachine:
         self._retry_us = retry_ms * 1_000
         self._retry_us_max = retry_ms_max * 1_000
         self._now_us = 0
+        self._pushed_at_us = 0
+        """When the input that is handled left its sender."""
         self._actions: list[RoleAction] = []
 
         self._broker_id: BrokerId | None = None
@@ -262,6 +264,7 @@ class RoleMachine:
         ``now_us`` is monotonic and never smaller than before.
         """
         self._now_us = now_us
+        self._pushed_at_us = now_us
         self._actions = []
         self._accept(event)
         self._advance()
@@ -269,7 +272,7 @@ class RoleMachine:
 
     def _accept(self, event: RoleInput) -> None:
         if isinstance(event, ViewArrived):
-            self._on_view(event.view)
+            self._on_view(event.view, transit_us=event.transit_us)
         elif isinstance(event, StepDone):
             self._on_step_done(event)
         elif isinstance(event, StepFailed):
@@ -332,8 +335,9 @@ class RoleMachine:
             link.reported = None
             self._send_link_report(link)
 
-    def _on_view(self, view: SetView, *, is_registration: bool = False) -> None:
+    def _on_view(self, view: SetView, *, is_registration: bool = False, transit_us: int = 0) -> None:
         """R2, R9: an older state is dropped; another fleet's counts only if we registered there (R7)."""
+        self._pushed_at_us = self._now_us - transit_us
         known = self._view
         if view.set_key != self._set_key or not self._is_registered:
             return
@@ -411,7 +415,7 @@ class RoleMachine:
         if old.kind is GoalKind.STOPPED or (old.kind is GoalKind.ISOLATED and goal.kind is not GoalKind.STOPPED):
             return
         self._goal = goal
-        self._phases.begin(goal.master_epoch, self._now_us)
+        self._phases.begin(goal.master_epoch, self._pushed_at_us)
         self._failures = 0
         self._retry_due_us = None
         self._end_other_reign()

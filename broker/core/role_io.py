@@ -52,6 +52,8 @@ class ViewArrived:
     """A push, or the view in a heartbeat's answer."""
 
     view: SetView
+    transit_us: int = 0
+    """How long a push was under way; 0 = not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

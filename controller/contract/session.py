@@ -87,12 +87,16 @@ class HeartbeatAck(Value):
     """host:port of every controller's broker port: the broker remembers them."""
     lease_ms: int = 0
     """Time for weak acks, counted by the broker from when it sent the heartbeat; 0 = none (R4)."""
+    leader_clock_us: int = 0
+    """The leader's monotonic clock when it answered; 0 = not told. With the round trip it tells the clocks apart."""
 
 
 class RoleNotice(Value):
     """SESSION_NOTICE, one-way, pushed the moment a change of the set is committed."""
 
     view: SetView
+    sent_at_us: int = 0
+    """The leader's monotonic clock when it pushed; 0 = not told."""
 
 
 class LinkReport(Value):

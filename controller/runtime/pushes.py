@@ -16,6 +16,7 @@ from controller.contract.events import BrokerIdGranted, EventRecord, MasterElect
 from controller.contract.session import RoleNotice
 from controller.runtime.duties import LeaderDuties, touched_sets
 from controller.runtime.ports import BrokerPort
+from controller.runtime.session_state import NS_PER_US
 from controller.runtime.sessions import ViewOf
 
 
@@ -34,10 +35,11 @@ def push_views(
         view = view_of(key)
         if view is None:
             continue
-        body = msgspec.json.encode(RoleNotice(view=view))
-        for connection in duties.sessions.connections_of(view):
-            port.notify(connection, body)
         if key in elected and view.master is not None:
             winner = duties.sessions.get(key, view.master)
             if winner is not None and winner.connection is not None:
+                # Before the write: once it has the notice, the winner's own clock runs.
                 duties.handle_notified(key, view.master_epoch, now_ns())
+        body = msgspec.json.encode(RoleNotice(view=view, sent_at_us=now_ns() // NS_PER_US))
+        for connection in duties.sessions.connections_of(view):
+            port.notify(connection, body)

@@ -56,7 +56,7 @@ from controller.runtime.event_journal import EventJournal
 from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from controller.runtime.pushes import push_views
-from controller.runtime.session_state import NS_PER_MS, ConnectionId
+from controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId
 from controller.runtime.settings import ServiceSettings
 from node.telemetry import get_logger
 
@@ -85,7 +85,6 @@ class ControllerService:
         self.settings = settings
         self.journal = journal
         self.metrics = metrics
-        self.no_news = HeartbeatAck(view=None, controllers=settings.broker_ports)
         """The answer to most heartbeats: one value, so that the port encodes it once."""
         self.ports = ports or Ports()
         self._log = log
@@ -335,9 +334,11 @@ class ControllerService:
             and state.master_epoch == beat.known_master_epoch
             and state.sync_state_set_epoch == beat.known_set_epoch
         )
-        if is_current:
-            return self.no_news
-        return HeartbeatAck(view=self.view_of(beat.set_key), controllers=self.no_news.controllers)
+        return HeartbeatAck(
+            view=None if is_current else self.view_of(beat.set_key),
+            controllers=self.settings.broker_ports,
+            leader_clock_us=self.now_ns() // NS_PER_US,
+        )
 
     async def submit_for_broker(
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, connection: ConnectionId | None

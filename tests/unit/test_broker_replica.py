@@ -275,7 +275,7 @@ def test_a_link_that_closes_before_its_cut_began_does_not_keep_the_next_one_from
             await until(lambda: replica.following.client is not None)
             answers: list[str] = []
             replica.following.client = Answers(answers)
-            replica.view_arrived(view_of_other(2))
+            replica.view_arrived(view_of_other(2), 0)
             await until(lambda: "follow" in answers)
             target = replica.following._target
             assert target is not None
