@@ -2,7 +2,7 @@
 A snapshot of the replicated state as a sequence of small JSON items.
 
 Here: ``encode_state`` and ``decode_state``. Not here: files, checksums, compression (``controller.replication``).
-Imported by: the state machine of ``controller.replication`` and ``controller.runtime``. Imports:
+Imported by: the state machine of ``controller.replication``. Imports:
 ``controller.contract``, ``state``.
 
 Rule 1: one item per set and per answered request, so a thread may write it without holding the interpreter long.
@@ -95,7 +95,9 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         )
     sets: dict[SetKey, SetState] = {}
     requests: dict[RequestId, AnsweredRequest] = {}
+    count = 0
     for raw in iterator:
+        count += 1
         item = _decode(raw)
         if isinstance(item, SnapshotSet):
             sets[item.state.set_key] = item.state
@@ -103,9 +105,9 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             requests[item.request_id] = item.answered
         else:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
-    if (len(sets), len(requests)) != (header.sets, header.requests):
+    if (len(sets), len(requests), count) != (header.sets, header.requests, header.sets + header.requests):
         raise ValueError(
-            f"snapshot holds {len(sets)} sets and {len(requests)} requests, its header says {header.sets} and "
+            f"snapshot holds {len(sets)} sets and {len(requests)} requests in {count} items, its header says {header.sets} and "
             f"{header.requests}; restore it from a peer"
         )
     return FleetState(

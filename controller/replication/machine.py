@@ -1,57 +1,27 @@
 """
 The fleet's state as a Raft state machine: entries in, replies and events out, snapshots as items.
 
-Here: the bridge between entries (``codec``) and the core (``controller.core.apply``). Not here: any rule about sets.
+Here: the bridge between entries (``codec``) and the core (``controller.core.apply``). Not here: any rule about sets,
+what a snapshot says (``controller.core.snapshot``).
 Rule 1: total (R15). Rubbish is a counted no-op; what needs a higher feature level stops this node.
-Rule 2: a snapshot is a header, then one item per broker set, then one per answered request id; what is longer than
-``ITEM_BYTES_MAX`` goes on in the next item, so that a thread which writes it never holds the GIL for long.
+Rule 2: a document of a snapshot that is longer than ``ITEM_BYTES_MAX`` goes on in the next item, so that a thread which
+writes it never holds the GIL for long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from controller.contract.commands import FEATURE_LEVEL
-from controller.contract.ids import FleetIncarnation, RequestId
 from controller.core.apply import apply_operations
-from controller.core.state import EMPTY_FLEET, AnsweredRequest, FleetState, SetState
+from controller.core.snapshot import decode_state, encode_state
+from controller.core.state import EMPTY_FLEET, FleetState
 from controller.replication.codec import AboveFeatureLevel, Undecodable, decode_operations
 from controller.replication.ports import Applied
 
 ITEM_BYTES_MAX = 64 * 1024
-SNAPSHOT_FORMAT = 1
 
 _LAST = b"."
 _MORE = b"+"
-
-
-class _Header(msgspec.Struct, frozen=True, kw_only=True):
-    """First item: everything of ``FleetState`` that is not a collection, and how many items follow."""
-
-    format: int
-    feature_level: int
-    fleet_incarnation: FleetIncarnation
-    chain_head: str
-    last_stamp_ms: int
-    term: int
-    index: int
-    sets: int
-    requests: int
-
-
-class _Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the request-id window."""
-
-    request_id: RequestId
-    answered: AnsweredRequest
-
-
-# Built with the module, by one thread: msgspec crashes if a second one uses a type that is being looked at.
-_decode_header = msgspec.json.Decoder(_Header).decode
-_decode_set = msgspec.json.Decoder(SetState).decode
-_decode_request = msgspec.json.Decoder(_Request).decode
 
 
 class FleetMachine:
@@ -84,54 +54,13 @@ class FleetMachine:
         )
 
     def encode(self, state: FleetState) -> Iterator[bytes]:
-        """Snapshot items, sets in the order of their keys."""
-        encoder = msgspec.json.Encoder()
-        header = _Header(
-            format=SNAPSHOT_FORMAT,
-            feature_level=state.feature_level,
-            fleet_incarnation=state.fleet_incarnation,
-            chain_head=state.chain_head,
-            last_stamp_ms=state.last_stamp_ms,
-            term=state.term,
-            index=state.index,
-            sets=len(state.sets),
-            requests=len(state.requests),
-        )
-        yield from _split(encoder.encode(header))
-        for key in sorted(state.sets):
-            yield from _split(encoder.encode(state.sets[key]))
-        for request_id, answered in state.requests.items():
-            yield from _split(encoder.encode(_Request(request_id=request_id, answered=answered)))
+        """Snapshot items; equal states give equal ones."""
+        for document in encode_state(state):
+            yield from _split(document)
 
     def decode(self, items: Iterable[bytes]) -> FleetState:
         """Inverse of ``encode``. Raises ``ValueError`` if it is damaged, cut short or above the feature level."""
-        documents = _join(items)
-        try:
-            header = _decode_header(next(documents))
-            if header.format != SNAPSHOT_FORMAT or header.feature_level > FEATURE_LEVEL:
-                raise ValueError(
-                    f"snapshot has format {header.format} and feature level {header.feature_level}, "
-                    f"this program reads {SNAPSHOT_FORMAT} and {FEATURE_LEVEL}: upgrade this controller"
-                )
-            sets = (_decode_set(next(documents)) for _ in range(header.sets))
-            by_key = {broker_set.set_key: broker_set for broker_set in sets}
-            requests = [_decode_request(next(documents)) for _ in range(header.requests)]
-        except (StopIteration, RuntimeError):
-            raise ValueError("snapshot ends before its last item") from None
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"snapshot item cannot be read: {error}") from error
-        if next(documents, None) is not None:
-            raise ValueError("snapshot has more items than its header says")
-        return FleetState(
-            fleet_incarnation=header.fleet_incarnation,
-            feature_level=header.feature_level,
-            sets=by_key,
-            requests={request.request_id: request.answered for request in requests},
-            chain_head=header.chain_head,
-            last_stamp_ms=header.last_stamp_ms,
-            term=header.term,
-            index=header.index,
-        )
+        return decode_state(_join(items))
 
 
 def _split(document: bytes) -> Iterator[bytes]:
