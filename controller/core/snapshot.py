@@ -2,8 +2,7 @@
 A snapshot of the replicated state as a sequence of small JSON items.
 
 Here: ``encode_state`` and ``decode_state``. Not here: files, checksums, compression (``controller.replication``).
-Imported by: the state machine of ``controller.replication``. Imports:
-``controller.contract``, ``state``.
+Imported by: the state machine of ``controller.replication``. Imports: ``controller.contract``, ``state``.
 
 Rule 1: one item per set and per answered request, so a thread may write it without holding the interpreter long.
 Rule 2: equal states give equal bytes, on every node (C8). Items keep the order of the state.
@@ -107,8 +106,8 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
     if (len(sets), len(requests), count) != (header.sets, header.requests, header.sets + header.requests):
         raise ValueError(
-            f"snapshot holds {len(sets)} sets and {len(requests)} requests in {count} items, its header says {header.sets} and "
-            f"{header.requests}; restore it from a peer"
+            f"snapshot holds {len(sets)} sets and {len(requests)} requests in {count} items, its header says "
+            f"{header.sets} and {header.requests}; restore it from a peer"
         )
     return FleetState(
         fleet_incarnation=header.fleet_incarnation,
