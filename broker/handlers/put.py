@@ -175,22 +175,14 @@ class PutPath:
             self._refuse_all(sink, requests, (SendRefusal.NOT_MASTER, str(error)), state)
             return
         waiting = _Waiting(sink, [], [])
-        at_once: list[bytes] = []
         self._born_host = sink.peer_host
         start = self._log.max_offset
         appended = self.counters.appended
-        for request in requests:
-            header = request.header
-            refused = self._put(request, waiting)
-            if refused is None:
-                if not header.is_one_way:
-                    waiting.opaques.append((header.opaque, request.form))
-            elif not header.is_one_way:
-                self.counters.refused += 1
-                at_once.append(
-                    put_refused(header.opaque, request.form, refused[0], refused[1], master_epoch=state.master_epoch)
-                )
-        end = self._log.end_run()
+        try:
+            at_once = self._put_all(requests, waiting, state.master_epoch)
+        finally:
+            # Whatever happens: after a run that was never ended nobody may append, or receive, any more.
+            end = self._log.end_run()
         if waiting.opaques:
             acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
         if at_once:
@@ -202,6 +194,22 @@ class PutPath:
         if waiting.opaques and not is_new:
             # Duplicates only: their originals may have been confirmed long ago, and nothing moves confirm again.
             self.release(self._log.confirm_offset)
+
+    def _put_all(self, requests: Sequence[SendRequest], waiting: _Waiting, master_epoch: MasterEpoch) -> list[bytes]:
+        """Append what can be; returns the answers of the rest."""
+        at_once: list[bytes] = []
+        for request in requests:
+            header = request.header
+            refused = self._put(request, waiting)
+            if refused is None:
+                if not header.is_one_way:
+                    waiting.opaques.append((header.opaque, request.form))
+            elif not header.is_one_way:
+                self.counters.refused += 1
+                at_once.append(
+                    put_refused(header.opaque, request.form, refused[0], refused[1], master_epoch=master_epoch)
+                )
+        return at_once
 
     def _refusal(self, state: GateState, acks: AckTable[_Waiting] | None) -> tuple[SendRefusal, str] | None:
         if not state.is_serving or acks is None or acks.master_epoch != state.master_epoch:

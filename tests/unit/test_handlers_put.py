@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.handlers.put import PutLimits
+from broker.handlers.put import PutLimits, PutPath, _Waiting
+from broker.protocol.codes import SendRefusal
 from broker.protocol.send import BatchItem, SendRequest, encode_batch, encode_send, parse_frame
 from controller.contract.ids import MasterEpoch
 from epoch.model import LogOffset
@@ -215,3 +216,25 @@ def test_a_full_disk_refuses_definitely_and_the_put_path_goes_on(broker: LogBrok
     broker.put.handle(sink, [send(3, 1, body=b"y" * 9_900)])
     broker.put.release(broker.log.max_offset)
     assert sink.answers[3][0] == 0
+
+
+def test_a_fault_in_the_middle_of_a_batch_costs_its_client_and_not_the_log(
+    broker: LogBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W36: the run was never ended, and the master refused every send until it was restarted."""
+    put_one = PutPath._put_one
+    faults = iter((False, True))
+
+    def faulty(path: PutPath, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
+        if next(faults, False):
+            raise LookupError("a fault of ours")
+        return put_one(path, request, waiting)
+
+    monkeypatch.setattr(PutPath, "_put_one", faulty)
+    with pytest.raises(LookupError):
+        broker.put.handle(Sink(), [send(1), send(2)])
+    sink = Sink()
+    broker.put.handle(sink, [send(3)])
+    broker.put.release(broker.log.max_offset)
+    assert [code for code, _, _ in sink.answers.values()] == [0]
+    assert broker.log.queues.max_offset(b"T", 0) == 2
