@@ -157,6 +157,28 @@ def test_closed_session_is_probed_and_a_refusal_is_told_from_silence(tmp_path: P
     _run(tmp_path, scenario)
 
 
+def test_a_thousand_sessions_that_close_at_once_are_all_probed(tmp_path: Path) -> None:
+    """Probes above the limit were taken for unanswered at once, five times in a row: those masters waited for 3 s."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        (dead,) = free_ports(1)
+        probes = [
+            SendProbe(
+                set_key=KEY,
+                broker_id=BrokerId(number),
+                incarnation=Incarnation("x"),
+                session_ordinal=SessionOrdinal(1),
+                address=f"127.0.0.1:{dead}",
+            )
+            for number in range(2 * PROBES_MAX + 1)
+        ]
+        found = await asyncio.gather(*(port.gateway.probe(probe) for probe in probes))
+        assert {outcome for outcome, _ in found} == {ProbeOutcome.REFUSED}
+
+    _run(tmp_path, scenario)
+
+
 @dataclass(slots=True)
 class _Answers:
     """A listen port that answers everything with one body."""
