@@ -11,7 +11,7 @@ import asyncio
 import time
 from typing import Any
 
-from controller.contract.commands import Operation
+from controller.contract.commands import Barrier, Operation
 from controller.contract.replies import AnyReply
 from controller.replication.codec import encode_operation
 from controller.replication.ports import ProposalOutcome, RaftRole, ReplicatedLog
@@ -67,7 +67,13 @@ class AsyncProposer:
         deadline_ns = time.monotonic_ns() + self._timeout_ns
         self._do(
             self._machine.handle(
-                Submit(ticket=ticket, request_id=operation.request_id, part=part, deadline_ns=deadline_ns)
+                Submit(
+                    ticket=ticket,
+                    request_id=operation.request_id,
+                    part=part,
+                    deadline_ns=deadline_ns,
+                    is_barrier=isinstance(operation.command, Barrier),
+                )
             )
         )
         if not self._is_flush_due:

@@ -9,6 +9,8 @@ Rule 2: what would exceed ``BUFFER_OPERATIONS_MAX`` is refused at once, so that 
 Rule 3: a caller gets exactly one resolution, at its deadline at the latest. Waiting in the buffer beyond it is
 certainly not executed; in flight beyond it is unknown.
 Rule 4: an entry whose outcome never comes leaves "in flight" at its own deadline: a lost callback costs no slot.
+Rule 5: a barrier takes the next entry, whatever waits: its place among the others means nothing, and a reader must not
+wait for a thousand elections.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ class Submit:
     request_id: RequestId
     part: str
     deadline_ns: int
+    is_barrier: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +182,10 @@ class Proposer:
                 f"operation has {len(submit.part)} bytes, at most {self._entry_bytes_max - 2} fit an entry"
             )
             return [Resolve(ticket=submit.ticket, result=refusal)]
-        self._buffer.append(submit)
+        if submit.is_barrier:
+            self._buffer.appendleft(submit)
+        else:
+            self._buffer.append(submit)
         return []
 
     def _fill_slots(self, now_ns: int) -> Iterator[Action]:

@@ -91,6 +91,24 @@ def test_an_entry_is_never_longer_than_allowed() -> None:
     assert isinstance(_results(_submit(machine, 99, part="x" * 99))[99], Overloaded)
 
 
+def test_a_barrier_takes_the_next_entry_whatever_waits() -> None:
+    """Behind a thousand elections a linearizable read was answered by 503."""
+    machine = _machine(entry_bytes_max=100)
+    out: list[Propose] = []
+    for ticket in range(ENTRIES_IN_FLIGHT_MAX):
+        _submit(machine, ticket, part="x" * 90)
+        out += _flush(machine)
+    _submit(machine, *range(10, 20), part="y" * 90)
+    machine.handle(
+        Submit(ticket=99, request_id=RequestId("r99"), part="barrier", deadline_ns=1_000 * MS, is_barrier=True)
+    )
+
+    actions = machine.handle(Outcome(entry=out[0].entry, outcome=_committed(1), now_ns=0))
+
+    (following,) = [action for action in actions if isinstance(action, Propose)]
+    assert following.payload == "[barrier]"
+
+
 def test_too_many_waiting_operations_are_refused_at_once() -> None:
     machine = _machine()
     _submit(machine, *range(BUFFER_OPERATIONS_MAX))
