@@ -83,7 +83,7 @@ def register(context: Context, slaves: CrowdProcess, masters: CrowdProcess, coun
     def registered(crowd: CrowdProcess) -> bool:
         told = crowd.told()
         if told.broken:
-            raise RuntimeError(f"{told.broken} sessions broke while registering")
+            raise RuntimeError(f"{told.broken} sessions broke while registering, the first one: {told.reason}")
         return told.registered == count
 
     def serve() -> bool:
@@ -95,7 +95,8 @@ def register(context: Context, slaves: CrowdProcess, masters: CrowdProcess, coun
     registered_s = time.monotonic() - began
     wait_until(serve, deadline_s=DEADLINE_S, what=f"{count} sets to serve")
     context.say(f"{count} sets registered after {registered_s:.1f} s, serving after {time.monotonic() - began:.1f} s")
-    return {"registered_s": registered_s, "serving_s": time.monotonic() - began}
+    moves = slaves.told().moves + masters.told().moves
+    return {"registered_s": registered_s, "serving_s": time.monotonic() - began, "moves": float(moves)}
 
 
 def lose_masters(
@@ -169,6 +170,7 @@ SETS_SECTION = Section(
     measures=(
         Measure(key="registered_s", what="1,000 sets of two registered", unit="s", aim=4, reference="18.5"),
         Measure(key="serving_s", what="  and each with a master that entered", unit="s"),
+        Measure(key="moves", what="  sessions that had to find another leader", unit=""),
         Measure(key="idle_cpu", what="leader's CPU, idle", unit="%", aim=2, reference="9"),
         Measure(key="beat_cpu", what="leader's CPU at 2,000 heartbeats/s", unit="%", aim=10, reference="30"),
         Measure(key="beats", what="  heartbeats that were answered", unit="/s"),

@@ -6,7 +6,8 @@ roles. Not here: data, disks, retries: a replica whose session breaks stays away
 
 Rule 1: to the controllers these are brokers: one connection each, bodies of the contract, an HA connection from every
 slave to its master, whose end is reported (R13), and an address that refuses once the process is gone.
-Rule 2: a slave that is elected reports that it entered, and the milestones that a broker would.
+Rule 2: a session whose controller does not lead any more moves to the one that is named, as a broker's would.
+Rule 3: a slave that is elected reports that it entered, and the milestones that a broker would.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from controller.contract.codes import RequestCode
+from controller.contract.codes import RefusalCode, RequestCode
 from controller.contract.commands import (
     ApplyBrokerId,
     Milestone,
@@ -50,7 +51,7 @@ from controller.contract.ids import (
     SetKey,
 )
 from controller.contract.replies import AnyReply, IdGranted, Registered, SetView
-from controller.contract.session import BrokerState, Heartbeat, LinkReport, RoleNotice
+from controller.contract.session import BrokerState, Heartbeat, LeaderHint, LinkReport, RoleNotice
 from epoch.model import NO_EPOCH
 from node.config import split_address
 from node.remoting.connection import RemotingConnection, RemotingError, connect
@@ -59,13 +60,25 @@ from node.remoting.frame import Frame
 RPC_TIMEOUT_MS = 20_000
 HEARTBEAT_S = 1.0
 DIALLING_MAX = 256
+PAUSE_S = 0.05
+"""Between two sessions."""
+SESSIONS_MAX = 200
 _encode = msgspec.json.Encoder().encode
 _decode_reply: Any = msgspec.json.Decoder(AnyReply).decode
+_decode_hint = msgspec.json.Decoder(LeaderHint).decode
 _decode_notice = msgspec.json.Decoder(RoleNotice).decode
 
 
 class SessionRefused(Exception):
     """The controllers do not want this replica."""
+
+
+class NotLeader(Exception):
+    """Ask ``address`` instead; None = nobody is known to lead."""
+
+    def __init__(self, address: str | None) -> None:
+        super().__init__(f"leader: {address}")
+        self.address = address
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +109,9 @@ class Replica:
         """When it heard that it is master of ``epoch``."""
         self.is_master = False
         self.beats = 0
+        self.moves = 0
+        """Sessions that it left because their controller did not lead."""
+        self._must_report = False
         self.broken = ""
         self._registered = asyncio.Event()
         self._link: RemotingConnection | None = None
@@ -114,8 +130,7 @@ class Replica:
                 self._heard(_decode_notice(frame.body).view)
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """It stays away."""
-        self.broken = reason
+        """Whoever waits for an answer hears of it."""
 
     # --- session ---
 
@@ -137,6 +152,14 @@ class Replica:
         self._registered.set()
         self._heard(registered.view)
         await self.beat()
+        if self.is_master and self.view is not None and not self.view.has_entered and self._must_report:
+            self._spawn(self._reign(self.view))
+
+    def leave(self) -> None:
+        """Hang up."""
+        self.moves += 1
+        if self._link is not None:
+            self._link.close("this controller does not lead")
 
     def _registration(self) -> RegisterReplica:
         return RegisterReplica(
@@ -168,14 +191,18 @@ class Replica:
             known_set_epoch=self.view.sync_state_set_epoch if self.view is not None else -1,  # type: ignore[arg-type]
         )
         assert self._link is not None
-        await self._link.request(RequestCode.SESSION_HEARTBEAT, body=_encode(beat), timeout_ms=RPC_TIMEOUT_MS)
+        answer = await self._link.request(RequestCode.SESSION_HEARTBEAT, body=_encode(beat), timeout_ms=RPC_TIMEOUT_MS)
+        if answer.code == RefusalCode.NOT_LEADER:
+            raise NotLeader(_decode_hint(answer.body).leader_broker_address)
         self.beats += 1
 
     async def _ask(self, code: RequestCode, command: Value) -> AnyReply:
+        """Raises ``RemotingError``, ``NotLeader``."""
         assert self._link is not None
-        reply: AnyReply = _decode_reply(
-            (await self._link.request(code, body=_encode(command), timeout_ms=RPC_TIMEOUT_MS)).body
-        )
+        answer = await self._link.request(code, body=_encode(command), timeout_ms=RPC_TIMEOUT_MS)
+        if answer.code == RefusalCode.NOT_LEADER:
+            raise NotLeader(_decode_hint(answer.body).leader_broker_address)
+        reply: AnyReply = _decode_reply(answer.body)
         return reply
 
     # --- role ---
@@ -219,12 +246,13 @@ class Replica:
                 for phase in (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING)
             ),
         )
+        self._must_report = False
         try:
             await asyncio.gather(
                 self._ask(RequestCode.SESSION_ENTERED, entered), self._ask(RequestCode.SESSION_MILESTONES, told)
             )
-        except RemotingError as error:
-            self.broken = str(error)
+        except (RemotingError, NotLeader):
+            self._must_report = True
 
     async def _follow(self, view: SetView) -> None:
         """Hold an HA connection to the master, and say when it opens and ends."""
@@ -272,7 +300,10 @@ class Told(msgspec.Struct, frozen=True):
     entered: int
     """Sets whose newest view says that its master has entered."""
     beats: int
+    moves: int
     broken: int
+    reason: str
+    """Why the first of them broke."""
     elected_at_ns: tuple[int, ...]
     """Of the replicas that are master now."""
 
@@ -344,16 +375,26 @@ async def _main(crowd: Crowd, pipe: Connection) -> None:
 
 
 async def _live(replica: Replica, address: str, dialling: asyncio.Semaphore) -> None:
-    try:
-        async with dialling:
-            await replica.join(address)
-        due = time.monotonic() + HEARTBEAT_S * (secrets.randbelow(1000) / 1000)
-        while True:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            due += HEARTBEAT_S
-            await replica.beat()
-    except (RemotingError, OSError, SessionRefused) as error:
-        replica.broken = str(error)
+    first = address
+    for _ in range(SESSIONS_MAX):
+        try:
+            async with dialling:
+                await replica.join(address)
+            due = time.monotonic() + HEARTBEAT_S * (secrets.randbelow(1000) / 1000)
+            while True:
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                due += HEARTBEAT_S
+                await replica.beat()
+        except NotLeader as error:
+            address = error.address or first
+        except RemotingError:
+            address = first
+        except (OSError, SessionRefused) as error:
+            replica.broken = repr(error)
+            return
+        replica.leave()
+        await asyncio.sleep(PAUSE_S)
+    replica.broken = f"{SESSIONS_MAX} sessions"
 
 
 def _told(replicas: Sequence[Replica]) -> Told:
@@ -362,6 +403,8 @@ def _told(replicas: Sequence[Replica]) -> Told:
         masters=sum(replica.is_master for replica in replicas),
         entered=sum(replica.view is not None and replica.view.has_entered for replica in replicas),
         beats=sum(replica.beats for replica in replicas),
+        moves=sum(replica.moves for replica in replicas),
         broken=sum(bool(replica.broken) for replica in replicas),
+        reason=next((replica.broken for replica in replicas if replica.broken), ""),
         elected_at_ns=tuple(replica.elected_at_ns for replica in replicas if replica.is_master),
     )
