@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from api.gateway.broker_port import FRAME_BYTES_MAX, BrokerGateway
+from api.gateway.broker_port import FRAME_BYTES_MAX, PROBES_MAX, BrokerGateway
 from controller.contract.codes import RefusalCode, RequestCode
 from controller.contract.commands import RegisterReplica
 from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal

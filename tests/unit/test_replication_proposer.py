@@ -98,7 +98,7 @@ def test_a_barrier_takes_the_next_entry_whatever_waits() -> None:
     for ticket in range(ENTRIES_IN_FLIGHT_MAX):
         _submit(machine, ticket, part="x" * 90)
         out += _flush(machine)
-    _submit(machine, *range(10, 20), part="y" * 90)
+    _submit(machine, *range(10, 20), part="y" * 97)
     machine.handle(
         Submit(ticket=99, request_id=RequestId("r99"), part="barrier", deadline_ns=1_000 * MS, is_barrier=True)
     )
