@@ -5,16 +5,18 @@
 
 One table on standard output, the same with all samples as JSON beside it, progress on standard error. Three runs, each
 with fleets of its own; aims are those of docs/numbers.md. The exit code is 0 whatever is reached: numbers of a shared
-machine judge nobody. It is 1 if a bench could not be run.
+machine judge nobody. It is 1 if a run of a bench failed; what is left of it, logs too, stays in the temporary folder then.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +55,15 @@ def run_section(section: Section, number: int, root: Path, *, is_quick: bool) ->
     directory.mkdir()
     context = Context(directory=directory, is_quick=is_quick)
     load, others, began = os.getloadavg()[0], Others(), time.monotonic()
-    values = section.run(context)
+    values: dict[str, float] = {}
+    error = ""
+    try:
+        values = section.run(context)
+    except Exception as failure:  # noqa: BLE001 (the other sections have their own fleets)
+        error = "".join(traceback.format_exception(failure))
+        sys.stderr.write(f"{error}    logs are kept in {directory}\n")
+    else:
+        shutil.rmtree(directory)
     return Run(
         section=section.name,
         number=number,
@@ -62,6 +72,7 @@ def run_section(section: Section, number: int, root: Path, *, is_quick: bool) ->
         cpu_of_others=round(others.cores(), 2),
         values=values,
         detail=context.detail,
+        error=error,
     )
 
 
@@ -78,10 +89,10 @@ def run_all(sections: Sequence[Section], runs: int, root: Path, *, is_quick: boo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1: a bench could not be run."""
+    """Exit code 1: a run failed."""
     parser = argparse.ArgumentParser(prog="make bench", description=(__doc__ or "").strip().splitlines()[0])
     names = [section.name for section in SECTIONS]
-    parser.add_argument("--quick", action="store_true", help="one short run of everything, about two minutes")
+    parser.add_argument("--quick", action="store_true", help="one short run of everything, less than three minutes")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
     parser.add_argument("--runs", type=int, help=f"instead of {RUNS}, or of 1 with --quick")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "bench.json")
@@ -89,16 +100,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sections = [section for section in SECTIONS if not options.only or section.name in options.only]
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="rollcall-perf-", dir=options.dir) as folder:
-        root = Path(folder)
-        machine = describe(root)
-        print(machine.text(), flush=True)
-        runs = run_all(sections, options.runs or (1 if options.quick else RUNS), root, is_quick=options.quick)
+    root = Path(tempfile.mkdtemp(prefix="rollcall-perf-", dir=options.dir))
+    machine = describe(root)
+    print(machine.text(), flush=True)
+    runs = run_all(sections, options.runs or (1 if options.quick else RUNS), root, is_quick=options.quick)
+    failed = [run for run in runs if run.error]
+    if not failed:
+        root.rmdir()
     results = [
         result
         for section in sections
         for result in gather(
-            section.name, section.measures, [run.values for run in runs if run.section == section.name]
+            section.name, section.measures, [run.values for run in runs if run.section == section.name and run.values]
         )
     ]
     report = Report(
@@ -111,7 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     print(f"\n{table(results)}\n\n{len(runs)} runs in {report.seconds:.0f} s; all samples in {options.json}")
-    return 0
+    for run in failed:
+        print(f"FAILED  {run.section}, run {run.number}: {run.error.strip().splitlines()[-1]}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

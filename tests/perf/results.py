@@ -82,10 +82,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, float]
     detail: dict[str, list[float]] = {}
     """Samples behind the values."""
+    error: str = ""
+    """Why it has no values."""
 
 
 def gather(section: str, measures: Sequence[Measure], runs: Sequence[Mapping[str, float]]) -> list[Result]:
-    """One result per measure. Raises ``KeyError`` (rule 2)."""
+    """One result per measure, none without runs. Raises ``KeyError`` (rule 2)."""
+    if not runs:
+        return []
     return [
         Result(section=section, measure=measure, values=tuple(run[measure.key] for run in runs)) for measure in measures
     ]
