@@ -100,7 +100,7 @@ def test_a_stopped_leading_controller_has_no_effect_when_it_wakes(fleet: Fleet) 
     with load(fleet) as work:
         stopped_at_ns = time.monotonic_ns()
         fleet.stop(old)
-        body = {"setKey": set_key, "registerCode": code, "address": "127.0.0.1:1"}
+        body: dict[str, object] = {"setKey": set_key, "registerCode": code, "address": "127.0.0.1:1"}
         asked = [
             _Asked(fleet, old, "/v1/broker-ids", body),
             _Asked(fleet, old, set_path(fleet, "/elect"), {"designated": slave}),

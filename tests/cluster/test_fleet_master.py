@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.contract.ids import MasterEpoch
-from controller.contract.views import SetStatus
 from deploy.local.fleet import Fleet
 from deploy.local.processes import wait_until
 from tests.support.fleet_story import (
@@ -152,8 +150,3 @@ def test_min_in_sync_refuses_writes_when_both_slaves_are_gone(fleet: Fleet) -> N
     with load(fleet) as work:
         work.wait_more()
     judge(fleet)
-
-
-def is_served_by_another(status: SetStatus, epoch: MasterEpoch) -> bool:
-    """A later reign that has begun."""
-    return status.view.master_epoch > epoch and status.view.has_entered

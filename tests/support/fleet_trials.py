@@ -49,7 +49,7 @@ def kill_master(fleet: Fleet) -> MasterKilled:
             return False
         view = answer.document["set"]["view"]
         views[:] = [view]
-        return view["masterEpoch"] > before["masterEpoch"] and view["hasEntered"]
+        return bool(view["masterEpoch"] > before["masterEpoch"] and view["hasEntered"])
 
     wait_until(has_successor, deadline_s=TRY_DEADLINE_S, what="REST to name a new master that has entered")
     by_rest_ms = (time.monotonic_ns() - seen_ns) / 1e6
