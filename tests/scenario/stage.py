@@ -32,8 +32,8 @@ from controller.replication.raft.simulation_seams import replaced_library_clock
 from tests.sim import directed
 from tests.sim.mutants import mutated, run_case
 from tests.sim.mutations import MUTATIONS
-from tests.sim.oracle import Violation
 from tests.sim.raft import raft_quorum
+from tests.sim.violation import Violation
 from tests.sim.wire import NotAppended, PutOk, Send
 from tests.sim.world import BrokerMachine, Machine, Shape, World
 from tests.support.sim_kernel import MS, SECOND, Host, Process

@@ -88,6 +88,7 @@ from ha.sync_state import ConfirmMoved, MastershipEnded, MemberInSync, ProposeAl
 from ha.truncation import Cut, FullResync
 from tests.sim.links import HaService
 from tests.sim.log import Record, SimLog
+from tests.sim.log_laws import LogLaws
 from tests.sim.oracle import Oracle
 from tests.sim.session import IDENTITY, BrokerSession
 from tests.sim.wire import NotAppended, Probe, Pull, Pulled, PutOk, PutUnknown, Send
@@ -136,11 +137,14 @@ class _Reign:
 class BrokerNode:
     """See the module. Made anew for each life of the process."""
 
-    def __init__(self, *, plan: BrokerPlan, process: Process, net: SimNet, disk: SimDisk, oracle: Oracle) -> None:
+    def __init__(
+        self, *, plan: BrokerPlan, process: Process, net: SimNet, disk: SimDisk, oracle: Oracle, laws: LogLaws
+    ) -> None:
         self.plan = plan
         self.process = process
         self.disk = disk
         self.oracle = oracle
+        self.laws = laws
         self.kernel = process.kernel
         self.counts = process.kernel.counts
         self.incarnation = Incarnation(self.kernel.hex_digits())
@@ -203,7 +207,8 @@ class BrokerNode:
         identity = None
         if disk.exists(IDENTITY):
             identity = msgspec.json.decode(disk.read(IDENTITY), type=Identity)
-            self.identified(identity.broker_id)
+            if identity.broker_id is not None:
+                self.identified(identity.broker_id)
         facts = ReplicaFacts(
             set_key=self.plan.set_key,
             process=ProcessIdentity(
@@ -422,6 +427,7 @@ class BrokerNode:
 
             def done() -> None:
                 self.ha.is_cutting = False
+                self.ha.was_cut()
                 self.tell(StepDone(step=step.step))
 
             self.process.after(delay_us, "cut", done)
@@ -506,6 +512,10 @@ class BrokerNode:
         self.check_required_set()
         for output in outputs:
             if isinstance(output, ConfirmMoved):
+                acks = {
+                    member: reign.sync.acked(member) for member in reign.sync.required_set if member != self.broker_id
+                }
+                self.laws.confirmed(self.plan.set_key, reign.master_epoch, output.offset, acks)
                 self._release(reign, output.offset)
             elif isinstance(output, ProposeAlter):
                 self._propose_alter(reign, output)
@@ -674,6 +684,7 @@ class BrokerNode:
             self._refuse(end, ask, f"sequence {verdict.value}")
             return
         try:
+            self.laws.appended(self.plan.name, reign.master_epoch, self.log.history.last_epoch)
             record_end = self.log.append(record)
         except OSError:
             self._refuse(end, ask, "disk full")
@@ -690,4 +701,8 @@ class BrokerNode:
             return
         confirm = reign.sync.confirm_offset
         limit = self.log.max_offset if confirm < reign.start_offset else confirm
-        end.send(Pulled(ask.number, max(ask.offset, confirm), ask.offset <= limit))
+        is_legal, max_offset, next_offset = ask.offset <= limit, self.log.max_offset, max(ask.offset, confirm)
+        self.oracle.pulled(self.plan.set_key, reign.master_epoch, ask.offset, is_legal=is_legal, max_offset=max_offset)
+        if is_legal:
+            self.oracle.legal(self.plan.set_key, next_offset, reign.master_epoch)
+        end.send(Pulled(ask.number, next_offset, is_legal, max_offset))

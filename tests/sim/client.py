@@ -1,15 +1,16 @@
 """
-Producers of the simulation: one message at a time, the same sequence again until there is a definite answer (R18).
+Clients of the simulation: producers and consumers.
 
-Only PUT_OK is an acknowledgement. A definite "not appended" lets the message go to another replica; a refused sequence
-ends the producer's epoch, and the message in question counts as not acknowledged.
+A producer sends one message at a time, the same sequence again until there is a definite answer (R18). Only PUT_OK is an
+acknowledgement. A definite "not appended" lets the message go to another replica; a refused sequence ends the producer's
+epoch, and the message in question counts as not acknowledged.
 """
 
 from __future__ import annotations
 
-from controller.contract.ids import SetKey
+from controller.contract.ids import LogOffset, SetKey
 from tests.sim.oracle import Oracle
-from tests.sim.wire import NotAppended, PutOk, PutUnknown, Send
+from tests.sim.wire import NotAppended, Pull, Pulled, PutOk, PutUnknown, Send
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End, SimNet
 
@@ -124,3 +125,41 @@ class Producer:
         self._value += 1
         delay_us = self._process.kernel.random.randrange(1, 2 * self._pause_ms) * MS
         self._process.after(delay_us, "next", lambda: self._next() if generation == self._generation else None)
+
+
+class Consumer:
+    """Goes on where it was told to; whoever reigns must know that offset (R19)."""
+
+    def __init__(
+        self, *, process: Process, net: SimNet, oracle: Oracle, key: SetKey, addresses: tuple[str, ...], pause_ms: int
+    ) -> None:
+        self._process = process
+        self._net = net
+        self._oracle = oracle
+        self._key = key
+        self._addresses = addresses
+        self._pause_ms = pause_ms
+        self._asked = 0
+        self._offset = LogOffset(0)
+
+    def ask(self) -> None:
+        """One replica, by a connection of its own; then the next one."""
+        self._asked += 1
+        number, address = self._asked, self._addresses[self._asked % len(self._addresses)]
+
+        def opened(end: End) -> None:
+            end.on_message = lambda message: self._answered(end, address, message)
+            end.send(Pull(number, self._offset))
+            self._process.after(400 * MS, "pull timeout", end.close)
+
+        self._net.connect(self._process, address, address.partition(":")[0], opened, lambda: None)
+        self._process.after(self._process.kernel.random.randrange(1, 2 * self._pause_ms) * MS, "pull", self.ask)
+
+    def _answered(self, end: End, address: str, message: object) -> None:
+        assert isinstance(message, Pulled)
+        end.close()
+        if message.is_legal:
+            self._offset = message.next_offset
+        else:
+            self._offset = message.max_offset
+            self._process.kernel.counts.add("consumers sent back after a loss")

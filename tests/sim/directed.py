@@ -44,7 +44,7 @@ from epoch.history import EpochHistory
 from epoch.model import EpochEntry
 from ha.slave_link import SlaveLinkState
 from ha.sync_state import ConfirmMoved, SyncOutput
-from tests.sim.oracle import Violation
+from tests.sim.violation import Violation
 from tests.support.core_builders import Fleet, positions
 from tests.support.ha_logs import MemoryLog
 from tests.support.ha_pair import Pair

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from controller.core.state import FleetState
+from tests.sim import amnesia
 from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World
 from tests.support.sim_disk import Image
 from tests.support.sim_kernel import MS, SECOND
 from tests.support.sim_net import Weather
+
+AMNESIA_PROBABILITY = 0.2
+"""Of a seed in which the controllers lose their memory once."""
 
 
 class Chaos:
@@ -52,6 +57,8 @@ class Chaos:
             self._weights[0] = 1
         world.in_a_cut = self._in_a_cut
         self._schedule()
+        if self._kernel.chance(AMNESIA_PROBABILITY):
+            self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
 
     def _schedule(self) -> None:
         delay_us = int(self._random.expovariate(1.0 / self._mean_ms) * MS)
@@ -214,6 +221,24 @@ class Chaos:
             self._restart_later(controller)
         self._kernel.counts.add("all controllers lost at once")
 
+    def _forget(self) -> None:
+        """All controllers are wiped, or a backup is taken now and put back a while later (R7)."""
+        if self._kernel.chance(0.5):
+            amnesia.wipe(self._world)
+            self._restart_controllers()
+            return
+        backup = self._world.oracle.state
+        if backup is not None:
+            self._later(20, self._random.choice((1_000, 5_000)), "restore", lambda: self._put_back(backup))
+
+    def _put_back(self, backup: FleetState) -> None:
+        amnesia.restore(self._world, backup)
+        self._restart_controllers()
+
+    def _restart_controllers(self) -> None:
+        for controller in self._world.controllers.values():
+            self._restart_later(controller)
+
     def _pause_controller(self) -> None:
         leader = self._world.leader()
         if leader is not None and self._kernel.chance(0.6):
@@ -267,6 +292,10 @@ class Chaos:
         if payloads:
             payload = self._random.choice(payloads[-40:])
             self._kernel.counts.add("late duplicates")
+            # The entry of a fleet that was wiped since reaches nobody.
             self._later(
-                1, self._random.choice((5, 500, 3_000)), "duplicate", lambda: self._world.propose_again(payload)
+                1,
+                self._random.choice((5, 500, 3_000)),
+                "duplicate",
+                lambda: self._world.propose_again(payload) if payload in self._world.payloads else None,
             )

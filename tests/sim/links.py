@@ -296,8 +296,7 @@ class HaService:
                 return
             if isinstance(action, Send):
                 if link.state in (SlaveLinkState.TRANSFER, SlaveLinkState.RECORDING):
-                    acked = node.log.ackable_offset
-                    dialled.acked_end = max(dialled.acked_end, acked)
+                    self._acks(dialled, node.log.ackable_offset)
                 self._send(dialled.end, action.data)
             elif isinstance(action, CloseLink):
                 dialled.end.close()
@@ -312,12 +311,36 @@ class HaService:
             elif isinstance(action, RecordEpoch):
                 self._record_epoch(dialled, link, action)
             elif isinstance(action, LinkReady):
+                target = dialled.target
+                node.laws.joined(
+                    node.plan.set_key, node.disk, target.broker_id, target.incarnation, target.master_epoch
+                )
                 node.oracle.link_ready(node.plan.name, node.durable_marks(), dialled.target.master_epoch)
                 node.tell(LinkOpened(generation=dialled.generation))
             elif isinstance(action, ConfirmHeard):
                 node.log.note_confirm(action.offset, LogOffset(0))
             elif isinstance(action, HigherEpochSeen):
                 self._higher_epoch(action, is_master=True)
+
+    def _acks(self, dialled: _Dialled, acked: LogOffset) -> None:
+        target, node = dialled.target, self._node
+        node.laws.acked(
+            node.plan.set_key,
+            node.disk,
+            target.broker_id,
+            target.incarnation,
+            target.master_epoch,
+            before=dialled.acked_end,
+            ack=acked,
+        )
+        dialled.acked_end = max(dialled.acked_end, acked)
+
+    def was_cut(self) -> None:
+        """For the master that this replica follows now."""
+        dialled, node = self._dialled, self._node
+        if dialled is not None:
+            target = dialled.target
+            node.laws.cut(node.plan.set_key, node.disk, target.broker_id, target.incarnation, target.master_epoch)
 
     def _record_epoch(self, dialled: _Dialled, link: SlaveLink, action: RecordEpoch) -> None:
         node = self._node

@@ -26,8 +26,8 @@ from typing import Any
 
 from tests.sim import directed
 from tests.sim.mutations import MUTATIONS, Mutation
-from tests.sim.oracle import Violation
 from tests.sim.run import run_seed
+from tests.sim.violation import Violation
 
 STORED = Path(__file__).with_name("mutant_seeds.json")
 

@@ -30,13 +30,11 @@ from controller.core.state import FleetState, SetState
 from controller.replication.ports import AppliedEntry
 from epoch.codec import decode_history, encode_history
 from epoch.history import EpochHistory
+from tests.sim.amnesia import Watch
 from tests.sim.log import RECORD_BYTES, Record, read_records
+from tests.sim.violation import Violation
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
-
-
-class Violation(AssertionError):
-    """A promise was broken. The text begins with the name of the rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,21 @@ class SetFacts:
         self.released: dict[MasterEpoch, LogOffset] = {}
         self.lost_bytes: dict[MasterEpoch, int] = {}
         self.alters: dict[tuple[MasterEpoch, int], AlterSyncStateSet] = {}
+        self.forgave: dict[MasterEpoch, None] = {}
+        """Epochs whose election could lose something."""
         self.grades: dict[MasterEpoch, LossVerdict] = {}
+        self.legal = LogOffset(0)
+        """Consumers were told to go on up to here (R19)."""
+        self.losses = 0
+        """Elections that could lose something, as of then."""
+        self.watch: Watch | None = None
+        """From the loss of the controllers' memory to the next election."""
+        self.may_lose = False
+        """The election after that loss could choose only among replicas whose disks had lost something."""
+
+    def could_lose(self, epoch: MasterEpoch) -> bool:
+        """Whether its election was unclean, or had only replicas to choose from that had lost something (R7)."""
+        return self.elections[epoch].kind is ElectionKind.UNCLEAN or epoch in self.forgave
 
 
 class Oracle:
@@ -123,6 +135,30 @@ class Oracle:
         for record in entry.records:
             self._event(record)
 
+    def forgotten(self, known: FleetState | None) -> None:
+        """The controllers begin again with ``known``, or with nothing (R7). What clients and disks hold stays a fact."""
+        before, self.state = self.state, known
+        self._leader_of_term.clear()
+        self._chain_at = [(0, "")]
+        if known is not None:
+            self._chain_at = [(0, "")] * known.index + [(known.term, known.chain_head)]
+        for key, facts in self._sets.items():
+            was = before.sets.get(key) if before is not None else None
+            then = known.sets.get(key) if known is not None else None
+            members = was.sync_state_set if was is not None else ()
+            suspects = [one.broker_id for one in was.replicas if one.is_suspect] if was is not None else []
+            facts.alters.clear()
+            if facts.watch is not None:
+                # Forgotten again before anybody was elected: what was owed then is still owed.
+                members, suspects = facts.watch.members, sorted(facts.watch.doubtful)
+            facts.watch = Watch(
+                known=then.sync_state_set if then is not None else (),
+                members=members,
+                suspects=tuple(suspects),
+                epoch_max=max(facts.elections, default=MasterEpoch(0)),
+                has_acked=bool(facts.acked),
+            )
+
     def leads(self, controller: str, term: int) -> None:
         """A controller says that it leads in ``term``."""
         if term not in self._leader_of_term:
@@ -150,9 +186,11 @@ class Oracle:
             self.counts.add("alters refused")
         elif isinstance(event, ReplicaRegistered):
             self.counts.add(f"restarts {event.intactness.value}")
+            disk = self._disk_of(key, event.broker_id)
+            if facts.watch is not None:
+                facts.watch.registered(event, has_lost=bool(disk.lost_bytes) or disk.was_replaced)
             if self.incarnation_of(key, event.broker_id) == event.incarnation:
                 # What its disk lost before is judged now: from here on the replica answers for what it holds.
-                disk = self._disk_of(key, event.broker_id)
                 disk.lost_bytes, disk.was_replaced = 0, False
         elif isinstance(event, CommandRefused):
             self.counts.add("refusals")
@@ -177,6 +215,13 @@ class Oracle:
             raise Violation(
                 f"R8: the first set is {event.sync_state_set}, expected were {self._expected_replicas} replicas"
             )
+        if facts.watch is not None:
+            broken = facts.watch.broken_by(event)
+            if broken is not None:
+                raise Violation(broken)
+            self.counts.add("elections after a loss of memory")
+            facts.may_lose = facts.watch.may_lose
+            facts.watch = None
         facts.elections[event.master_epoch] = Won(kind=event.verdict.kind, master=event.master)
 
     def _altered(self, facts: SetFacts, event: SyncStateSetAltered) -> None:
@@ -196,12 +241,13 @@ class Oracle:
         lost = [acked for acked in facts.acked.values() if acked.value not in held]
         facts.lost_bytes[event.master_epoch] = len(lost) * RECORD_BYTES
         kind = facts.elections[event.master_epoch].kind
-        if lost and kind is not ElectionKind.UNCLEAN:
+        is_forgiven, facts.may_lose = kind is ElectionKind.UNCLEAN or facts.may_lose, False
+        if lost and not is_forgiven:
             raise Violation(
                 f"D9: {kind.value} election of {event.broker_id} in epoch {event.master_epoch} lost {len(lost)} acknowledged "
                 f"messages, the first is {lost[0]}; its log ends at {event.start_offset}"
             )
-        if kind is not ElectionKind.UNCLEAN:
+        if not is_forgiven:
             for epoch, released in facts.released.items():
                 if epoch < event.master_epoch and released > event.start_offset:
                     raise Violation(
@@ -210,7 +256,8 @@ class Oracle:
         for acked in lost:
             self.counts.add("acknowledged messages lost in unclean elections")
             facts.forgiven[acked.value] = facts.acked.pop(acked.value)
-        if kind is ElectionKind.UNCLEAN:
+        if is_forgiven:
+            facts.forgave[event.master_epoch] = None
             facts.released = {epoch: min(released, event.start_offset) for epoch, released in facts.released.items()}
         self._grade_holds(facts, event.master_epoch)
 
@@ -249,7 +296,7 @@ class Oracle:
     def required_set(self, key: SetKey, broker_id: BrokerId, epoch: MasterEpoch, required: SyncStateSet) -> None:
         """D7: as long as a master goes on, the committed set of its epoch is within what it waits for."""
         state = self.state.sets.get(key) if self.state is not None else None
-        if state is None or state.master != broker_id or state.master_epoch != epoch:
+        if state is None or state.recovery is not None or state.master != broker_id or state.master_epoch != epoch:
             return
         if not set(state.sync_state_set) <= set(required):
             raise Violation(
@@ -270,7 +317,7 @@ class Oracle:
         facts = self.facts(key)
         facts.released[epoch] = max(facts.released.get(epoch, LogOffset(0)), end)
         state = self.state.sets.get(key) if self.state is not None else None
-        if state is None or state.master_epoch < epoch:
+        if state is None or state.recovery is not None or state.master_epoch < epoch:
             return
         if state.master_epoch > epoch:
             self._released_late(key, facts, state, end, epoch)
@@ -290,7 +337,7 @@ class Oracle:
     def _released_late(self, key: SetKey, facts: SetFacts, state: SetState, end: LogOffset, epoch: MasterEpoch) -> None:
         """A master that does not know of its successor may release only what the successor holds and keeps."""
         self.counts.add("releases after a successor's election")
-        if any(won.kind is ElectionKind.UNCLEAN for at, won in facts.elections.items() if at > epoch):
+        if facts.may_lose or any(facts.could_lose(at) for at in facts.elections if at > epoch):
             return
         for later, start in facts.starts.items():
             if later > epoch and end > start:
@@ -304,15 +351,44 @@ class Oracle:
                     f"D8: {end} released in epoch {epoch}, its successor {state.master} ends at {disk.size('log')}"
                 )
 
+    def legal(self, key: SetKey, offset: LogOffset, epoch: MasterEpoch) -> None:
+        """The master of ``epoch`` told a consumer to go on at ``offset``: nobody may refuse it, unless it was lost."""
+        facts = self.facts(key)
+        if not facts.may_lose and not any(facts.could_lose(later) for later in facts.elections if later > epoch):
+            facts.legal = max(facts.legal, offset)
+
+    def pulled(
+        self, key: SetKey, epoch: MasterEpoch, offset: LogOffset, *, is_legal: bool, max_offset: LogOffset
+    ) -> None:
+        """
+        R19: the master of ``epoch`` answers a consumer that asks for ``offset``.
+
+        A loss that was announced makes the law begin anew. A master that was replaced and does not know it cannot tell
+        what its successor confirmed.
+        """
+        facts = self.facts(key)
+        if epoch < max(facts.elections, default=MasterEpoch(0)):
+            self.counts.add("pulls answered by a replaced master")
+            return
+        losses = sum(map(facts.could_lose, facts.elections)) + len(facts.forgave) + facts.may_lose
+        if losses != facts.losses:
+            facts.legal, facts.losses = LogOffset(0), losses
+        if offset <= facts.legal:
+            self.counts.add("pulls of legal offsets")
+            if not is_legal or max_offset < offset:
+                raise Violation(
+                    f"R19: the master of epoch {epoch} calls {offset} illegal, its max offset is {max_offset}; consumers were sent to {facts.legal}"
+                )
+
     def proposed_alter(self, command: AlterSyncStateSet, start: LogOffset) -> None:
         """D12: who joins has every byte that was acknowledged, and the whole past of the epoch's start."""
         facts = self.facts(command.set_key)
         facts.alters[command.master_epoch, command.seq] = command
-        unclean = max(
-            (epoch for epoch, won in facts.elections.items() if won.kind is ElectionKind.UNCLEAN),
-            default=MasterEpoch(0),
-        )
+        unclean = max(filter(facts.could_lose, facts.elections), default=MasterEpoch(0))
         kept = [end for epoch, end in facts.released.items() if unclean <= epoch <= command.master_epoch]
+        if facts.may_lose:
+            # Elected out of replicas that had lost something, and not yet entered: the oracle has still to forgive.
+            kept = []
         needed = max([start, *kept])
         for member in command.joining:
             disk = self._disk_of(command.set_key, member.broker_id)

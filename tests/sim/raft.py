@@ -25,7 +25,7 @@ from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartErro
 from controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
 from controller.replication.raft.seams import Seams
 from controller.replication.raft.simulation_seams import SimulatedMember
-from tests.sim.oracle import Violation
+from tests.sim.violation import Violation
 from tests.sim.world import World
 from tests.support.sim_disk import PowerCut
 from tests.support.sim_kernel import MS, Process

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from controller.contract.ids import FlushMode
 from controller.replication.raft.simulation_seams import replaced_library_clock
 from tests.sim.faults import Chaos
-from tests.sim.oracle import Violation
 from tests.sim.raft import raft_quorum
+from tests.sim.violation import Violation
 from tests.sim.world import Shape, World
 from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
 

@@ -162,7 +162,8 @@ class BrokerSession:
             # The real shell tries again; so does this one.
             node.process.after(50 * MS, "identity", lambda: self._persist(identity))
             return
-        node.identified(identity.broker_id)
+        if identity.broker_id is not None:
+            node.identified(identity.broker_id)
         self._do(self._machine.persisted(identity, node.now_ms()))
 
     def _replied(self, body: object) -> None:

@@ -103,6 +103,7 @@ class Pulled:
     number: int
     next_offset: LogOffset
     is_legal: bool
+    max_offset: LogOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,23 @@ from controller.contract.ids import (
     ControllerName,
     FleetIncarnation,
     FlushMode,
+    Incarnation,
+    MasterEpoch,
     SetKey,
 )
 from controller.contract.replies import Condition
+from controller.contract.session import BrokerState
 from controller.contract.timing import PRESETS, Preset, Timing
 from controller.core.state import FleetState, SetState
 from controller.core.views import condition_of
 from controller.replication.ports import AppliedEntry
 from tests.sim.broker import BrokerNode, BrokerPlan
-from tests.sim.client import Producer
+from tests.sim.client import Consumer, Producer
 from tests.sim.controller import ControllerNode
-from tests.sim.oracle import Oracle, Violation
+from tests.sim.log_laws import LogLaws
+from tests.sim.oracle import Oracle
 from tests.sim.quorum import MemoryQuorum, Quorum
+from tests.sim.violation import Violation
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import MS, SECOND, Host, Kernel, Process
 from tests.support.sim_net import SimNet
@@ -126,6 +131,7 @@ class World:
             self.kernel, lambda key, broker_id: self._disks[key, broker_id], expected_replicas=shape.replicas
         )
         self.oracle.incarnation_of = self._incarnation_of
+        self.laws = LogLaws(self.counts, lambda key, broker_id: self._disks[key, broker_id], self._reigning)
         self.quorum = make_quorum(self)
         self.producers: list[Producer] = []
         self.kernel.after_each = self._check
@@ -172,6 +178,15 @@ class World:
                 return node.incarnation
         return None
 
+    def _reigning(self, key: SetKey, broker_id: BrokerId) -> tuple[Incarnation, MasterEpoch] | None:
+        for broker in self._all_brokers:
+            node = broker.node
+            if broker.process.is_alive and node is not None and node.broker_id == broker_id:
+                reign = node.reign
+                if broker.plan.set_key == key and reign is not None:
+                    return node.incarnation, reign.master_epoch
+        return None
+
     # --- life and death ---
 
     def machines(self) -> list[Machine]:
@@ -208,7 +223,12 @@ class World:
 
     def _start_broker(self, machine: BrokerMachine) -> None:
         machine.node = BrokerNode(
-            plan=machine.plan, process=machine.process, net=self.net, disk=machine.disk, oracle=self.oracle
+            plan=machine.plan,
+            process=machine.process,
+            net=self.net,
+            disk=machine.disk,
+            oracle=self.oracle,
+            laws=self.laws,
         )
         machine.node.in_a_cut = lambda: self.in_a_cut(machine.name)
         machine.node.has_an_id = lambda broker_id: self._disks.__setitem__(
@@ -282,6 +302,18 @@ class World:
             )
             self.producers.append(producer)
             producer.start()
+        for number, key in enumerate(self.keys if self.shape.producers else ()):
+            name = f"q{number}"
+            Consumer(
+                process=Process(Host(self.kernel, name), name),
+                net=self.net,
+                oracle=self.oracle,
+                key=key,
+                addresses=tuple(
+                    broker.plan.description.address for broker in self._all_brokers if broker.plan.set_key == key
+                ),
+                pause_ms=2 * self.shape.pause_ms + 30,
+            ).ask()
 
     # --- operators ---
 
@@ -349,6 +381,7 @@ class World:
                 for producer in self.producers:
                     producer.is_stopped = True
             self._help_without_candidates()
+            self._help_isolated()
             why = self._unsettled()
             if not why:
                 return
@@ -366,6 +399,22 @@ class World:
             elif self.kernel.now_us - self._stuck_since_us.setdefault(key, self.kernel.now_us) >= SECOND:
                 self.counts.add("unclean elections asked for")
                 self.elect(key, None, accepted_loss_bytes=1 << 40)
+
+    def _help_isolated(self) -> None:
+        """
+        What an operator does about a replica that will not cut what it knows to be confirmed (R26): an empty disk.
+
+        That is due only where the controllers had forgotten that the winner was a suspect (R7).
+        """
+        for broker in self._all_brokers:
+            node = broker.node
+            if node is None or node.published.state is not BrokerState.ISOLATED:
+                continue
+            if self.oracle.facts(broker.plan.set_key).forgave:
+                self.counts.add("isolated replicas emptied")
+                self.kill(broker)
+                broker.disk.wipe()
+                self.start(broker)
 
     def _unsettled(self) -> str:
         if any(producer.is_waiting or not producer.is_stopped for producer in self.producers):

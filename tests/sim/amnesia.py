@@ -1,0 +1,120 @@
+"""
+The controllers lose their memory: all of them are wiped, or an old backup is put back (R7).
+
+Here: doing it, as an operator would with everything stopped, and what must then hold until the next election of each
+set. Not here: when (``faults``), what the controllers do about it (``controller.core.recovery``).
+Rule: ``Watch`` shares no code with ``recovery``. Whom to wait for it takes from what replicas said, what may be lost from
+their disks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.contract.events import MasterElected, ReplicaRegistered
+from controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet
+from controller.contract.verdicts import ElectionKind
+from controller.core.recovery import begin_again
+from controller.core.state import FleetState
+from controller.replication.machine import FleetMachine
+from controller.replication.raft.failstop import raise_stopped
+from controller.replication.raft.journal import NO_OP, DurableJournal
+from controller.replication.raft.member import FOUNDING_FILE_NAME
+from controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME, encode_snapshot
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+JUMP = 2**20
+
+
+class Watch:
+    """What is owed to one set from the loss of the controllers' memory to its next election."""
+
+    def __init__(
+        self,
+        *,
+        known: SyncStateSet,
+        members: SyncStateSet,
+        suspects: SyncStateSet,
+        epoch_max: MasterEpoch,
+        has_acked: bool,
+    ) -> None:
+        """
+        ``known``: the set by the backup; ``members``: the set that was committed when the memory went; ``suspects``:
+        those of them that were known to have lost something, which is forgotten as well.
+        """
+        self.members = members
+        self._epoch_max = epoch_max
+        self._has_acked = has_acked
+        self._named: set[BrokerId] = set(known)
+        self._reported: set[BrokerId] = set()
+        self.doubtful: set[BrokerId] = set(suspects)
+
+    def registered(self, event: ReplicaRegistered, *, has_lost: bool) -> None:
+        """A replica reports, with all whom its stored view names; ``has_lost``: its disk did, since it was last judged."""
+        self._named.update(event.stored.sync_state_set if event.stored is not None else ())
+        self._reported.add(event.broker_id)
+        if has_lost:
+            self.doubtful.add(event.broker_id)
+
+    @property
+    def may_lose(self) -> bool:
+        """Nobody who held everything is left: then the longest one is the best there is."""
+        return set(self.members) <= self.doubtful
+
+    def broken_by(self, event: MasterElected) -> str | None:
+        """What this first election since then breaks."""
+        kind, epoch = event.verdict.kind, event.master_epoch
+        if epoch <= self._epoch_max:
+            return f"R7: epoch {epoch} is given out, {self._epoch_max} was before the controllers lost their memory"
+        if kind is ElectionKind.UNCLEAN:
+            return None
+        missing = sorted(self._named - self._reported)
+        if missing:
+            return f"R7: {kind.value} election of {event.master}, but {missing} are named and have not reported"
+        if kind is ElectionKind.FIRST and self._has_acked:
+            return f"R7: a first election of {event.master} in a set that has acknowledged messages"
+        if kind is not ElectionKind.FIRST and epoch % JUMP:
+            return f"R7: epoch {epoch} is no multiple of {JUMP}"
+        return None
+
+
+def wipe(world: World) -> None:
+    """All controllers lose their disks and are founded anew, which draws a new fleet incarnation (``rollcall init``)."""
+    world.fleet_incarnation = FleetIncarnation(world.kernel.hex_digits())
+    _stop_all(world)
+    for controller in world.controllers.values():
+        controller.disk.replace(FOUNDING_FILE_NAME, b"founding\n")
+    world.oracle.forgotten(None)
+    world.counts.add("all controllers wiped")
+    world.kernel.note("all controllers wiped")
+
+
+def restore(world: World, backup: FleetState) -> None:
+    """All controllers begin with ``backup``, by ``begin_again``, under a new name."""
+    world.fleet_incarnation = FleetIncarnation(world.kernel.hex_digits())
+    state = begin_again(backup, world.fleet_incarnation)
+    _stop_all(world)
+    previous, last = (NO_OP, state.index - 1, state.term), (NO_OP, state.index, state.term)
+    snapshot = encode_snapshot(previous, last, FleetMachine().encode(state))
+    for controller in world.controllers.values():
+        disk = controller.disk
+        journal = DurableJournal(disk, raise_stopped)
+        journal.install(previous, last)
+        journal.setCurrentTerm(state.term, None)
+        journal.sync()
+        disk.replace(SNAPSHOT_FILE_NAME, snapshot)
+        disk.replace(FOUNDING_FILE_NAME, b"founding\n")
+    world.oracle.forgotten(state)
+    world.counts.add("old backups restored")
+    world.kernel.note(f"controllers restored to entry {state.index}")
+
+
+def _stop_all(world: World) -> None:
+    """And empty their disks."""
+    for controller in world.controllers.values():
+        world.kill(controller)
+        controller.disk.wipe()
+        controller.disk.dies_in_sync = False
+    world.quorum.payloads.clear()
