@@ -68,7 +68,7 @@ def decide_elect(
         )
     if recovering is None and not case.set_state.is_established:
         return decide_first(case.set_state, operation, command, case.evidence)
-    policy, further = _clean_policy(case.set_state)
+    policy, further = _clean_policy(case.set_state, case.evidence)
     ranking = _rank(case, policy, {**further, **case.set_aside})
     if ranking.winner is None and not case.is_set_aside_final:
         ranking = _rank(case, policy, further)
@@ -217,10 +217,10 @@ def _replaced(case: _Case, set_aside: Mapping[BrokerId, str], *, is_final: bool 
     )
 
 
-def _clean_policy(set_state: SetState) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
+def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
     """The policy of a clean election, and who is set aside by it."""
     if set_state.recovery is not None:
-        return RESTORED, {}
+        return RESTORED, _set_aside_by_reports(set_state, evidence)
     suspects = [replica for replica in set_state.replicas if replica.is_suspect]
     if suspects and all(replica.kind is ReplicaKind.ROCKETMQ for replica in suspects):
         return LONGEST, _set_aside_by_longest(set_state)
@@ -242,6 +242,26 @@ def _set_aside_by_longest(set_state: SetState) -> dict[BrokerId, str]:
         replica.broker_id: "was not a member when its set restarted"
         for replica in set_state.replicas
         if replica.broker_id not in members
+    }
+
+
+def _set_aside_by_reports(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
+    """
+    R7: who holds less than another member has reported, whether that one can be elected right now or not.
+
+    Its data, not the speed of its first heartbeat or its being alive at this moment, makes a member the longest one.
+    """
+    held = {r.broker_id: r.positions for r in set_state.replicas if r.positions is not None}
+    ends = {broker_id: (positions.last_epoch, positions.max_offset) for broker_id, positions in held.items()}
+    ends.update({seen.broker_id: (seen.last_epoch, seen.max_offset) for seen in evidence.replicas})
+    reported = [(ends[member], member) for member in set_state.sync_state_set if member in ends]
+    if not reported:
+        return {}
+    (epoch, offset), longest = max(reported)
+    return {
+        broker_id: f"ends in epoch {end[0]} at {end[1]}; member {longest} reported epoch {epoch}, {offset}"
+        for broker_id, end in ends.items()
+        if end < (epoch, offset)
     }
 
 

@@ -584,6 +584,30 @@ def test_r7_the_newest_view_wins_and_its_longest_member_is_elected_in_an_epoch_t
     assert isinstance(fleet.grant("code-new"), IdGranted)
 
 
+def test_r7_whoever_is_heard_first_was_elected_although_another_member_had_reported_more() -> None:
+    """2 lost its tail and its heartbeat comes first; 3 has registered with more and has yet to say that it is ready."""
+    fleet = wiped((2, 9, 4, (2, 3)), (3, 9, 4, (2, 3)))
+
+    for evidence in (fleet.evidence(unready=(3,)), fleet.evidence(unheard=(3,))):
+        reply = fleet.elect(evidence=evidence)
+        assert refusal_of(reply) is RefusalCode.NO_ELIGIBLE_REPLICA
+        assert isinstance(reply, Refused)
+        assert reply.verdict is not None
+        reasons = {candidate.broker_id: candidate.reason for candidate in reply.verdict.candidates}
+        assert reasons[BrokerId(2)] == "ends in epoch 9 at 200; member 3 reported epoch 9, 300"
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 3
+
+
+def test_r7_a_member_that_died_after_its_report_is_not_replaced_by_one_that_holds_less() -> None:
+    """What it reported may have been acknowledged by a set that was smaller than the newest view says."""
+    fleet = wiped((2, 9, 4, (2, 3)), (3, 9, 4, (2, 3)))
+    fleet.silence(3)
+
+    assert refusal_of(fleet.elect()) is RefusalCode.NO_ELIGIBLE_REPLICA
+    assert refusal_of(fleet.elect(2)) is RefusalCode.NOT_ELIGIBLE
+    assert fleet.want(fleet.elect_unclean(1 << 40), Elected).verdict.winner == 2
+
+
 def test_r7_an_operator_may_force_it_with_the_unclean_verb() -> None:
     """The missing replica never comes: the loss is accepted, the kind says so."""
     fleet = wiped((2, 9, 4, (1, 2)))
