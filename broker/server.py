@@ -79,7 +79,11 @@ async def _serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.E
             return await _Server(config, directory, stack).serve(stop)
     except ConfigError as error:
         return _complain(ExitCode.CONFIG, error)
-    except (DirectoryError, SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError, RecordError) as error:
+    except RecordError as error:
+        remedy = f"wipe {config.directory} and start again: everything is copied from the master"
+        lost = DirectoryError(f"{error}; it had been synced, so the disk has lost or changed it; {remedy}")
+        return _complain(ExitCode.DIRECTORY, lost)
+    except (DirectoryError, SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError) as error:
         return _complain(ExitCode.DIRECTORY, error)
     except OSError as error:
         is_taken = error.errno == errno.EADDRINUSE

@@ -6,6 +6,7 @@ R3 and R20; S12, S23, S34, S44.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from controller.contract.ids import BrokerId
 from deploy.local.faults import hanging
 from deploy.local.fleet import Fleet, Layout
 from deploy.local.processes import wait_until
+from node.process import ExitCode
 from tests.support.fleet_damage import enlarge, lose_tail, small_disk, written_end
 from tests.support.fleet_story import (
     SIGBUS,
@@ -102,6 +104,34 @@ def test_a_slave_that_lost_its_tail_is_not_elected_when_the_master_dies_before_i
     counted(winner=winner, whole=whole, intactness=back.intactness, audit=judge(fleet))
     assert back.broker_id not in back.sync_state_set
     assert winner == whole
+
+
+def test_a_log_whose_synced_bytes_are_gone_is_refused_with_the_remedy_and_the_remedy_works(fleet: Fleet) -> None:
+    """The disk lied: the replica does not start on a log with a hole, says what to do, and a wiped one comes back."""
+    key = only_set(fleet)
+    before = heal(fleet).view
+    victim = next(name for name in fleet.brokers if name != fleet.master(key))
+    old_id = id_of(fleet, victim)
+    with load(fleet) as work:
+        work.wait_more(1_000)
+    # Level and at rest, a clean stop syncs everything; then the clean mark is what a crash takes away.
+    fleet.terminate(victim)
+    data = fleet.data(victim)
+    lose_tail(data, lost_bytes=LOST_BYTES, was_synced=True)
+    fleet.restart(victim)
+    wait_until(lambda: fleet.pid(victim) is None, deadline_s=20, what=f"{victim} to refuse to start")
+    (said,) = [line for line in fleet.processes.tail(victim, lines=50).splitlines() if '"cannot_start"' in line][-1:]
+    exit_status = ended_by(fleet, victim)
+    shutil.rmtree(data)
+    after = heal(fleet).view
+    # An empty directory is another replica; the one that is gone for good is forgotten by an operator's word.
+    fleet.client().clean(key, broker_ids=[old_id], reason="its disk is gone")
+    counted(said=said, exit_status=exit_status, audit=judge(fleet))
+    assert exit_status == ExitCode.DIRECTORY
+    assert f"wipe {data}" in said
+    assert after.master_epoch == before.master_epoch
+    assert old_id not in after.sync_state_set
+    assert id_of(fleet, victim) not in before.sync_state_set, "an empty replica took a full one's place"
 
 
 def registered_again(fleet: Fleet, after_index: int) -> ReplicaRegistered:

@@ -17,6 +17,9 @@ import pytest
 
 COMMIT_LOG = "commitlog"
 STORE_MARK = "store.json"
+CLEAN_MARKS = ("clean-stop", "clean.json", "folds")
+SYNC_WITNESSES = ("rollcall-checkpoint", "folds")
+"""They say up to where the log was synced: what an honest disk lost was never synced, so they cannot be there."""
 
 
 @contextmanager
@@ -56,12 +59,13 @@ def written_end(data: Path) -> int:
     return 0
 
 
-def lose_tail(data: Path, *, lost_bytes: int) -> int:
+def lose_tail(data: Path, *, lost_bytes: int, was_synced: bool = False) -> int:
     """
     What a power loss does to pages that were never synced, done to a broker that does not run.
 
     The last ``lost_bytes`` of the log become zeros, and the directory counts as another store, because the machine did
-    not reboot: the boot id would prove that the pages survived (R3b).
+    not reboot: the boot id would prove that the pages survived (R3b). With ``was_synced`` the disk lost what it had
+    promised to hold.
 
     Returns:
         The offset from which on everything is gone.
@@ -76,4 +80,6 @@ def lose_tail(data: Path, *, lost_bytes: int) -> int:
                 segment.seek(first - base)
                 segment.write(bytes(last - first))
     (data / STORE_MARK).unlink()
+    for name in CLEAN_MARKS if was_synced else SYNC_WITNESSES:
+        (data / name).unlink(missing_ok=True)
     return start
