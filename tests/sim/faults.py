@@ -8,6 +8,9 @@ Rule: whatever is done is undone by ``World.heal`` at the latest.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
 
 from controller.core.state import FleetState
 from tests.sim import amnesia
@@ -16,7 +19,7 @@ from tests.support.sim_disk import Image
 from tests.support.sim_kernel import MS, SECOND
 from tests.support.sim_net import Weather
 
-AMNESIA_PROBABILITY = 0.2
+AMNESIA_PROBABILITY = 0.3
 """Of a seed in which the controllers lose their memory once."""
 
 
@@ -48,6 +51,7 @@ class Chaos:
             (2, self._disk_full),
             (1, self._roll_back),
             (2, self._wall_clock),
+            (2, self._change_role),
             (5, self._switchover),
             (6, self._late_duplicate),
         ]
@@ -137,6 +141,17 @@ class Chaos:
         process.pause()
         self._kernel.counts.add("pauses")
         self._later(50, self._random.choice((400, 1_500, 4_000)), "resume", process.resume)
+
+    def _change_role(self) -> None:
+        """A replica comes back as a learner, or as what it was (R23)."""
+        broker = self._any_broker()
+        description = broker.plan.description
+        other = msgspec.structs.replace(description, is_learner=not description.is_learner)
+        if broker.first_plan.description.is_learner:
+            return
+        self._world.change_plan(broker, replace(broker.plan, description=other))
+        self._kernel.counts.add("members made learners" if other.is_learner else "learners made members again")
+        self._restart_later(broker)
 
     # --- the network ---
 

@@ -30,9 +30,10 @@ class Outcome:
 
 
 def shape_of(seed: int) -> Shape:
-    """Three sizes and two manners, by seed."""
+    """One set or two, with and without a learner, three speeds and two manners, by seed."""
     return Shape(
         sets=2 if seed % 5 == 4 else 1,
+        learners=1 if seed % 3 == 1 else 0,
         producers=2,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
         pause_ms=(5, 25, 60)[seed % 3],

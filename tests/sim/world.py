@@ -47,6 +47,8 @@ class Shape:
 
     sets: int = 1
     replicas: int = 3
+    learners: int = 0
+    """Per set, besides its replicas."""
     producers: int = 2
     flush: FlushMode = FlushMode.ASYNC
     min_in_sync: int = 0
@@ -76,6 +78,8 @@ class BrokerMachine(Machine):
     def __init__(self, world: World, plan: BrokerPlan) -> None:
         super().__init__(world, plan.name)
         self.plan = plan
+        self.first_plan = plan
+        """As an operator wants it in the end."""
         self.node: BrokerNode | None = None
 
 
@@ -126,6 +130,8 @@ class World:
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
                 self._add_broker(key, f"{key.name}r{number}")
+            for number in range(1, shape.learners + 1):
+                self._add_broker(key, f"{key.name}l{number}", is_learner=True)
         self._all_brokers = tuple(self.brokers.values())
         self.oracle = Oracle(
             self.kernel, lambda key, broker_id: self._disks[key, broker_id], expected_replicas=shape.replicas
@@ -140,11 +146,11 @@ class World:
         for broker in self.brokers.values() if starts_brokers else ():
             self.kernel.after(self.kernel.random.randrange(1, 200) * MS, "start", partial(self.start, broker))
 
-    def _add_broker(self, key: SetKey, name: str) -> None:
+    def _add_broker(self, key: SetKey, name: str, *, is_learner: bool = False) -> None:
         plan = BrokerPlan(
             name=name,
             set_key=key,
-            description=ReplicaDescription(address=f"{name}:10911", ha_address=f"{name}:10912"),
+            description=ReplicaDescription(address=f"{name}:10911", ha_address=f"{name}:10912", is_learner=is_learner),
             configuration=SetConfiguration(
                 expected_replicas=self.shape.replicas, flush=self.shape.flush, min_in_sync=self.shape.min_in_sync
             ),
@@ -267,6 +273,11 @@ class World:
         self.kernel.note(f"{machine.name} loses power and {lost} bytes")
         machine.host.reboot()
 
+    def change_plan(self, broker: BrokerMachine, plan: BrokerPlan) -> None:
+        """An operator's edit of the configuration: it counts from the next start on, which comes with it."""
+        self.kill(broker)
+        broker.plan = plan
+
     def _sort(self, machine: Machine) -> str:
         return "controllers" if isinstance(machine, ControllerMachine) else "brokers"
 
@@ -278,6 +289,8 @@ class World:
             machine.disk.is_full = False
             machine.disk.dies_in_sync = False
             machine.process.resume()
+            if isinstance(machine, BrokerMachine) and machine.plan != machine.first_plan:
+                self.change_plan(machine, machine.first_plan)
             self.start(machine)
 
     # --- clients ---
