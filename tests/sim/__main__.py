@@ -16,6 +16,7 @@ reproduces it.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import subprocess
@@ -88,6 +89,20 @@ EXPECTED = (
     "graded unknown",
 )
 """Zero of one of these over a whole run of ``SEEDS_FOR_COUNTS`` seeds or more fails it: the simulation saw too little."""
+
+RESULT: dict[str, tuple[str, ...]] = {
+    "elections": ("elections",),
+    "terms": ("raft terms",),
+    "snapshots": ("snapshots",),
+    "crashes": ("controllers killed", "controllers power losses", "brokers killed", "brokers power losses"),
+    "unsynced_journal_bytes_lost": ("unsynced bytes lost by controllers",),
+    "unsynced_log_bytes_lost": ("unsynced bytes lost by brokers",),
+    "truncations": ("truncations",),
+    "alters_with_lost_answers": ("alters with lost answers",),
+    "wipes_and_restores": ("all controllers wiped", "old backups restored"),
+    "acked": ("messages acked",),
+}
+"""The last line: what it says, and the counts that it adds up."""
 
 SEEDS_FOR_COUNTS = 100
 SEEDS_HASHED = 3
@@ -163,11 +178,15 @@ def _run_many(seeds: list[int], *, steps_max: int, jobs: int) -> int:
     hashed = seeds[:SEEDS_HASHED]
     one, two = trace_hashes(hashed, "1"), trace_hashes(hashed, "2")
     for first, second in zip(one, two, strict=True):
-        print(f"trace {first} under PYTHONHASHSEED 1, {'the same' if first == second else second} under 2")
+        seed, _, trace = first.partition(" ")
+        print(f"seed {seed}: trace {trace} under PYTHONHASHSEED=1, {'the same' if first == second else second} under 2")
     if one != two:
         print("FAILED traces depend on the hash seed")
     if failed:
         print(f"FAILED {failed} of {len(seeds)} seeds")
+    sums = {name: sum(total[count] for count in counts) for name, counts in RESULT.items()}
+    result = {"seeds": len(seeds), "failed": failed, **sums, "same_trace": one == two, "zero_counts": len(missing)}
+    print(f"RESULT {json.dumps(result)}")
     return int(bool(failed or missing or one != two))
 
 

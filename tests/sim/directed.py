@@ -45,7 +45,7 @@ from epoch.model import EpochEntry
 from ha.slave_link import SlaveLinkState
 from ha.sync_state import ConfirmMoved, SyncOutput
 from tests.sim.violation import Violation
-from tests.support.core_builders import Fleet, positions
+from tests.support.core_builders import Fleet, positions, stored
 from tests.support.ha_logs import MemoryLog
 from tests.support.ha_pair import Pair
 from tests.support.log_tools import append_all, crash, draft, open_log
@@ -309,6 +309,17 @@ def first_election() -> None:
     must(not isinstance(fleet.elect(), Elected), "R8: a first election although a replica brings records")
 
 
+def restored_longest() -> None:
+    """After a wipe C registers with less than B and is heard first: C is not elected."""
+    fleet = Fleet()
+    for number, end in ((B, 300), (C, 200)):
+        fleet.do(fleet.registration(number, holds=positions(end, epoch=9), view=stored(9, 4, B, C)))
+    reply = fleet.elect(evidence=fleet.evidence(unheard=(B,)))
+    must(not isinstance(reply, Elected), "R7: C was elected with 200 bytes, B had reported 300")
+    must(isinstance(fleet.elect(), Elected), "R7: nobody is elected although all were heard")
+    must(fleet.set.master == B, f"R7: {fleet.set.master} was elected, B is the longest")
+
+
 def restarted_master() -> None:
     """A is master of epoch 1, restarts (same boot) and registers: epoch 1 is not its any more."""
     fleet = Fleet().serving()
@@ -520,6 +531,7 @@ CASES: dict[str, Callable[[], None]] = {
     "data-after-the-close": data_after_the_close,
     "waiters-of-an-ended-epoch": waiters_of_an_ended_epoch,
     "evidence-moved": evidence_moved,
+    "restored-longest": restored_longest,
     "first-election": first_election,
     "restarted-master": restarted_master,
     "dead-at-once": dead_at_once,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,7 +102,7 @@ def _by_seed(mutation: Mutation, seed: int) -> Found | None:
         return None
     if run_seed(seed).failure is not None:
         return None
-    return Found(how=f"seed {seed} step {outcome.steps}", failure=outcome.failure)
+    return Found(how=f"seed {seed}, step {outcome.steps:,}", failure=outcome.failure)
 
 
 def _by_case(mutation: Mutation) -> Found | None:
@@ -155,21 +156,33 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--search", type=int, default=0, metavar="N")
     parser.add_argument("--only", metavar="NAME")
     options = parser.parse_args(arguments)
+    logging.getLogger().setLevel(logging.CRITICAL)
     stored: dict[str, int] = json.loads(STORED.read_text()) if STORED.exists() else {}
+    by_seed = {mutation.name for mutation in MUTATIONS if not mutation.case and not mutation.story}
+    if stored.keys() != by_seed and not options.search:
+        raise SystemExit(
+            f"{STORED.name} has {sorted(stored)}, mutants without a case or a story are {sorted(by_seed)}: "
+            "run python -m tests.sim.mutants --search 100"
+        )
     chosen = [mutation for mutation in MUTATIONS if options.only in (None, mutation.name)]
     if not chosen:
         raise SystemExit(f"no mutant is called {options.only!r}")
     survivors = []
+    width = max(len(mutation.name) for mutation in chosen)
+    ways: dict[str, int] = {}
     for mutation in chosen:
         found = find(mutation, stored, options.search)
         if found is None:
             survivors.append(mutation.name)
             print(f"SURVIVED {mutation.name}: {mutation.what}", flush=True)
         else:
-            print(f"{mutation.name:<36} -> {found.how:<24} {found.failure[:140]}", flush=True)
+            print(f"{mutation.name:<{width}} -> {found.how:<36} {found.failure[:140]}", flush=True)
+            way = found.how.partition(" ")[0]
+            ways[way] = ways.get(way, 0) + 1
             if options.search:
                 STORED.write_text(json.dumps(dict(sorted(stored.items())), indent=2) + "\n")
-    print(f"{len(chosen)} mutants, {len(chosen) - len(survivors)} found")
+    by_way = ", ".join(f"{count} by {way}" for way, count in sorted(ways.items()))
+    print(f"RESULT {len(chosen)} mutants, {len(chosen) - len(survivors)} found ({by_way}), {len(survivors)} survived")
     if survivors:
         print(f"FAILED survivors: {', '.join(survivors)}")
     return int(bool(survivors))

@@ -326,6 +326,10 @@ def _refusal_keeps_the_proposal(original: Function) -> Function:
     return mutated
 
 
+def _nobody_is_awaited(_original: Any) -> Any:
+    return property(lambda _self: ())
+
+
 def _first_come_first_master(original: Function) -> Function:
     def mutated(state: Any, operation: Any, command: Any, evidence: Any) -> Any:
         configuration = replace(state.configuration, expected_replicas=1)
@@ -558,6 +562,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         case="answer-of-another-term",
     ),
     Mutation(
+        name="R7-awaits-reports",
+        what="after a wipe or restore a master is elected before all named replicas have reported",
+        target="controller.core.state:Recovery.awaited",
+        mutate=_nobody_is_awaited,
+    ),
+    Mutation(
+        name="R7-longest-report",
+        what="after a wipe or restore the first that is heard is elected, others had reported more",
+        target="controller.core.elections:_set_aside_by_reports",
+        mutate=_constant({}),
+        case="restored-longest",
+    ),
+    Mutation(
+        name="R7-epochs-jump",
+        what="after a wipe or restore epochs go on where the backup ended",
+        target="controller.core.recovery:next_master_epoch",
+        mutate=lambda _original: lambda set_state, **_named: set_state.master_epoch + 1,
+    ),
+    Mutation(
         name="R8",
         what="the first replica that comes is elected",
         target="controller.core.first_election:decide_first",
@@ -605,6 +628,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         target="ha.sync_state:SyncState.in_sync_count",
         mutate=_counts_the_required_set,
         case="min-in-sync-of-a-proposal",
+    ),
+    Mutation(
+        name="R23",
+        what="a learner is a member like any other",
+        target="ha.confirm_offset:AckTable.open_link",
+        mutate=lambda original: lambda self, *args, is_learner: original(self, *args, is_learner=False),
     ),
     Mutation(
         name="R24",

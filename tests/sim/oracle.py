@@ -72,6 +72,8 @@ class SetFacts:
         self.forgave: dict[MasterEpoch, None] = {}
         """Epochs whose election could lose something."""
         self.grades: dict[MasterEpoch, LossVerdict] = {}
+        self.left_as_learners: set[BrokerId] = set()
+        """Since the last alter or election: the master may not have heard of it yet."""
         self.legal = LogOffset(0)
         """Consumers were told to go on up to here (R19)."""
         self.losses = 0
@@ -173,6 +175,8 @@ class Oracle:
         if key is None:
             return
         facts = self.facts(key)
+        if isinstance(event, MasterElected | SyncStateSetAltered):
+            facts.left_as_learners.clear()
         if isinstance(event, MasterElected):
             self._elected(facts, event)
         elif isinstance(event, MasterEntered):
@@ -186,6 +190,8 @@ class Oracle:
             self.counts.add("alters refused")
         elif isinstance(event, ReplicaRegistered):
             self.counts.add(f"restarts {event.intactness.value}")
+            if event.description.is_learner:
+                facts.left_as_learners.add(event.broker_id)
             disk = self._disk_of(key, event.broker_id)
             if facts.watch is not None:
                 facts.watch.registered(event, has_lost=bool(disk.lost_bytes) or disk.was_replaced)
@@ -322,8 +328,8 @@ class Oracle:
         if state.master_epoch > epoch:
             self._released_late(key, facts, state, end, epoch)
             return
-        # A member that fell since the acks came has done its part: the master cannot know of its restart yet (R3).
-        if len({*state.sync_state_set, *state.fallen}) < in_sync_min:
+        # Who fell, or became a learner, since the acks came has done its part: the master cannot know of it yet (R3, R23).
+        if len({*state.sync_state_set, *state.fallen, *facts.left_as_learners}) < in_sync_min:
             raise Violation(f"D8: {end} released with SyncStateSet {state.sync_state_set}, min_in_sync {in_sync_min}")
         for member in state.sync_state_set:
             disk = self._disk_of(key, member)

@@ -31,6 +31,13 @@ def test_a_seed_gives_one_trace_under_every_hash_seed() -> None:
     assert trace_hashes([1], "1") == trace_hashes([1], "2")
 
 
+def test_every_stored_seed_is_that_of_a_mutant_which_has_no_case() -> None:
+    """A seed that nobody reads would be taken for a guard."""
+    stored: dict[str, int] = json.loads(STORED.read_text())
+
+    assert set(stored) == {mutation.name for mutation in MUTATIONS if not mutation.case and not mutation.story}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_rule_that_is_switched_off_is_noticed(mutation: Mutation) -> None:
