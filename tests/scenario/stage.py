@@ -14,6 +14,7 @@ itself (``tests.sim``). Every invariant is checked after every event, as under a
 ``cut X Y`` ``heal``   no way between X and Y, both ways; ``cut X > Y`` one way; Y may be ``controllers`` or ``brokers``
 ``break X``            every connection of X is reset, what is under way is lost
 ``elect N``            a switchover to N; ``elect-unclean``
+``wipe``               all controllers stop and are founded anew; ``backup``, later ``restore``: they begin with it
 ``run MS``             time passes
 ``show``               master, epoch, set, logs
 ``end``                heal, wait for convergence, count what was acknowledged and lost
@@ -27,9 +28,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from controller.contract.ids import BrokerId, FlushMode, LogOffset, MasterEpoch
+from controller.core.state import FleetState
 from controller.core.views import condition_of
 from controller.replication.raft.simulation_seams import replaced_library_clock
-from tests.sim import directed
+from tests.sim import amnesia, directed
 from tests.sim.mutants import mutated, run_case
 from tests.sim.mutations import MUTATIONS
 from tests.sim.raft import raft_quorum
@@ -67,6 +69,7 @@ class Stage:
         self._seen = 0
         self._value = 0
         self._client: Process | None = None
+        self._backup: FleetState | None = None
 
     def close(self) -> None:
         """Give the library its clock back."""
@@ -194,6 +197,17 @@ class Stage:
         node = self._broker(words[0]).node
         assert node is not None
         node.stop()
+
+    def _do_wipe(self, _words: list[str]) -> None:
+        amnesia.wipe(self.world)
+
+    def _do_backup(self, _words: list[str]) -> None:
+        self._backup = self.world.oracle.state
+
+    def _do_restore(self, _words: list[str]) -> None:
+        if self._backup is None:
+            raise StageError("restore what? begin with: backup")
+        amnesia.restore(self.world, self._backup)
 
     def _do_pause(self, words: list[str]) -> None:
         self._machine(words[0]).process.pause()
