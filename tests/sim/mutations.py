@@ -566,6 +566,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="after a wipe or restore a master is elected before all named replicas have reported",
         target="controller.core.state:Recovery.awaited",
         mutate=_nobody_is_awaited,
+        story="r07_wiped_controllers",
     ),
     Mutation(
         name="R7-longest-report",
@@ -579,6 +580,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="after a wipe or restore epochs go on where the backup ended",
         target="controller.core.recovery:next_master_epoch",
         mutate=lambda _original: lambda set_state, **_named: set_state.master_epoch + 1,
+        story="r07_old_backup",
     ),
     Mutation(
         name="R8",

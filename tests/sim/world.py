@@ -325,7 +325,7 @@ class World:
                 addresses=tuple(
                     broker.plan.description.address for broker in self._all_brokers if broker.plan.set_key == key
                 ),
-                pause_ms=2 * self.shape.pause_ms + 30,
+                pause_ms=4 * self.shape.pause_ms + 100,
             ).ask()
 
     # --- operators ---
