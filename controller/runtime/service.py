@@ -17,10 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from controller.contract.commands import (
     FEATURE_LEVEL,
@@ -49,6 +48,7 @@ from controller.replication.ports import AppliedEntry, Published, RaftRole, Repl
 from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded, ProposeError
 from controller.runtime.actions import Action, Propose, SendProbe
 from controller.runtime.authority import Authority, holds_authority, judge_authority
+from controller.runtime.background import BackgroundTasks, Wakeup
 from controller.runtime.barriers import SharedBarriers
 from controller.runtime.decision_log import log_decisions
 from controller.runtime.duties import LeaderDuties
@@ -66,7 +66,6 @@ READ_WAIT_MS_MAX = 600
 """A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
 ENTRIES_PENDING_MAX = 50_000
 """Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""
-BACKGROUND_TASKS_MAX = 20_000
 
 
 class ControllerService:
@@ -85,7 +84,6 @@ class ControllerService:
         self.settings = settings
         self.journal = journal
         self.metrics = metrics
-        """The answer to most heartbeats: one value, so that the port encodes it once."""
         self.ports = ports or Ports()
         self._log = log
         self._logger = get_logger("controller")
@@ -102,10 +100,10 @@ class ControllerService:
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._last_elections_ms: dict[SetKey, int] = {}
         self._barriers = SharedBarriers(self._commit_barrier)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = BackgroundTasks(self._logger)
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0
-        self._events_synced = asyncio.Event()
+        self._events_synced = Wakeup()
         self.duties = LeaderDuties(
             timing=settings.timing,
             view_of=self.view_of,
@@ -128,25 +126,7 @@ class ControllerService:
         if self._timer is not None:
             self._timer.cancel()
         self.duties.stand_down()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> bool:
-        """False: too many run already; ``work`` is dropped, and whoever waits for it must be told."""
-        if len(self._tasks) >= BACKGROUND_TASKS_MAX:
-            work.close()
-            self._logger.error("background_tasks_full", limit=BACKGROUND_TASKS_MAX)
-            return False
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return True
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._logger.error("background_task_failed", error=repr(error), exc_info=error)
+        await self._background.stop()
 
     # --- what others read --------------------------------------------------------------------------------------------
 
@@ -221,21 +201,11 @@ class ControllerService:
 
     async def wait_for_events(self, timeout_ms: int) -> None:
         """Return when further events are on disk, or when the time is up."""
-        synced = self._events_synced
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_ms / 1000):
-                await synced.wait()
+        await self._events_synced.wait(timeout_ms)
 
     def on_events_synced(self) -> None:
         """For the journal's thread: wake who waits."""
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._wake_event_readers)
-
-    def _wake_event_readers(self) -> None:
-        waiting, self._events_synced = self._events_synced, asyncio.Event()
-        waiting.set()
+        self._events_synced.wake_from_thread(self._loop)
 
     # --- orders and reads --------------------------------------------------------------------------------------------
 
@@ -381,7 +351,7 @@ class ControllerService:
             self._taken_term = None
             self.duties.stand_down()
         if leads and self._taken_term is None and self._taking_term != leadership.term:
-            is_taking = self._spawn(self._take_leadership(leadership.term))
+            is_taking = self._background.spawn(self._take_leadership(leadership.term))
             self._taking_term = leadership.term if is_taking else None
 
     async def _take_leadership(self, term: int) -> None:
@@ -469,11 +439,11 @@ class ControllerService:
         for action in actions:
             if isinstance(action, Propose):
                 term = self._taken_term
-                if not self._spawn(self._propose(action, term)):
+                if not self._background.spawn(self._propose(action, term)):
                     give_back = partial(self._proposed, action, None, term, is_certainly_not_executed=True)
                     asyncio.get_running_loop().call_soon(give_back)
             else:
-                self._spawn(self._probe(action))
+                self._background.spawn(self._probe(action))
 
     async def _propose(self, action: Propose, term: int | None) -> None:
         operation = self.operation(

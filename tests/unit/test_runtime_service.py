@@ -9,7 +9,8 @@ import pytest
 
 from controller.contract.commands import ElectMaster, Operation
 from controller.contract.replies import AnyReply
-from controller.runtime import service as module
+from controller.runtime import background as module
+from controller.runtime.background import BackgroundTasks
 from controller.runtime.service import ControllerService
 from tests.support.runtime_controller import NAMES, make_set, running_group
 
@@ -43,16 +44,16 @@ def test_a_proposal_for_which_there_is_no_task_is_made_later(tmp_path: Path, mon
     """S43: with every task taken the proposal was dropped in silence, and its set was never elected."""
     propose = ControllerService._propose
     dropped: list[int] = []
-    spawn = ControllerService._spawn
+    spawn = BackgroundTasks.spawn
 
-    def full_once(service: ControllerService, work: object) -> bool:
+    def full_once(tasks: BackgroundTasks, work: object) -> bool:
         if not dropped and getattr(work, "cr_code", None) is propose.__code__:
             dropped.append(1)
             with monkeypatch.context() as patch:
                 patch.setattr(module, "BACKGROUND_TASKS_MAX", 0)
-                return spawn(service, work)  # type: ignore[arg-type]
-        return spawn(service, work)  # type: ignore[arg-type]
+                return spawn(tasks, work)  # type: ignore[arg-type]
+        return spawn(tasks, work)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ControllerService, "_spawn", full_once)
+    monkeypatch.setattr(BackgroundTasks, "spawn", full_once)
     _elects_a_first_master(tmp_path)
     assert dropped, "a proposal was dropped"

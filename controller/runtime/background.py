@@ -1,0 +1,74 @@
+"""
+Work that nobody waits for, and readers that wait for nobody in particular.
+
+Here: ``BackgroundTasks`` (bounded, faults logged), ``Wakeup`` (many waiters, woken from any thread). Not here: what the
+work is (``service``).
+Imported by: ``service``, ``tests``. Both belong to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+from node.telemetry import Logger
+
+BACKGROUND_TASKS_MAX = 20_000
+
+
+class BackgroundTasks:
+    """Tasks that end by themselves, or with ``stop``."""
+
+    def __init__(self, logger: Logger) -> None:
+        """Faults of the tasks go to ``logger``."""
+        self._logger = logger
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> bool:
+        """False: too many run already; ``work`` is dropped, and whoever waits for it must be told."""
+        if len(self._tasks) >= BACKGROUND_TASKS_MAX:
+            work.close()
+            self._logger.error("background_tasks_full", limit=BACKGROUND_TASKS_MAX)
+            return False
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return True
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._logger.error("background_task_failed", error=repr(error), exc_info=error)
+
+    async def stop(self) -> None:
+        """Cancel what runs and return when it has ended."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Wakeup:
+    """A condition that comes true again and again; a wait sees the next time only."""
+
+    def __init__(self) -> None:
+        """Nobody waits."""
+        self._next = asyncio.Event()
+
+    async def wait(self, timeout_ms: int) -> None:
+        """Return at the next ``wake``, or when the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._next.wait()
+
+    def wake(self) -> None:
+        """On the loop."""
+        waiting, self._next = self._next, asyncio.Event()
+        waiting.set()
+
+    def wake_from_thread(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """From any thread; a loop that is not there or has closed has nobody who waits."""
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.wake)
