@@ -2,10 +2,8 @@
 The commit log of one replica: appends of a master, bytes received by a slave, cuts, and the folds that go with them.
 
 Implements ``broker.log.ports.BrokerLog`` (and with it ``ha.ports.ReplicaLog``); its rules are there. Here: offsets,
-runs,
-segments in use, what the flush thread does. Not here: bytes of a record (``record``), files (``segment``,
-``checkpoint``),
-the steps of a cut (``cut``), the start (``recovery``).
+runs, segments in use, what the flush thread does. Not here: bytes of a record (``record``), files (``segment``,
+``checkpoint``), the next segment (``supply``), the steps of a cut (``cut``), the start (``recovery``).
 
 Threads: the loop owns everything; the flush thread reads ``_whole`` and the list of segments, syncs, and prepares the
 next segment. Both are handed over by single assignments.
@@ -41,6 +39,7 @@ from broker.log.positions import LogPositions
 from broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
 from broker.log.recovery import recover
 from broker.log.segment import Segment
+from broker.log.supply import SegmentSupply
 from controller.contract.ids import FlushMode
 from epoch.model import EpochEntry, LogOffset
 from node.files import atomic_replace
@@ -49,8 +48,6 @@ FLUSH_INTERVAL_MS = 500
 """Mode async: how much time of writes a power cut may take."""
 FOLDS_STEP_BYTES = 64 * 1024 * 1024
 """The folds are written down whenever the log has grown by this much, so that a start reads at most about this much."""
-
-_NEVER = 1 << 63
 
 
 def _now_ms() -> int:
@@ -68,10 +65,7 @@ class CommitLog(LogPositions):
         self._store_host = store_host
         end = report.end_offset
         self._folds_saved = LogOffset(0)
-        self._spare: Segment | None = None
-        self._spare_lock = threading.Lock()
-        self._prepare_at = _NEVER
-        """The flush thread is asked for the next segment when the log reaches this offset."""
+        self._supply = SegmentSupply(files)
         self._disk = threading.Lock()
         """Held by a sync, by chores and by a cut: one at a time."""
         self._generation = 0
@@ -218,10 +212,10 @@ class CommitLog(LogPositions):
             space = last.end - self._max
             if length + BLANK_BYTES_MIN <= space:
                 return
-            following = self._take_segment(last.end)
+            following = self._supply.take(last.end)
             pack_blank(last.view, self._max - last.base, space)
         else:
-            following = self._take_segment(segments[-1].end if segments else self._max)
+            following = self._supply.take(segments[-1].end if segments else self._max)
         segments.append(following)
         self._max = self._whole = LogOffset(following.base)
         self._folds.offset = self._max
@@ -285,21 +279,8 @@ class CommitLog(LogPositions):
     def _segment_with_room(self) -> Segment:
         segments = self._files.segments
         if not segments or self._max == segments[-1].end:
-            segments.append(self._take_segment(segments[-1].end if segments else self._max))
+            segments.append(self._supply.take(segments[-1].end if segments else self._max))
         return segments[-1]
-
-    def _take_segment(self, base: int) -> Segment:
-        """The one that the flush thread prepared, or one made now. Raises ``OSError``."""
-        self._prepare_at = base + self._files.segment_bytes // 2
-        with self._spare_lock:
-            spare, self._spare = self._spare, None
-            if spare is not None and spare.base == base:
-                return spare
-            if spare is not None:
-                # Prepared for an end that a cut has taken away.
-                spare.close()
-                spare.path.unlink()
-            return Segment.create(self._files.log_folder, base, self._files.segment_bytes)
 
     # --- durability --------------------------------------------------------------------------------------------------
 
@@ -313,8 +294,7 @@ class CommitLog(LogPositions):
         if self._flusher is None:
             return
         self._flusher.request(offset)
-        if self._max >= self._prepare_at:
-            self._prepare_at = _NEVER
+        if self._supply.asks(self._max):
             self._flusher.want_chores()
 
     def sync_before_acks(self) -> None:
@@ -370,12 +350,8 @@ class CommitLog(LogPositions):
 
     def _prepare_segment(self) -> None:
         """On the flush thread, before its sync: a busy disk must not make the loop wait for the next segment."""
-        # Not during a cut: a segment made for the old end would be a hole in the folder at the next start.
-        with self._disk, self._spare_lock:
-            segments = self._files.segments
-            base = segments[-1].end if segments else self._max
-            if self._spare is None and self._max >= base - self._files.segment_bytes // 2:
-                self._spare = Segment.create(self._files.log_folder, base, self._files.segment_bytes)
+        with self._disk:
+            self._supply.prepare(self._max)
 
     def _store_state(self) -> None:
         state = LogState(
@@ -453,7 +429,7 @@ class CommitLog(LogPositions):
         with self._disk:
             begin_cut(self._files, mark)
             self._generation += 1
-            self._discard_spare()
+            self._supply.discard()
             end = plan.cut_offset if new_start is None else new_start
             if plan.reason is CutReason.FULL_RESYNC:
                 self._folds = LogFolds(end)
@@ -468,13 +444,6 @@ class CommitLog(LogPositions):
             self._flushed = self._synced = min(self._flushed, end)
             if self._flusher is not None:
                 self._flusher.rewind(self._flushed)
-
-    def _discard_spare(self) -> None:
-        with self._spare_lock:
-            spare, self._spare = self._spare, None
-            if spare is not None:
-                spare.close()
-                spare.path.unlink()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -497,7 +466,7 @@ class CommitLog(LogPositions):
             self._files.epochs.save(self._files.history)
             mark = CleanStop(end_offset=self._max, nonce=clean_nonce)
             write_small(self._files.root / CLEAN_FILE_NAME, mark)
-        self._discard_spare()
+        self._supply.discard()
         for segment in self._files.segments:
             segment.close()
         self._files.segments.clear()

@@ -358,7 +358,7 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
     never_synced(log)
     log._prepare_segment()
-    spare = log._spare
+    spare = log._supply.spare
     assert spare is not None
     assert spare.base == SEGMENT_BYTES
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
