@@ -1,7 +1,8 @@
 """
 One running replica: its session, role, reign, link and listen port, tied together.
 
-Here: who hears of what. Not here: decisions (``broker.core``, ``ha``), starting and stopping (``broker.server``).
+Here: who hears of what. Not here: decisions (``broker.core``, ``ha``), starting and stopping (``broker.server``), what
+the replica says of itself (``broker.status``).
 Rule 1: the address of HA links opens when the id is known, before the role machine hears of the session.
 Rule 2: what a client may do is one value, the gate; it is replaced before anything else of a role change is done.
 """
@@ -10,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
 
 from broker.config import BrokerConfig
 from broker.core.durable import Identity
@@ -42,6 +41,7 @@ from broker.core.role_io import (
 )
 from broker.core.session import SessionMachine
 from broker.following import Following
+from broker.ha_ends import HaEnds
 from broker.handlers.listen import ListenService
 from broker.handlers.put import PutPath
 from broker.health import HealthSnapshot
@@ -49,12 +49,11 @@ from broker.identity import Remembered, draw_code
 from broker.log.commit_log import CommitLog
 from broker.marks import ReplicaFiles
 from broker.mastership import Gate, Mastership, ReignContext
-from broker.protocol.routes import RouteBroker, RouteState
 from broker.role_shell import RoleShell
 from broker.session import Session, SessionUnavailable
-from broker.status import health_of
+from broker.status import ReplicaStatus
 from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import CleanMark, Phase, Positions, SayGoodbye, StoredView, Value
+from controller.contract.commands import CleanMark, Phase, SayGoodbye, StoredView, Value
 from controller.contract.ids import (
     BrokerId,
     FlushMode,
@@ -62,28 +61,15 @@ from controller.contract.ids import (
     LogOffset,
     MasterEpoch,
     SessionOrdinal,
-    SyncStateSetEpoch,
 )
 from controller.contract.replies import AnyReply, Refused, Registered, SetView
-from controller.contract.session import BrokerState, Heartbeat, LinkReport, ProbeAnswer
-from epoch.model import NO_EPOCH
+from controller.contract.session import BrokerState, Heartbeat, LinkReport
 from ha.confirm_offset import MemberAck
 from ha.errors import ErrorCode
 from ha.frames import Handshake
-from ha.links import LinkSettings, ReplicaIdentity
-from ha.service import HaClient, HaServer
 from node.telemetry import get_logger
 
 _log = get_logger("replica")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _HaLinks:
-    """Both ends, for one identity."""
-
-    identity: ReplicaIdentity
-    server: HaServer
-    client: HaClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,21 +98,22 @@ class Replica:
         self._log = log
         self._disk = disk
         self._stored = remembered.stored
-        self._alarm = ""
-        self._blocked = ""
-        self._told_disk_trouble = ""
         self._reign: Mastership | None = None
-        self._ha: _HaLinks | None = None
-        self._opening: Registered | None = None
-        """Told when the HA address is open for it; None = nothing is being opened."""
-        self._held_view: SetView | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._registration = _registration_of(config, remembered)
         self.machine = RoleMachine(
             set_key=config.set_key,
             incarnation=process.incarnation,
             is_learner=config.description.is_learner,
             retry_ms=config.timing.reconnect_delay_ms,
             retry_ms_max=config.timing.reconnect_delay_ms_max,
+        )
+        self.status = ReplicaStatus(
+            config=config,
+            incarnation=process.incarnation,
+            machine=self.machine,
+            log=log,
+            broker_id=lambda: self._registration.broker_id,
+            lag_bytes=lambda: self.following.lag_bytes,
         )
         self.role = RoleShell(machine=self.machine, log=log, files=files, disk=disk, owner=self)
         self.following = Following(
@@ -135,6 +122,15 @@ class Replica:
             is_learner=config.description.is_learner,
             promised=lambda: self.machine.marks.promised,
             feed=self.role.feed,
+            failed=self.failed,
+        )
+        self._ends = HaEnds(
+            config=config,
+            incarnation=process.incarnation,
+            log=log,
+            as_master=self,
+            as_slave=self.following,
+            opened=self._links_opened,
             failed=self.failed,
         )
         self.put = PutPath(
@@ -146,27 +142,18 @@ class Replica:
             wake_links=self._log_extended,
             on_first_ack=lambda epoch: self.role.feed(PhaseReached(master_epoch=epoch, phase=Phase.FIRST_ACK)),
         )
-        self.listen = ListenService(put=self.put, log=log, routes=self, probes=self)
-        self.session = self._new_session(remembered)
+        self.listen = ListenService(put=self.put, log=log, routes=self.status, probes=self.status)
+        self.session = self._new_session()
         self._remembered = remembered
         log.subscribe_flushed(self._log_synced)
 
-    def _new_session(self, remembered: Remembered) -> Session:
+    def _new_session(self) -> Session:
         config = self._config
-        facts = ReplicaFacts(
-            set_key=config.set_key,
-            process=remembered.process,
-            description=config.description,
-            configuration=config.configuration,
-            clean_mark=remembered.clean_mark,
-            new_register_code=draw_code(),
-        )
-        self._registration = Registration(facts, remembered.identity)
         machine = SessionMachine(
             addresses=config.controllers,
             registration=self._registration,
             timing=config.timing,
-            holdings=self._holdings,
+            holdings=lambda: (self.status.positions, self._stored),
         )
         return Session(
             machine=machine, owner=self, set_key=config.set_key, rpc_timeout_ms=config.timing.session_rpc_timeout_ms
@@ -187,107 +174,18 @@ class Replica:
         """Whatever is open is closed; the log is closed by the role machine, if it came to that."""
         self.role.stop()
         await self.session.stop("the broker stops")
-        if self._ha is not None:
-            await self._ha.client.stop()
-            await self._ha.server.stop()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    # --- what others ask ---------------------------------------------------------------------------------------------
-
-    @property
-    def positions(self) -> Positions:
-        """What this replica holds, by its own word: whole records only."""
-        log = self._log
-        return Positions(
-            last_epoch=log.history.last_epoch,
-            max_offset=log.whole_offset,
-            confirm_offset=log.confirm_offset,
-            released=log.released_offset,
-        )
-
-    @property
-    def probe(self) -> ProbeAnswer:
-        """R13."""
-        return ProbeAnswer(
-            set_key=self._config.set_key,
-            broker_id=self._registration.broker_id,
-            incarnation=self._process.incarnation,
-            state=self.machine.published.state,
-        )
-
-    @property
-    def route(self) -> RouteState:
-        """What this replica knows of its set; a master that has not entered is no master yet."""
-        view, role = self.machine.view, self.machine.published
-        members = view.members if view is not None else ()
-        is_known = view is not None and view.master_epoch >= role.master_epoch
-        epoch, master = (view.master_epoch, view.master) if is_known and view is not None else (role.master_epoch, None)
-        is_ours = master is not None and master == self._registration.broker_id
-        if (role.state is not BrokerState.MASTER) if is_ours else (view is None or not view.has_entered):
-            # Who is sent to a winner that is still entering is refused, and comes back after a pause.
-            master = None
-        return RouteState(
-            cluster=self._config.set_key.cluster,
-            broker_name=self._config.set_key.name,
-            master_epoch=epoch,
-            master=master,
-            replicas=tuple(RouteBroker(broker_id=one.broker_id, address=one.description.address) for one in members),
-        )
+        await self._ends.stop()
 
     def health(self) -> HealthSnapshot:
         """For the health address."""
-        return health_of(
-            machine=self.machine,
-            log=self._log,
-            put=self.put,
-            session=self.session,
-            lag_bytes=self.following.lag_bytes,
-            alarm=self._alarm,
-            blocked=self._blocked,
-            disk_trouble=self._disk_trouble(),
-        )
-
-    def _disk_trouble(self) -> str:
-        error = self._log.disk_error
-        if error is None:
-            return ""
-        return f"the log cannot grow ({error}); free space in {self._config.directory}, it goes on by itself then"
-
-    def _tell_disk_trouble(self) -> None:
-        """One line when it begins, one when it is over."""
-        trouble = self._disk_trouble()
-        if trouble == self._told_disk_trouble:
-            return
-        if trouble:
-            _log.error("disk_trouble", reason=trouble)
-        else:
-            _log.info("disk_trouble_over")
-        self._told_disk_trouble = trouble
-
-    def _holdings(self) -> tuple[Positions, StoredView | None]:
-        return self.positions, self._stored
+        return self.status.health(put=self.put, session=self.session)
 
     # --- SessionOwner ------------------------------------------------------------------------------------------------
 
     def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
         """What to say now."""
-        assert self._registration.broker_id is not None, "a session has an id"
-        self._tell_disk_trouble()
-        view = self.machine.view
-        return Heartbeat(
-            set_key=self._config.set_key,
-            broker_id=self._registration.broker_id,
-            incarnation=self._process.incarnation,
-            session_ordinal=ordinal,
-            state=self.machine.published.state,
-            is_ready=self.machine.is_ready,
-            positions=self.positions,
-            known_master_epoch=view.master_epoch if view is not None else NO_EPOCH,
-            known_set_epoch=view.sync_state_set_epoch if view is not None else SyncStateSetEpoch(-1),
-            lag_bytes=self.following.lag_bytes,
-        )
+        self.status.tell_disk_trouble()
+        return self.status.heartbeat(ordinal)
 
     def session_opened(self, registered: Registered) -> None:
         """HA links are opened first; views that come meanwhile wait (rule 1)."""
@@ -298,61 +196,10 @@ class Replica:
             controller=self.session.controller,
             intactness=registered.intactness,
         )
-        self._blocked = ""
-        if self._opening is not None:
-            # A session was lost while the address opened; only one may bind it, and the newest session is told.
-            self._opening = registered
-        elif self._has_links_for(registered):
-            self._tell_opened(registered)
-        else:
-            self._opening = registered
-            self._spawn(self._open_links())
+        self.status.blocked = ""
+        self._ends.session_opened(registered)
 
-    def _identity_in(self, registered: Registered) -> ReplicaIdentity:
-        return ReplicaIdentity(
-            set_key=self._config.set_key,
-            fleet_incarnation=registered.view.fleet_incarnation,
-            broker_id=registered.broker_id,
-            incarnation=self._process.incarnation,
-        )
-
-    def _has_links_for(self, registered: Registered) -> bool:
-        return self._ha is not None and self._ha.identity == self._identity_in(registered)
-
-    async def _open_links(self) -> None:
-        while (registered := self._opening) is not None and not self._has_links_for(registered):
-            await self._replace_links(self._identity_in(registered))
-        self._opening = None
-        if registered is not None:
-            self._tell_opened(registered)
-        held, self._held_view = self._held_view, None
-        if held is not None:
-            self.view_arrived(held, 0)
-
-    async def _replace_links(self, identity: ReplicaIdentity) -> None:
-        if self._ha is not None:
-            await self._ha.client.stop()
-            await self._ha.server.stop()
-        timing = self._config.timing
-        settings = LinkSettings(
-            heartbeat_interval_ms=timing.heartbeat_interval_ms,
-            idle_timeout_ms=timing.heartbeat_timeout_ms,
-            handshake_timeout_ms=timing.session_rpc_timeout_ms,
-        )
-        server = HaServer(identity=identity, log=self._log, events=self, settings=settings)
-        client = HaClient(
-            identity=identity,
-            log=self._log,
-            events=self.following,
-            settings=settings,
-            reconnect_delay_ms=timing.reconnect_delay_ms,
-            reconnect_delay_ms_max=timing.reconnect_delay_ms_max,
-        )
-        await server.start(*self._config.ha)
-        self._ha = _HaLinks(identity=identity, server=server, client=client)
-        self.following.client = client
-
-    def _tell_opened(self, registered: Registered) -> None:
+    def _links_opened(self, registered: Registered, held: SetView | None) -> None:
         if registered.view.configuration.flush is FlushMode.SYNC:
             # R3c vouches for every replica of such a set. It belongs to the set, not to this broker's configuration.
             self._log.sync_before_acks()
@@ -360,6 +207,8 @@ class Replica:
         if self._reign is not None:
             self._reign.session_opened()
         self.listen.route_moved()
+        if held is not None:
+            self.view_arrived(held, 0)
 
     def session_lost(self, reason: str) -> None:
         """Changes no role (promise 3)."""
@@ -368,8 +217,7 @@ class Replica:
 
     def view_arrived(self, view: SetView, transit_us: int) -> None:
         """A push, or a heartbeat's answer."""
-        if self._opening is not None:
-            self._held_view = view
+        if self._ends.holds_back(view):
             return
         self._stored = StoredView(
             fleet_incarnation=view.fleet_incarnation,
@@ -383,9 +231,9 @@ class Replica:
     def registration_blocked(self, refusal: Refused) -> None:
         """Shown in /readyz; one line for each new reason."""
         text = f"the controllers refuse this replica: {refusal.code.name}: {refusal.reason}; {refusal.hint}"
-        if text != self._blocked:
+        if text != self.status.blocked:
             _log.warning("registration_refused", code=refusal.code.name, reason=refusal.reason, hint=refusal.hint)
-        self._blocked = text
+        self.status.blocked = text
 
     def incarnation_ended(self, refusal: Refused) -> None:
         """S12."""
@@ -420,14 +268,14 @@ class Replica:
 
     def prepare_master(self, action: PrepareMaster) -> None:
         """Everything but the permission to append."""
-        assert self._ha is not None and self._registration.broker_id is not None, "a session came first"  # noqa: PT018
+        assert self._registration.broker_id is not None, "a session came first"
         context = ReignContext(
             set_key=self._config.set_key,
             broker_id=self._registration.broker_id,
             incarnation=self._process.incarnation,
             address=self._config.description.address,
             log=self._log,
-            links=self._ha.server,
+            links=self._ends.server,
             waiters=self.put,
             gate=self.gate,
             timing=self._config.timing,
@@ -505,7 +353,7 @@ class Replica:
 
     def raise_alarm(self, reason: str) -> None:
         """Shown in /readyz and counted."""
-        self._alarm = reason
+        self.status.alarm = reason
 
     def exit(self, *, is_clean: bool) -> None:
         """The role machine is done."""
@@ -561,15 +409,17 @@ class Replica:
             return ""
         return next((one.description.address for one in view.members if one.broker_id == view.master), "")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.failed(error)
+def _registration_of(config: BrokerConfig, remembered: Remembered) -> Registration:
+    facts = ReplicaFacts(
+        set_key=config.set_key,
+        process=remembered.process,
+        description=config.description,
+        configuration=config.configuration,
+        clean_mark=remembered.clean_mark,
+        new_register_code=draw_code(),
+    )
+    return Registration(facts, remembered.identity)
 
 
 def _is_repeatable(reply: AnyReply) -> bool:

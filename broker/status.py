@@ -1,65 +1,170 @@
 """
-A running replica as its health address shows it.
+What a running replica says of itself: to controllers, to who probes it, to clients, to its health address.
 
-Here: which numbers, and what ready means. Not here: HTTP and metrics' text (``broker.health``).
+Here: which numbers, and what ready means. Not here: HTTP and metrics' text (``broker.health``), when to say it
+(``broker.session``, ``broker.handlers.listen``).
+Rule: everything is read when it is asked for; nothing here decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
 from broker.core.role import RoleMachine
 from broker.handlers.put import PutPath
 from broker.health import HealthSnapshot
-from broker.log.ports import BrokerLog
+from broker.log.commit_log import CommitLog
+from broker.protocol.routes import RouteBroker, RouteState
 from broker.session import Session
-from controller.contract.session import BrokerState
+from controller.contract.commands import Positions
+from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
+from controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
+from epoch.model import NO_EPOCH
+from node.telemetry import get_logger
+
+_log = get_logger("status")
 
 READY_STATES = frozenset({BrokerState.MASTER, BrokerState.SLAVE, BrokerState.LEARNER})
 """Registered, and the role is applied; losing the controllers later changes nothing (promise 3)."""
 
 
-def health_of(
-    *,
-    machine: RoleMachine,
-    log: BrokerLog,
-    put: PutPath,
-    session: Session,
-    lag_bytes: int | None,
-    alarm: str,
-    blocked: str,
-    disk_trouble: str,
-) -> HealthSnapshot:
-    """
-    ``alarm``: a human must look. ``blocked``: the controllers refuse this replica. ``disk_trouble``: its log cannot
-    grow. Empty = no.
-    """
-    role, view = machine.published, machine.view
-    alarm = alarm or disk_trouble
-    is_ready = role.state in READY_STATES and not disk_trouble
-    values: list[tuple[str, str, float]] = [
-        ("master_epoch", "masterEpoch of the role.", role.master_epoch),
-        ("promised_epoch", "Durable promise.", machine.marks.promised),
-        ("entered_epoch", "Newest epoch that this replica was master of.", machine.marks.entered),
-        ("log_start_offset", "First byte of the log.", log.min_offset),
-        ("log_end_offset", "End of the log.", log.max_offset),
-        ("log_flushed_offset", "End of what is on disk.", log.flushed_offset),
-        ("confirm_offset", "Everything below is on every required member.", log.confirm_offset),
-        ("released_offset", "Highest end acknowledged to a producer.", log.released_offset),
-        ("sync_state_set_size", "Members of the last known SyncStateSet.", len(view.sync_state_set) if view else 0),
-        ("session_open", "1 if a leading controller answers.", session.is_open),
-        ("heartbeats", "Sent since the start.", session.counters.heartbeats),
-        ("milestones_dropped", "Not reported for want of a session.", session.counters.milestones_dropped),
-        ("messages_appended", "Since the start.", put.counters.appended),
-        ("messages_acknowledged", "PUT_OK since the start.", put.counters.released),
-        ("messages_unknown", "Failed as outcome unknown since the start.", put.counters.failed_unknown),
-        ("messages_refused", "Refused sends since the start.", put.counters.refused),
-        ("messages_waiting", "Appended, neither released nor failed.", put.waiting_messages),
-        ("alarm", "1 if a human must look.", bool(alarm)),
-    ]
-    if lag_bytes is not None:
-        values.append(("lag_bytes", "Distance to the master's last known end.", lag_bytes))
-    return HealthSnapshot(
-        state=role.state,
-        is_ready=is_ready,
-        reason=alarm or (role.reason if is_ready else blocked or role.reason),
-        values=tuple((name, text, float(value)) for name, text, value in values),
-    )
+class ReplicaStatus:
+    """One per process. Implements ``broker.handlers.ports``' ``RouteSource`` and ``ProbeSource``."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        incarnation: Incarnation,
+        machine: RoleMachine,
+        log: CommitLog,
+        broker_id: Callable[[], BrokerId | None],
+        lag_bytes: Callable[[], int | None],
+    ) -> None:
+        """``broker_id``: None before the controllers gave one. ``lag_bytes``: behind the followed master."""
+        self.alarm = ""
+        """Why a human must look; empty = nobody must."""
+        self.blocked = ""
+        """Why the controllers refuse this replica; empty = they do not."""
+        self._config = config
+        self._incarnation = incarnation
+        self._machine = machine
+        self._log = log
+        self._broker_id = broker_id
+        self._lag_bytes = lag_bytes
+        self._told_disk_trouble = ""
+
+    @property
+    def positions(self) -> Positions:
+        """What this replica holds, by its own word: whole records only."""
+        log = self._log
+        return Positions(
+            last_epoch=log.history.last_epoch,
+            max_offset=log.whole_offset,
+            confirm_offset=log.confirm_offset,
+            released=log.released_offset,
+        )
+
+    @property
+    def probe(self) -> ProbeAnswer:
+        """R13."""
+        return ProbeAnswer(
+            set_key=self._config.set_key,
+            broker_id=self._broker_id(),
+            incarnation=self._incarnation,
+            state=self._machine.published.state,
+        )
+
+    @property
+    def route(self) -> RouteState:
+        """What this replica knows of its set; a master that has not entered is no master yet."""
+        view, role = self._machine.view, self._machine.published
+        members = view.members if view is not None else ()
+        is_known = view is not None and view.master_epoch >= role.master_epoch
+        epoch, master = (view.master_epoch, view.master) if is_known and view is not None else (role.master_epoch, None)
+        is_ours = master is not None and master == self._broker_id()
+        if (role.state is not BrokerState.MASTER) if is_ours else (view is None or not view.has_entered):
+            # Who is sent to a winner that is still entering is refused, and comes back after a pause.
+            master = None
+        return RouteState(
+            cluster=self._config.set_key.cluster,
+            broker_name=self._config.set_key.name,
+            master_epoch=epoch,
+            master=master,
+            replicas=tuple(RouteBroker(broker_id=one.broker_id, address=one.description.address) for one in members),
+        )
+
+    def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
+        """For the session of this ordinal."""
+        broker_id = self._broker_id()
+        assert broker_id is not None, "a session has an id"
+        view = self._machine.view
+        return Heartbeat(
+            set_key=self._config.set_key,
+            broker_id=broker_id,
+            incarnation=self._incarnation,
+            session_ordinal=ordinal,
+            state=self._machine.published.state,
+            is_ready=self._machine.is_ready,
+            positions=self.positions,
+            known_master_epoch=view.master_epoch if view is not None else NO_EPOCH,
+            known_set_epoch=view.sync_state_set_epoch if view is not None else SyncStateSetEpoch(-1),
+            lag_bytes=self._lag_bytes(),
+        )
+
+    def tell_disk_trouble(self) -> None:
+        """One log line when it begins, one when it is over."""
+        trouble = self._disk_trouble()
+        if trouble == self._told_disk_trouble:
+            return
+        if trouble:
+            _log.error("disk_trouble", reason=trouble)
+        else:
+            _log.info("disk_trouble_over")
+        self._told_disk_trouble = trouble
+
+    def _disk_trouble(self) -> str:
+        error = self._log.disk_error
+        if error is None:
+            return ""
+        return f"the log cannot grow ({error}); free space in {self._config.directory}, it goes on by itself then"
+
+    def health(self, *, put: PutPath, session: Session) -> HealthSnapshot:
+        """For the health address."""
+        role, trouble = self._machine.published, self._disk_trouble()
+        alarm = self.alarm or trouble
+        is_ready = role.state in READY_STATES and not trouble
+        values = [*self._values(put, session), ("alarm", "1 if a human must look.", bool(alarm))]
+        lag_bytes = self._lag_bytes()
+        if lag_bytes is not None:
+            values.append(("lag_bytes", "Distance to the master's last known end.", lag_bytes))
+        return HealthSnapshot(
+            state=role.state,
+            is_ready=is_ready,
+            reason=alarm or (role.reason if is_ready else self.blocked or role.reason),
+            values=tuple((name, text, float(value)) for name, text, value in values),
+        )
+
+    def _values(self, put: PutPath, session: Session) -> list[tuple[str, str, float]]:
+        log, machine = self._log, self._machine
+        role, view = machine.published, machine.view
+        return [
+            ("master_epoch", "masterEpoch of the role.", role.master_epoch),
+            ("promised_epoch", "Durable promise.", machine.marks.promised),
+            ("entered_epoch", "Newest epoch that this replica was master of.", machine.marks.entered),
+            ("log_start_offset", "First byte of the log.", log.min_offset),
+            ("log_end_offset", "End of the log.", log.max_offset),
+            ("log_flushed_offset", "End of what is on disk.", log.flushed_offset),
+            ("confirm_offset", "Everything below is on every required member.", log.confirm_offset),
+            ("released_offset", "Highest end acknowledged to a producer.", log.released_offset),
+            ("sync_state_set_size", "Members of the last known SyncStateSet.", len(view.sync_state_set) if view else 0),
+            ("session_open", "1 if a leading controller answers.", session.is_open),
+            ("heartbeats", "Sent since the start.", session.counters.heartbeats),
+            ("milestones_dropped", "Not reported for want of a session.", session.counters.milestones_dropped),
+            ("messages_appended", "Since the start.", put.counters.appended),
+            ("messages_acknowledged", "PUT_OK since the start.", put.counters.released),
+            ("messages_unknown", "Failed as outcome unknown since the start.", put.counters.failed_unknown),
+            ("messages_refused", "Refused sends since the start.", put.counters.refused),
+            ("messages_waiting", "Appended, neither released nor failed.", put.waiting_messages),
+        ]

@@ -183,7 +183,7 @@ def registered(of: SetView, ordinal: int = 1) -> Registered:
 
 def incarnation_of(replica: Replica) -> Incarnation:
     """Of this start."""
-    return replica.probe.incarnation
+    return replica.status.probe.incarnation
 
 
 def test_a_replica_of_a_set_that_syncs_does_so_whatever_was_configured_here(tmp_path: Path) -> None:

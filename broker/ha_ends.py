@@ -1,0 +1,141 @@
+"""
+Both ends of this replica's HA links: the address that slaves dial, and the dialler to a master.
+
+Here: opening them for the id and the fleet that the controllers gave, and what waits meanwhile. Not here: links
+(``ha.service``), who follows whom (``broker.core.role``).
+Rule 1: the address is bound by one opening at a time; of the sessions that open meanwhile the newest is told.
+Rule 2: a view that comes meanwhile waits, and is told behind its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.following import Following
+from broker.log.ports import BrokerLog
+from controller.contract.ids import Incarnation
+from controller.contract.replies import Registered, SetView
+from ha.links import LinkSettings, ReplicaIdentity
+from ha.ports import MasterLinkEvents
+from ha.service import HaClient, HaServer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Both ends, for one identity."""
+
+    identity: ReplicaIdentity
+    server: HaServer
+    client: HaClient
+
+
+class HaEnds:
+    """One per process. On the loop."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        incarnation: Incarnation,
+        log: BrokerLog,
+        as_master: MasterLinkEvents,
+        as_slave: Following,
+        opened: Callable[[Registered, SetView | None], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """``opened`` is told the session and the view that waited for it; ``failed`` that the address is not ours."""
+        self._config = config
+        self._incarnation = incarnation
+        self._log = log
+        self._as_master = as_master
+        self._as_slave = as_slave
+        self._opened = opened
+        self._failed = failed
+        self._ends: _Ends | None = None
+        self._opening: Registered | None = None
+        """Told when the address is open for it; None = nothing is being opened."""
+        self._held_view: SetView | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def server(self) -> HaServer:
+        """For slaves. Only behind ``opened``."""
+        assert self._ends is not None, "a session came first"
+        return self._ends.server
+
+    def session_opened(self, registered: Registered) -> None:
+        """Open what its identity needs; ``opened`` follows, at once if nothing is missing."""
+        if self._opening is not None:
+            self._opening = registered
+        elif self._serves(registered):
+            self._opened(registered, None)
+        else:
+            self._opening = registered
+            self._task = asyncio.get_running_loop().create_task(self._open())
+            self._task.add_done_callback(self._finished)
+
+    def holds_back(self, view: SetView) -> bool:
+        """Whether ``view`` waits for its session (rule 2)."""
+        if self._opening is None:
+            return False
+        self._held_view = view
+        return True
+
+    async def stop(self) -> None:
+        """Every link is closed on return."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._ends is not None:
+            await self._ends.client.stop()
+            await self._ends.server.stop()
+
+    def _identity_in(self, registered: Registered) -> ReplicaIdentity:
+        return ReplicaIdentity(
+            set_key=self._config.set_key,
+            fleet_incarnation=registered.view.fleet_incarnation,
+            broker_id=registered.broker_id,
+            incarnation=self._incarnation,
+        )
+
+    def _serves(self, registered: Registered) -> bool:
+        return self._ends is not None and self._ends.identity == self._identity_in(registered)
+
+    async def _open(self) -> None:
+        assert self._opening is not None, "somebody asked"
+        while not self._serves(registered := self._opening):
+            await self._replace(self._identity_in(registered))
+        self._opening = None
+        held, self._held_view = self._held_view, None
+        self._opened(registered, held)
+
+    async def _replace(self, identity: ReplicaIdentity) -> None:
+        await self._close()
+        timing = self._config.timing
+        settings = LinkSettings(
+            heartbeat_interval_ms=timing.heartbeat_interval_ms,
+            idle_timeout_ms=timing.heartbeat_timeout_ms,
+            handshake_timeout_ms=timing.session_rpc_timeout_ms,
+        )
+        server = HaServer(identity=identity, log=self._log, events=self._as_master, settings=settings)
+        client = HaClient(
+            identity=identity,
+            log=self._log,
+            events=self._as_slave,
+            settings=settings,
+            reconnect_delay_ms=timing.reconnect_delay_ms,
+            reconnect_delay_ms_max=timing.reconnect_delay_ms_max,
+        )
+        await server.start(*self._config.ha)
+        self._ends = _Ends(identity=identity, server=server, client=client)
+        self._as_slave.client = client
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
