@@ -1,0 +1,338 @@
+"""
+What a replica does next: the table of the role machine, as pure functions of its facts and its goal.
+
+Here: ``Facts``, one function per line, and ``next_action``. Not here: where facts and goals come from (``role``).
+Rule: a line answers with the action that makes it true, or None if it is true already or waits for an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.core.durable import Marks
+from broker.core.goals import Goal, GoalKind
+from broker.core.role_io import (
+    CloseLog,
+    ExecuteCut,
+    Exit,
+    LinkTarget,
+    PersistMarks,
+    PrepareMaster,
+    PublishRole,
+    RecordEpochEntry,
+    RemoveCleanMark,
+    ResumeSlaveLink,
+    SayGoodbyeTo,
+    SendEntered,
+    StartSlaveLink,
+    Step,
+    StepDone,
+    StopSlaveLink,
+    TruncationPlanned,
+    WriteCleanMark,
+)
+from controller.contract.commands import CleanMark, ReportEntered
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
+from controller.contract.replies import SetView
+from controller.contract.session import BrokerState
+from epoch.model import NO_EPOCH, EpochEntry
+from ha.truncation import Keep
+
+
+@dataclass(slots=True, kw_only=True)
+class Link:
+    """The slave link as far as its reports tell."""
+
+    generation: int
+    target: LinkTarget
+    is_open: bool = False
+    planned: TruncationPlanned | None = None
+    """It waits for this plan to be carried out."""
+    is_cut: bool = False
+    """``planned`` is carried out."""
+    reported: bool | None = None
+    """What the controllers were told last (R13); None = nothing in this session."""
+
+    def plan_for(self, planned: TruncationPlanned | None) -> None:
+        """A handshake was answered, or the one before counts no more: nothing flows until a new plan is carried out."""
+        self.is_open = False
+        self.planned = planned
+        self.is_cut = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """Everything that a line may look at. Changed by ``RoleMachine`` alone."""
+
+    set_key: SetKey
+    incarnation: Incarnation
+    is_learner: bool
+    broker_id: BrokerId | None = None
+    view: SetView | None = None
+    """The newest authoritative state that was heard."""
+    own_view: SetView | None = None
+    """The newest one that names this incarnation master of the goal's epoch."""
+    published: PublishRole = field(
+        default_factory=lambda: PublishRole(state=BrokerState.BOOT, master_epoch=NO_EPOCH, master=None, reason="boot")
+    )
+    is_registered: bool = False
+    has_session: bool = False
+    marks: Marks = field(default_factory=Marks)
+    """As they are on disk."""
+    has_clean_mark: bool = False
+    link: Link | None = None
+    generation: int = 0
+    followed_epoch: MasterEpoch = NO_EPOCH
+    acked_end: LogOffset = field(default=LogOffset(0))
+    """Highest end that was acked in ``followed_epoch``, the epoch that was followed last."""
+    entry: EpochEntry | None = None
+    """The epoch entry that this process recorded as a master."""
+    reign: MasterEpoch | None = None
+    """The epoch that everything is prepared for, and that was not left."""
+    is_entered_settled: bool = False
+    is_entered_asked: bool = False
+    entered_due_us: int | None = None
+    closed_end: LogOffset | None = None
+    clean_mark: CleanMark | None = None
+    is_goodbye_said: bool = False
+    is_exited: bool = False
+    steps: int = 0
+
+    @property
+    def is_link_open(self) -> bool:
+        """Whether a slave link transfers."""
+        return self.link is not None and self.link.is_open
+
+
+LineAction = Step | StartSlaveLink | ResumeSlaveLink | PublishRole | SendEntered | Exit
+Line = Callable[[Facts, Goal], LineAction | None]
+
+
+def role_of(facts: Facts, goal: Goal, state: BrokerState, reason: str) -> PublishRole:
+    """``state`` in the goal's epoch, with the master as far as it is known."""
+    view = facts.view
+    master = view.master if view is not None and view.master_epoch == goal.master_epoch else None
+    if master is None and goal.target is not None:
+        master = goal.target.broker_id
+    return PublishRole(state=state, master_epoch=goal.master_epoch, master=master, reason=reason)
+
+
+def exit_of(facts: Facts) -> Exit:
+    """The end of this process, clean if its mark is on disk."""
+    return Exit(is_clean=facts.clean_mark is not None or facts.has_clean_mark)
+
+
+def _link_stopped(facts: Facts, goal: Goal) -> LineAction | None:
+    del goal
+    return None if facts.link is None else StopSlaveLink(step=facts.steps + 1, generation=facts.link.generation)
+
+
+def _other_link_stopped(facts: Facts, goal: Goal) -> LineAction | None:
+    is_other = facts.link is not None and facts.link.target != goal.target
+    return _link_stopped(facts, goal) if is_other else None
+
+
+def _unmarked(facts: Facts, goal: Goal) -> LineAction | None:
+    del goal
+    return RemoveCleanMark(step=facts.steps + 1) if facts.has_clean_mark else None
+
+
+def _promised(facts: Facts, goal: Goal) -> LineAction | None:
+    if facts.marks.promised >= goal.master_epoch:
+        return None
+    return PersistMarks(step=facts.steps + 1, marks=facts.marks.with_promised(goal.master_epoch))
+
+
+def _link_started(facts: Facts, goal: Goal) -> LineAction | None:
+    if facts.link is not None or goal.target is None:
+        return None
+    return StartSlaveLink(generation=facts.generation + 1, target=goal.target)
+
+
+def _cut(facts: Facts, goal: Goal) -> LineAction | None:
+    del goal
+    link = facts.link
+    if link is None or link.planned is None:
+        return None
+    if link.is_cut or isinstance(link.planned.plan, Keep):
+        return ResumeSlaveLink(generation=link.generation)
+    return ExecuteCut(step=facts.steps + 1, generation=link.generation, plan=link.planned.plan)
+
+
+def _role_published(facts: Facts, goal: Goal) -> LineAction | None:
+    if goal.kind is GoalKind.REIGN:
+        state, is_applied = BrokerState.MASTER, facts.reign == goal.master_epoch
+    else:
+        state = BrokerState.LEARNER if facts.is_learner else BrokerState.SLAVE
+        is_applied = facts.is_link_open
+    shown = facts.published
+    if not is_applied or (shown.state, shown.master_epoch) == (state, goal.master_epoch):
+        return None
+    return role_of(facts, goal, state, goal.reason)
+
+
+def _entry_recorded(facts: Facts, goal: Goal) -> LineAction | None:
+    if facts.entry is not None and facts.entry.epoch == goal.master_epoch:
+        return None
+    return RecordEpochEntry(step=facts.steps + 1, master_epoch=goal.master_epoch)
+
+
+def _entered(facts: Facts, goal: Goal) -> LineAction | None:
+    if facts.marks.entered >= goal.master_epoch:
+        return None
+    return PersistMarks(step=facts.steps + 1, marks=facts.marks.with_entered(goal.master_epoch))
+
+
+def _prepared(facts: Facts, goal: Goal) -> LineAction | None:
+    if facts.reign is not None:
+        return None
+    assert facts.entry is not None, "the line before recorded the entry"
+    assert facts.own_view is not None, "the goal came from a view"
+    return PrepareMaster(
+        step=facts.steps + 1,
+        master_epoch=goal.master_epoch,
+        start_offset=facts.entry.start_offset,
+        view=facts.own_view,
+    )
+
+
+def _entered_reported(facts: Facts, goal: Goal) -> LineAction | None:
+    is_waiting = facts.is_entered_asked or facts.entered_due_us is not None
+    if facts.is_entered_settled or is_waiting or not facts.has_session:
+        return None
+    assert facts.entry is not None, "a published master recorded its entry"
+    assert facts.broker_id is not None, "a published master is registered"
+    return SendEntered(
+        report=ReportEntered(
+            set_key=facts.set_key,
+            broker_id=facts.broker_id,
+            incarnation=facts.incarnation,
+            master_epoch=goal.master_epoch,
+            start_offset=facts.entry.start_offset,
+            acked_end_max=facts.acked_end,
+        )
+    )
+
+
+def _log_closed(facts: Facts, goal: Goal) -> LineAction | None:
+    del goal
+    return CloseLog(step=facts.steps + 1) if facts.closed_end is None else None
+
+
+def _marked(facts: Facts, goal: Goal) -> LineAction | None:
+    del goal
+    if facts.clean_mark is not None or facts.closed_end is None:
+        return None
+    if facts.has_clean_mark and not facts.is_registered:
+        return None  # the controllers know the mark that is there; nothing was appended or acked since
+    return WriteCleanMark(step=facts.steps + 1, end_offset=facts.closed_end)
+
+
+def _goodbye_said(facts: Facts, goal: Goal) -> LineAction | None:
+    del goal
+    if facts.is_goodbye_said or facts.clean_mark is None or not facts.has_session:
+        return None
+    return SayGoodbyeTo(step=facts.steps + 1, clean_mark=facts.clean_mark)
+
+
+def _exited(facts: Facts, goal: Goal) -> LineAction | None:
+    del goal
+    if facts.is_exited:
+        return None
+    return exit_of(facts)
+
+
+LINES: dict[GoalKind, dict[str, Line]] = {
+    GoalKind.FENCED: {"link-stopped": _link_stopped, "promised": _promised},
+    GoalKind.FOLLOW: {
+        "other-link-stopped": _other_link_stopped,
+        "unmarked": _unmarked,
+        "promised": _promised,
+        "link-started": _link_started,
+        "cut": _cut,
+        "role-published": _role_published,
+    },
+    GoalKind.REIGN: {
+        "link-stopped": _link_stopped,
+        "unmarked": _unmarked,
+        "promised": _promised,
+        "entry-recorded": _entry_recorded,
+        "entered": _entered,
+        "prepared": _prepared,
+        "role-published": _role_published,
+        "entered-reported": _entered_reported,
+    },
+    GoalKind.ISOLATED: {"link-stopped": _link_stopped},
+    GoalKind.STOPPED: {
+        "link-stopped": _link_stopped,
+        "log-closed": _log_closed,
+        "marked": _marked,
+        "goodbye-said": _goodbye_said,
+        "exited": _exited,
+    },
+}
+"""The table in ``role``'s docstring; a test compares both."""
+
+
+def next_action(facts: Facts, goal: Goal) -> LineAction | None:
+    """The first line of the goal that is not true yet, as an action; None = all are true, or one waits."""
+    for line in LINES[goal.kind].values():
+        action = line(facts, goal)
+        if action is not None:
+            return action
+    return None
+
+
+def is_promise_kept(facts: Facts, goal: Goal) -> bool:
+    """Whether the goal's epoch is promised, and all that had to come before."""
+    if goal.kind not in (GoalKind.FOLLOW, GoalKind.REIGN) or facts.has_clean_mark:
+        return False
+    is_other_link = facts.link is not None and facts.link.target != goal.target
+    return not is_other_link and facts.marks.promised >= goal.master_epoch
+
+
+def note_begun(facts: Facts, action: LineAction) -> None:
+    """What is true as soon as ``action`` is handed out."""
+    if isinstance(action, PublishRole):
+        facts.published = action
+    elif isinstance(action, SendEntered):
+        facts.is_entered_asked = True
+    elif isinstance(action, Exit):
+        facts.is_exited = True
+    elif isinstance(action, StartSlaveLink):
+        facts.generation = action.generation
+        facts.link = Link(generation=action.generation, target=action.target)
+        if action.target.master_epoch != facts.followed_epoch:
+            facts.followed_epoch = action.target.master_epoch
+            facts.acked_end = LogOffset(0)
+    elif isinstance(action, Step):
+        facts.steps = action.step
+        if isinstance(action, PersistMarks):
+            assert action.marks.covers(facts.marks), f"marks never fall (R9): {facts.marks} -> {action.marks}"
+
+
+def note_done(facts: Facts, step: Step, done: StepDone) -> None:
+    """What is true once ``step`` was answered by ``done``."""
+    if isinstance(step, PersistMarks):
+        facts.marks = step.marks
+    elif isinstance(step, RemoveCleanMark):
+        facts.has_clean_mark = False
+    elif isinstance(step, StopSlaveLink):
+        facts.link = None
+        if done.offset is not None:
+            facts.acked_end = max(facts.acked_end, done.offset)
+    elif isinstance(step, RecordEpochEntry):
+        assert done.offset is not None, "RecordEpochEntry answers with the start"
+        facts.entry = EpochEntry(epoch=step.master_epoch, start_offset=done.offset)
+    elif isinstance(step, PrepareMaster):
+        facts.reign = step.master_epoch
+    elif isinstance(step, ExecuteCut):
+        if facts.link is not None and facts.link.planned is not None and facts.link.planned.plan is step.plan:
+            facts.link.is_cut = True
+    elif isinstance(step, CloseLog):
+        facts.closed_end = done.offset
+    elif isinstance(step, WriteCleanMark):
+        facts.clean_mark = done.clean_mark
+    else:
+        facts.is_goodbye_said = True
