@@ -15,7 +15,7 @@ from pathlib import Path
 from controller.contract.commands import ReplicaDescription, SetConfiguration
 from controller.contract.ids import AckMode, BrokerName, ClusterName, FleetIncarnation, FlushMode, SetKey
 from controller.contract.timing import PRESETS, Preset, Timing
-from node.config import BrokerSection, ConfigError, FleetFile, split_address
+from node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bind, split_address
 
 SEGMENT_BYTES_MIN = 4 * 1024
 SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
@@ -55,6 +55,10 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
     section = fleet.broker(name)
     if not fleet.controllers:
         raise ConfigError("the fleet file has no controllers; a broker needs their broker ports")
+    if not fleet.fleet.open_broker_ports:
+        remedy = "where everybody on the network is trusted, set fleet.open_broker_ports = true"
+        for key, address in (("listen", section.listen), ("ha", section.ha), ("health", section.health)):
+            refuse_unsafe_bind(f"brokers.{name}.{key}", address, remedy=remedy)
     return BrokerConfig(
         name=name,
         set_key=SetKey(cluster=ClusterName(section.cluster or fleet.fleet.name), name=BrokerName(section.set)),

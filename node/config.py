@@ -9,6 +9,7 @@ Raises ``ConfigError`` with the key, the value and the remedy.
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,8 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Fleet incarnation: 32 hex digits, drawn by ``rollcall init``."""
     timing: str = "normal"
     """A preset of ``controller.contract.timing``."""
+    open_broker_ports: bool = False
+    """Brokers may be bound to any address. Their ports have no authentication: only where the network is trusted."""
 
 
 class TlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,3 +134,23 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"address {address!r} is not host:port with a port from 1 to 65535")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is an address of this machine that no other one reaches, by its looks: nothing is resolved."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def refuse_unsafe_bind(key: str, address: str, *, remedy: str) -> None:
+    """A port without authentication is bound to loopback only (design section 9). Raises ``ConfigError``."""
+    host, _ = split_address(address)
+    if not is_loopback(host):
+        raise ConfigError(
+            f"{key} is {address!r}: this port has no authentication, so it may only be bound to loopback "
+            f"(127.0.0.1, ::1 or localhost); {remedy}"
+        )

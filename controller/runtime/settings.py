@@ -8,12 +8,11 @@ Raises ``ConfigError`` with key, value and remedy.
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from controller.contract.ids import ControllerName, FleetIncarnation
 from controller.contract.timing import PRESETS, Preset, Timing
-from node.config import ConfigError, FleetFile, split_address
+from node.config import ConfigError, FleetFile, refuse_unsafe_bind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
     if len(incarnation) != 32 or any(digit not in "0123456789abcdef" for digit in incarnation):
         raise ConfigError(f"fleet.incarnation is {incarnation!r}; it must be 32 lower-case hex digits (rollcall init)")
     for key, address in (("rest", document.controller(name).rest), ("broker", document.controller(name).broker)):
-        refuse_unsafe_bind(f"controllers.{name}.{key}", address)
+        refuse_unsafe_bind(f"controllers.{name}.{key}", address, remedy="put an authenticating proxy in front of it")
     return ServiceSettings(
         name=ControllerName(name),
         fleet_name=document.fleet.name,
@@ -83,19 +82,3 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
             for member, section in document.controllers.items()
         },
     )
-
-
-def refuse_unsafe_bind(key: str, address: str) -> None:
-    """These ports have no authentication yet: loopback only (design section 9). Raises ``ConfigError``."""
-    host, _ = split_address(address)
-    if host == "localhost":
-        return
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise ConfigError(
-            f"{key} is {address!r}: this port has no authentication, so it may only be bound to loopback "
-            "(127.0.0.1, ::1 or localhost); put an authenticating proxy in front of it"
-        )

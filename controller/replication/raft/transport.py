@@ -14,7 +14,6 @@ Rule 5: of two members the one with the greater name dials. A new link replaces 
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import select
 import socket
@@ -37,7 +36,7 @@ from controller.replication.raft.messages import (
     frame_length,
 )
 from controller.replication.raft.repairs import RepairedTransport
-from node.config import split_address
+from node.config import is_loopback, split_address
 from node.tls import TlsFiles, mutual_context, peer_name
 
 PENDING_HANDSHAKES_MAX = 32
@@ -450,14 +449,7 @@ class TlsTransport(RepairedTransport):
 def _require_loopback(*members: Member) -> None:
     for member in members:
         host, _ = split_address(member.address)
-        if host != "localhost" and not _is_loopback(host):
+        if not is_loopback(host):
             raise OSError(
                 errno.EPERM, f"{member.name} at {member.address} is not on loopback: links between hosts need TLS"
             )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,0 +1,51 @@
+"""What a broker makes of its part of the fleet file, and what it refuses."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from broker.config import broker_config
+from node.config import BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
+
+GOOD = BrokerSection(
+    set="broker-a", listen="127.0.0.1:1", ha="localhost:2", health="[::1]:3", data="data/broker-a-1"
+)  # fmt: skip
+
+
+def fleet(broker: BrokerSection, *, open_broker_ports: bool = False) -> FleetFile:
+    """One controller, one broker."""
+    return FleetFile(
+        version=1,
+        fleet=FleetSection(name="demo", incarnation="0" * 32, open_broker_ports=open_broker_ports),
+        controllers={"c1": ControllerSection(raft="127.0.0.1:4", broker="127.0.0.1:5", rest="127.0.0.1:6", data="c1")},
+        brokers={"broker-a-1": broker},
+        directory="/nowhere",
+    )
+
+
+def test_loopback_is_what_a_broker_may_be_bound_to() -> None:
+    """By name and in both families."""
+    config = broker_config(fleet(GOOD), "broker-a-1")
+
+    assert (config.listen, config.ha, config.health) == (("127.0.0.1", 1), ("localhost", 2), ("::1", 3))
+
+
+@pytest.mark.parametrize("key", ["listen", "ha", "health"])
+@pytest.mark.parametrize("address", ["0.0.0.0:9", "10.1.2.3:9", "[::]:9", "broker.example:9"])
+def test_a_port_without_authentication_was_open_to_everybody(key: str, address: str) -> None:
+    """Whoever reached it could send messages, follow the log, or read the metrics; nothing said so."""
+    section = msgspec.structs.replace(GOOD, **{key: address})
+
+    with pytest.raises(ConfigError) as refused:
+        broker_config(fleet(section), "broker-a-1")
+
+    for part in (f"brokers.broker-a-1.{key}", repr(address), "loopback", "fleet.open_broker_ports"):
+        assert part in str(refused.value)
+
+
+def test_the_fleet_file_may_open_the_ports() -> None:
+    """Where the network is trusted somebody has to say so, and that is enough."""
+    section = msgspec.structs.replace(GOOD, listen="0.0.0.0:9")
+
+    assert broker_config(fleet(section, open_broker_ports=True), "broker-a-1").listen == ("0.0.0.0", 9)
