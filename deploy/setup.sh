@@ -2,6 +2,7 @@
 # Make the virtual environment, and see to Java. Idempotent; says what it could not do.
 #   deploy/setup.sh venv DIRECTORY
 #   deploy/setup.sh java
+#   deploy/setup.sh interop
 set -euo pipefail
 
 python="${PYTHON:-python3}"
@@ -50,11 +51,21 @@ see_to_java() {
         say "could not; Spark jobs and their tests need it (run: apt-get install openjdk-17-jre-headless); everything else works"
 }
 
+see_to_interop() {
+    if command -v javac >/dev/null && command -v mvn >/dev/null; then
+        return 0
+    fi
+    say "no JDK or no Maven; trying to install openjdk-17-jdk-headless and maven"
+    install_packages openjdk-17-jdk-headless maven ||
+        say "could not; what compares us with RocketMQ needs them (run: apt-get install openjdk-17-jdk-headless maven)"
+}
+
 case "${1:-}" in
     venv) make_venv "$2" ;;
     java) see_to_java ;;
+    interop) see_to_interop ;;
     *)
-        say "usage: deploy/setup.sh venv DIRECTORY | java" >&2
+        say "usage: deploy/setup.sh venv DIRECTORY | java | interop" >&2
         exit 2
         ;;
 esac

@@ -1,0 +1,172 @@
+"""
+Questions to anything that speaks RocketMQ's remoting: one blocking request, one answer.
+
+Here: who leads, what a set looks like to controllers, whom a name server routes to. Not here: any decision. The same
+questions go to Java's servers and to Rollcall's, so that both are looked at through the same eyes.
+Rule: whoever does not answer in time is ``None`` or an empty answer, never an exception: callers poll.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+from controller.contract.codes import RequestCode
+from node.config import split_address
+from node.remoting.codes import SystemCode
+from node.remoting.frame import Frame, FrameDecoder, FrameError, encode_frame
+
+ASK_TIMEOUT_S = 1.0
+READ_BYTES = 64 * 1024
+GET_ROUTE = 105
+GET_CLUSTER_INFO = 106
+GET_BROKER_EPOCHS = 1007
+_BARE_KEY = re.compile(r"(?<=[{,])(-?\d+)(?=:)")
+"""Java writes numeric keys of maps without quotes, which is not JSON."""
+
+
+class Link:
+    """One connection on which requests are answered one after the other. Raises ``OSError`` and ``FrameError``."""
+
+    def __init__(self, address: str, *, timeout_s: float = ASK_TIMEOUT_S) -> None:
+        """Connect. Raises ``OSError``."""
+        self._socket = socket.create_connection(split_address(address), timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._decoder = FrameDecoder()
+        self._opaque = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        """Use as a context: closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """No more requests."""
+        self._socket.close()
+
+    def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:
+        """The answer. Raises ``TimeoutError`` and other ``OSError``, ``FrameError``."""
+        opaque = next(self._opaque)
+        ext_fields = {key: str(value) for key, value in (fields or {}).items()}
+        self._socket.sendall(encode_frame(Frame(code=code, opaque=opaque, ext_fields=ext_fields, body=body)))
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionResetError("closed while an answer was awaited")
+            for frame in self._decoder.feed(data):
+                if frame.is_response and frame.opaque == opaque:
+                    return frame
+        raise TimeoutError(f"no answer to {code} within {self._timeout_s:.1f} s")
+
+
+def ask(
+    address: str,
+    code: int,
+    fields: Mapping[str, object] | None = None,
+    body: bytes = b"",
+    *,
+    timeout_s: float = ASK_TIMEOUT_S,
+) -> Frame | None:
+    """One request on a connection of its own; None = no answer."""
+    try:
+        with Link(address, timeout_s=timeout_s) as link:
+            return link.ask(code, fields, body)
+    except (OSError, FrameError):
+        return None
+
+
+def loads(body: bytes) -> Any:
+    """A JSON body as Java writes it. Raises ``msgspec.DecodeError``."""
+    return msgspec.json.decode(_BARE_KEY.sub(r'"\1"', body.decode()))
+
+
+def is_leader(address: str) -> bool:
+    """Whether a controller says of itself that it leads."""
+    answer = ask(address, RequestCode.GET_METADATA_INFO)
+    return answer is not None and (answer.ext_fields or {}).get("isLeader") == "true"
+
+
+def leader_of(controllers: str) -> str | None:
+    """Address of the leader by the first controller of ``host:port;host:port`` that knows one."""
+    for address in controllers.split(";"):
+        answer = ask(address, RequestCode.GET_METADATA_INFO)
+        if answer is not None and (leader := (answer.ext_fields or {}).get("controllerLeaderAddress")):
+            return leader
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSeen:
+    """What the leading controller says of a broker set (1006)."""
+
+    master: int | None
+    master_address: str | None
+    master_epoch: int
+    set_epoch: int
+    in_sync: Mapping[int, str]
+    """Id -> address of the members of the SyncStateSet."""
+    others: Mapping[int, str]
+    alive: frozenset[int]
+
+    @property
+    def ids(self) -> Mapping[int, str]:
+        """Every replica: id -> address."""
+        return {**self.in_sync, **self.others}
+
+
+def set_of(controllers: str, name: str) -> SetSeen | None:
+    """A set as the leader sees it; None = no leader, or it does not know the set."""
+    leader = leader_of(controllers)
+    return sets_at(leader, [name]).get(name) if leader else None
+
+
+def sets_at(leader: str, names: Sequence[str], *, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, SetSeen]:
+    """Those of ``names`` that the controller at ``leader`` knows; empty without an answer."""
+    answer = ask(leader, RequestCode.GET_SYNC_STATE_DATA, body=msgspec.json.encode(names), timeout_s=timeout_s)
+    if answer is None or answer.code != SystemCode.SUCCESS:
+        return {}
+    table = loads(answer.body).get("replicasInfoTable", {})
+    return {name: _seen(info) for name, info in table.items()}
+
+
+def _seen(info: dict[str, Any]) -> SetSeen:
+    in_sync = {replica["brokerId"]: replica for replica in info.get("inSyncReplicas", ())}
+    others = {replica["brokerId"]: replica for replica in info.get("notInSyncReplicas", ())}
+    return SetSeen(
+        master=info.get("masterBrokerId"),
+        master_address=info.get("masterAddress"),
+        master_epoch=info.get("masterEpoch", 0),
+        set_epoch=info.get("syncStateSetEpoch", 0),
+        in_sync={number: replica["brokerAddress"] for number, replica in in_sync.items()},
+        others={number: replica["brokerAddress"] for number, replica in others.items()},
+        alive=frozenset(number for number, replica in {**in_sync, **others}.items() if replica.get("alive")),
+    )
+
+
+def brokers_of(namesrv: str, set_name: str) -> dict[int, str]:
+    """Role id -> address by the first name server of ``host:port;host:port`` that answers; empty without one."""
+    for address in namesrv.split(";"):
+        answer = ask(address, GET_CLUSTER_INFO)
+        if answer is not None and answer.code == SystemCode.SUCCESS:
+            table = loads(answer.body).get("brokerAddrTable", {}).get(set_name, {})
+            return {int(role): broker for role, broker in table.get("brokerAddrs", {}).items()}
+    return {}
+
+
+def epochs_of(broker: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) entries of a broker's epoch file as it answers 1007; empty without an answer."""
+    answer = ask(broker, GET_BROKER_EPOCHS)
+    if answer is None or answer.code != SystemCode.SUCCESS:
+        return []
+    return [(entry["epoch"], entry["startOffset"]) for entry in loads(answer.body)["epochList"]]
