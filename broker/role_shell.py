@@ -125,7 +125,6 @@ class RoleShell:
         self._is_busy = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clean_nonce = ""
         self._view_to_store: StoredView | None = None
         self._is_storing_view = False
         self._is_cutting = False
@@ -255,9 +254,9 @@ class RoleShell:
             _log.info("cut", plan=str(step.plan))
             await self._alone(lambda: self._cut(step.plan))
         elif isinstance(step, CloseLog):
-            return StepDone(step=step.step, offset=await self._alone(self._close))
+            return StepDone(step=step.step, offset=await self._alone(lambda: self._commit_log.close(is_clean=True)))
         elif isinstance(step, WriteCleanMark):
-            mark = CleanMark(nonce=self._clean_nonce, end_offset=step.end_offset)
+            mark = CleanMark(nonce=draw_nonce(), end_offset=step.end_offset)
             await self._on_disk(lambda: self._files.clean_mark.store(mark))
             return StepDone(step=step.step, clean_mark=mark)
         elif isinstance(step, SayGoodbyeTo):
@@ -299,12 +298,6 @@ class RoleShell:
         elif isinstance(plan, Cut):
             log.execute_cut(log.plan_cut(plan.point, CutReason.TRUNCATION, "the master's history differs"))
         return log.max_offset
-
-    def _close(self) -> LogOffset:
-        self._clean_nonce = draw_nonce()
-        mark = self._commit_log.close(clean_nonce=self._clean_nonce)
-        assert mark is not None, "closing with a nonce leaves a mark"
-        return mark.end_offset
 
     # --- the stored view ---------------------------------------------------------------------------------------------
 

@@ -88,10 +88,13 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="l
 
 
 class CleanStop(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="clean-stop"):
-    """Log and epoch list were synced up to ``end_offset`` before this was written (R3a)."""
+    """
+    Log and epoch list were synced up to ``end_offset`` before this was written: the next start need not check records.
+
+    Proves nothing to the controllers; what does (R3a) is ``broker.marks``' and outlives starts that touch nothing.
+    """
 
     end_offset: LogOffset
-    nonce: str
 
 
 class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cut"):

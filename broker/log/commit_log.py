@@ -447,16 +447,15 @@ class CommitLog(LogPositions):
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def close(self, *, clean_nonce: str | None) -> CleanStop | None:
+    def close(self, *, is_clean: bool) -> LogOffset:
         """
-        Blocking. Stop the flush thread and unmap; with a nonce sync first and leave the clean mark (R3a).
+        Blocking. Stop the flush thread and unmap; ``is_clean``: sync everything first, and say so to the next start.
 
-        Returns the mark for the goodbye. Raises ``OSError``: no mark was written, the next start checks records.
+        Returns the end. Raises ``OSError``: nothing was said, the next start checks records.
         """
         if self._flusher is not None:
             self._flusher.stop()
-        mark: CleanStop | None = None
-        if clean_nonce is not None:
+        if is_clean:
             if self._whole < self._max:
                 self.execute_cut(self.plan_cut(self._whole, CutReason.TORN_TAIL, "stopped while receiving a record"))
             self._sync()
@@ -464,10 +463,9 @@ class CommitLog(LogPositions):
             write_small(self._files.root / FOLDS_FILE_NAME, self._folds.saved())
             self._store_state()
             self._files.epochs.save(self._files.history)
-            mark = CleanStop(end_offset=self._max, nonce=clean_nonce)
-            write_small(self._files.root / CLEAN_FILE_NAME, mark)
+            write_small(self._files.root / CLEAN_FILE_NAME, CleanStop(end_offset=self._max))
         self._supply.discard()
         for segment in self._files.segments:
             segment.close()
         self._files.segments.clear()
-        return mark
+        return self._max

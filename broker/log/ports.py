@@ -80,8 +80,6 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stored_confirm_offset: LogOffset
     """Durable confirm before clamping: above ``end_offset`` means that confirmed bytes are gone here."""
     stored_released_offset: LogOffset
-    clean_nonce: str = ""
-    """Nonce of the clean mark, for R3a; empty unless ``was_clean``."""
     history_fallback: str | None = None
     """Why the epoch file's backup was used; worth a warning."""
     duration_us: int
@@ -182,7 +180,7 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     def sync_before_acks(self) -> None:
-        """Acks wait for the disk from here on, for good: the set runs ``flush = sync``, whatever was configured here."""
+        """Acks wait for the disk from here on, for good: the set has ``flush = sync``, whatever is configured here."""
         ...
 
     def request_flush(self, offset: LogOffset) -> None:

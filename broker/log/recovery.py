@@ -8,7 +8,7 @@ there (D13). What lies behind is cut like everything that is cut (R20).
 
 Rule 1: an interrupted cut is finished before anything is read.
 Rule 2 (R9): epoch entries that begin beyond the end are dropped; nothing ends up labelled with another epoch.
-Rule 3: the clean mark is gone, durably, before ``open`` returns (R3a).
+Rule 3: the clean mark is gone, durably, before ``open`` returns: it is good for one start.
 Rule 4 (S28): a log with bytes and without an epoch file is refused, never taken for one without epochs.
 """
 
@@ -90,7 +90,6 @@ def recover(
         files.history = repaired
     report = RecoveryReport(
         was_clean=clean is not None,
-        clean_nonce=clean.nonce if clean is not None else "",
         end_offset=end,
         checked_from=LogOffset(checked_from),
         checked_records=records,

@@ -77,4 +77,4 @@ class LogBroker:
 
     async def stop(self) -> None:
         await self.server.stop()
-        self.log.close(clean_nonce=None)
+        self.log.close(is_clean=False)

@@ -74,7 +74,7 @@ def never_synced(log: CommitLog) -> CommitLog:
 
 def crash(log: CommitLog) -> None:
     """What a killed process leaves: files as they are, nothing synced, no mark."""
-    log.close(clean_nonce=None)
+    log.close(is_clean=False)
 
 
 class PlainRecord(NamedTuple):

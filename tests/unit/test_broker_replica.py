@@ -102,7 +102,7 @@ async def running(directory: Path) -> AsyncIterator[Replica]:
             yield replica
         finally:
             await replica.close()
-            log.close(clean_nonce=None)
+            log.close(is_clean=False)
 
 
 def view(index: int, *, master: Replica | None = None, epoch: int = 0, flush: FlushMode = FlushMode.ASYNC) -> SetView:

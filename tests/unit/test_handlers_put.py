@@ -63,7 +63,7 @@ def broker(tmp_path: Path) -> Iterator[LogBroker]:
     made.confirms_at_once = False
     made.lead(1)
     yield made
-    made.log.close(clean_nonce=None)
+    made.log.close(is_clean=False)
 
 
 def test_a_batch_is_one_run_one_wake_up_and_one_write_per_client(broker: LogBroker) -> None:

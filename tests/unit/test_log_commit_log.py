@@ -37,7 +37,7 @@ def test_a_log_that_we_wrote_reads_back_by_the_wire_document(tmp_path: Path) -> 
     """Over several segments, with blanks between, by a reader that knows the document only."""
     log = open_log(tmp_path)
     places = [append_all(log, draft(b"x" * (n * 97 % 3000), queue_id=n % 3))[0] for n in range(40)]
-    log.close(clean_nonce="n")
+    log.close(is_clean=True)
     records = read_by_the_document(tmp_path / "commitlog")
     assert [(each.offset, each.queue_offset) for each in records] == places
     assert [len(each.body) for each in records] == [n * 97 % 3000 for n in range(40)]
@@ -52,10 +52,9 @@ def test_queue_offsets_count_per_topic_and_queue_and_survive_every_start(tmp_pat
         0,
         0,
     ]
-    log.close(clean_nonce="n")
+    log.close(is_clean=True)
     log = open_log(tmp_path)
     assert log.recovery.was_clean
-    assert log.recovery.clean_nonce == "n"
     assert append_all(log, draft())[0][1] == 2
     crash(log)
     log = open_log(tmp_path)
@@ -65,9 +64,9 @@ def test_queue_offsets_count_per_topic_and_queue_and_survive_every_start(tmp_pat
 
 
 def test_a_clean_mark_is_good_for_one_start(tmp_path: Path) -> None:
-    """R3a: the mark is gone before the first append, so that a later crash is never taken for a clean stop."""
+    """The mark is gone before the first append, so that a later crash is never taken for a clean stop."""
     log = open_log(tmp_path)
-    log.close(clean_nonce="n")
+    log.close(is_clean=True)
     crash(open_log(tmp_path))
     log = open_log(tmp_path)
     assert not log.recovery.was_clean
