@@ -1,0 +1,245 @@
+"""Laws of the role machine under any order of views, links, failed steps, sessions and stops."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from broker.core import role as role_module
+from broker.core.durable import Marks
+from broker.core.role import RoleMachine
+from broker.core.role_io import (
+    ExecuteCut,
+    Exit,
+    LeaveMaster,
+    LinkClosed,
+    LinkOpened,
+    PersistMarks,
+    PublishRole,
+    Recovered,
+    ResumeSlaveLink,
+    RoleAction,
+    RoleInput,
+    SessionLost,
+    SessionOpened,
+    StartSlaveLink,
+    Step,
+    StepDone,
+    StepFailed,
+    Stop,
+    StopSlaveLink,
+    Tick,
+    TruncationPlanned,
+    ViewArrived,
+    WriteCleanMark,
+)
+from broker.core.role_lines import LINES
+from controller.contract.commands import CleanMark, ReplicaDescription, SetConfiguration
+from controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    FleetIncarnation,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSetEpoch,
+)
+from controller.contract.replies import Condition, MemberView, Registered, SetView
+from controller.contract.session import BrokerState
+from controller.contract.verdicts import Intactness
+from epoch.history import EpochHistory
+from ha.truncation import Cut, Keep
+
+KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
+ME, OTHER = BrokerId(1), BrokerId(2)
+INCARNATION = Incarnation("i1")
+OTHER_MEMBER = MemberView(
+    broker_id=OTHER,
+    incarnation=Incarnation("i2"),
+    session_ordinal=SessionOrdinal(1),
+    description=ReplicaDescription(address="127.0.0.1:1", ha_address="127.0.0.1:2"),
+    is_alive=True,
+    is_suspect=False,
+)
+A_CUT = Cut(point=LogOffset(0), history=EpochHistory(), cut_bytes=10)
+
+
+def view_of(master: BrokerId | None, epoch: int, index: int) -> SetView:
+    """The set with ``master``; replica 2 is the only one with an address."""
+    return SetView(
+        set_key=KEY,
+        fleet_incarnation=FleetIncarnation("f"),
+        term=1,
+        index=index,
+        master=master,
+        master_incarnation=INCARNATION if master == ME else Incarnation("i2"),
+        master_epoch=MasterEpoch(epoch),
+        sync_state_set=(ME, OTHER),
+        sync_state_set_epoch=SyncStateSetEpoch(index),
+        configuration=SetConfiguration(expected_replicas=2, min_in_sync=1),
+        members=(OTHER_MEMBER,),
+        has_entered=False,
+        start_offset=None,
+        last_alter=None,
+        condition=Condition.SERVING,
+        condition_reason="",
+    )
+
+
+class Replica:
+    """A role machine, a shell that answers as told, and what a disk and a peer would know."""
+
+    def __init__(self) -> None:
+        self.machine = RoleMachine(set_key=KEY, incarnation=INCARNATION)
+        self.now_us = 0
+        self.index = 0
+        self.marks = Marks()
+        self.link: StartSlaveLink | None = None
+        self.may_resume = False
+        self.reign: MasterEpoch | None = None
+        self.step: Step | None = None
+        self.counted = 0
+        self.give(Recovered(marks=Marks(), has_clean_mark=True))
+        self.give(SessionOpened(registered=registered(view_of(None, 0, 0))))
+
+    def give(self, event: RoleInput) -> None:
+        self.now_us += 1_000
+        for action in self.machine.handle(event, now_us=self.now_us):
+            self._check(action)
+
+    def _check(self, action: RoleAction) -> None:
+        self.counted += 1
+        if isinstance(action, Step):
+            assert self.step is None, "one step at a time"
+            self.step = action
+        elif isinstance(action, StartSlaveLink):
+            assert self.link is None, "one link at a time"
+            assert self.marks.promised >= action.target.master_epoch, "R12: promised before anything is applied"
+            assert self.reign is None
+            self.link, self.may_resume = action, False
+        elif isinstance(action, ResumeSlaveLink):
+            assert self.link is not None
+            assert action.generation == self.link.generation
+            assert self.may_resume, "S23: the cut comes before the first ack"
+            self.may_resume = False
+        elif isinstance(action, PublishRole) and action.state is BrokerState.MASTER:
+            assert self.marks.entered == action.master_epoch, "R9"
+            assert self.link is None
+            self.reign = action.master_epoch
+        elif isinstance(action, PublishRole):
+            assert self.reign is None or action.state in (BrokerState.STOPPING, BrokerState.ISOLATED), "W19"
+        elif isinstance(action, LeaveMaster):
+            self.reign = None
+
+    def answer(self, *, is_done: bool, is_fatal: bool = False) -> None:
+        """What the shell says of the outstanding step."""
+        step, self.step = self.step, None
+        if step is None:
+            return
+        if not is_done:
+            self.give(StepFailed(step=step.step, reason="disk", is_fatal=is_fatal))
+            return
+        if isinstance(step, PersistMarks):
+            assert step.marks.covers(self.marks), "R9: marks never fall"
+            self.marks = step.marks
+        elif isinstance(step, StopSlaveLink):
+            self.link = None
+        elif isinstance(step, ExecuteCut):
+            self.may_resume = True
+        mark = CleanMark(nonce="n", end_offset=LogOffset(0)) if isinstance(step, WriteCleanMark) else None
+        self.give(StepDone(step=step.step, offset=LogOffset(0), clean_mark=mark))
+
+    def move(self, kind: str, number: int) -> None:
+        """One of the things that happen to a replica."""
+        generation = self.link.generation if self.link is not None else 1
+        if kind == "view":
+            self.index += 1
+            master = (None, ME, OTHER)[number % 3]
+            self.give(ViewArrived(view=view_of(master, number // 3 + 1, self.index)))
+        elif kind in ("done", "failed", "fatal"):
+            self.answer(is_done=kind == "done", is_fatal=kind == "fatal")
+        elif kind == "plan" and not isinstance(self.step, (StopSlaveLink, ExecuteCut)):
+            plan = Keep(point=LogOffset(0)) if number % 2 else A_CUT
+            self.may_resume = isinstance(plan, Keep)
+            self.give(TruncationPlanned(generation=generation, plan=plan, released=LogOffset(0)))
+        elif kind == "open":
+            self.give(LinkOpened(generation=generation))
+        elif kind == "closed" and not isinstance(self.step, ExecuteCut):
+            self.may_resume = False
+            self.give(LinkClosed(generation=generation, reason="gone"))
+        elif kind == "session":
+            self.give(SessionLost())
+        elif kind == "tick":
+            self.now_us += 2_000_000
+            self.give(Tick())
+        elif kind == "stop":
+            self.give(Stop())
+
+
+def registered(view: SetView) -> Registered:
+    return Registered(
+        broker_id=ME, session_ordinal=SessionOrdinal(1), intactness=Intactness.NEW, is_in_sync=True, view=view
+    )
+
+
+MOVES = st.tuples(
+    st.sampled_from(
+        ["view", "done", "done", "done", "failed", "fatal", "plan", "open", "closed", "session", "tick", "stop"]
+    ),
+    st.integers(0, 11),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(MOVES, max_size=60))
+def test_no_order_of_events_breaks_the_rules_of_a_role(moves: list[tuple[str, int]]) -> None:
+    """R9, R12, S23, W19 in every order; the checks are in ``Replica``."""
+    replica = Replica()
+    for kind, number in moves:
+        replica.move(kind, number)
+    assert replica.counted > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(MOVES.filter(lambda move: move[0] not in ("fatal", "stop")), max_size=40))
+def test_after_any_interruption_a_newer_epoch_is_entered(moves: list[tuple[str, int]]) -> None:
+    """Facts stay, the goal moves, the table is read again: nothing leaves a replica that cannot reign any more."""
+    replica = Replica()
+    for kind, number in moves:
+        replica.move(kind, number)
+    replica.give(ViewArrived(view=view_of(ME, 9, replica.index + 1)))
+    for _ in range(20):
+        replica.answer(is_done=True)
+        replica.move("tick", 0)
+
+    assert replica.machine.published.state is BrokerState.MASTER
+    assert replica.reign == replica.marks.entered == 9
+
+
+def test_a_stop_ends_in_one_clean_exit() -> None:
+    """The lines of STOPPED, in order, and no action after the last."""
+    replica = Replica()
+    replica.answer(is_done=True)
+    replica.give(Stop())
+    seen: list[Any] = []
+    while replica.step is not None:
+        seen.append(type(replica.step).__name__)
+        replica.answer(is_done=True)
+    assert seen == ["CloseLog", "WriteCleanMark", "SayGoodbyeTo"]
+    assert not [
+        one for one in replica.machine.handle(Tick(), now_us=9_000_000) if isinstance(one, (Exit, *get_args(Step)))
+    ]
+
+
+def test_the_table_in_the_docstring_is_the_one_that_is_executed() -> None:
+    """Goal by goal, line by line."""
+    assert role_module.__doc__ is not None
+    told = dict(re.findall(r"^([A-Z]+) +([a-z, -]+)$", role_module.__doc__, re.MULTILINE))
+
+    assert told == {kind.name: ", ".join(lines) for kind, lines in LINES.items()}
