@@ -1,0 +1,100 @@
+"""
+Numbers for the words of the event schema, as bronze stores them.
+
+Here: the codes, and Spark columns between both. Not here: what the words mean (``controller.contract``).
+Rule 1: a code is for ever; new words get new numbers. A word without a number becomes 0 (``UNKNOWN``) and is kept in
+the line. A test compares these tables with the contract.
+Rule 2: integers, because a Spark aggregate over text sorts where one over integers hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from controller.contract.commands import Phase, SilenceCause
+from controller.contract.verdicts import ElectionKind, Grade, Intactness
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+UNKNOWN = 0
+
+KINDS: Mapping[str, int] = {
+    "fleet-initialised": 1,
+    "leadership-taken": 2,
+    "feature-level-raised": 3,
+    "broker-id-granted": 4,
+    "replica-registered": 5,
+    "session-opened": 6,
+    "replica-silent": 7,
+    "replica-alive": 8,
+    "goodbye-said": 9,
+    "master-elected": 10,
+    "election-failed": 11,
+    "sync-state-set-altered": 12,
+    "alter-refused": 13,
+    "master-entered": 14,
+    "loss-graded": 15,
+    "milestone-reached": 16,
+    "replicas-cleaned": 17,
+    "command-refused": 18,
+}
+
+PHASES: Mapping[str, int] = {
+    Phase.DETECTED: 1,
+    Phase.PROPOSED: 2,
+    Phase.COMMITTED: 3,
+    Phase.NOTIFIED: 4,
+    Phase.PROMISED: 5,
+    Phase.TRUNCATED: 6,
+    Phase.ROLE_APPLIED: 7,
+    Phase.SERVING: 8,
+    Phase.FIRST_ACK: 9,
+    Phase.ROUTE_CONVERGED: 10,
+    Phase.IN_SYNC: 11,
+    Phase.FULL_REDUNDANCY: 12,
+}
+
+CAUSES: Mapping[str, int] = {
+    SilenceCause.TIMEOUT: 1,
+    SilenceCause.DEAD_AT_ONCE: 2,
+    SilenceCause.REPLACED: 3,
+    SilenceCause.GOODBYE: 4,
+}
+
+ELECTION_KINDS: Mapping[str, int] = {
+    ElectionKind.FIRST: 1,
+    ElectionKind.BOOTSTRAP: 2,
+    ElectionKind.FAILOVER: 3,
+    ElectionKind.REQUESTED: 4,
+    ElectionKind.UNCLEAN: 5,
+}
+
+GRADES: Mapping[str, int] = {Grade.PROVEN: 1, Grade.BOUNDED: 2, Grade.UNKNOWN: 3, Grade.REFUTED: 4}
+
+INTACTNESS: Mapping[str, int] = {
+    Intactness.NEW: 1,
+    Intactness.SAME_INCARNATION: 2,
+    Intactness.CLEAN_STOP: 3,
+    Intactness.SAME_BOOT: 4,
+    Intactness.SYNC_FLUSH: 5,
+    Intactness.NOT_INTACT: 6,
+    Intactness.SUSPECT: 7,
+}
+
+
+def code_of(word: Column, codes: Mapping[str, int]) -> Column:
+    """The word's code; null stays null, an unknown word is ``UNKNOWN``."""
+    from pyspark.sql import functions as f
+
+    words = f.array(*(f.lit(str(name)) for name in sorted(codes, key=lambda name: codes[name])))
+    return f.array_position(words, word).cast("int")
+
+
+def word_of(code: Column, codes: Mapping[str, int]) -> Column:
+    """The code's word; null for null and for ``UNKNOWN``."""
+    from pyspark.sql import functions as f
+
+    words = f.array(*(f.lit(str(name)) for name in sorted(codes, key=lambda name: codes[name])))
+    return f.get(words, code - 1)

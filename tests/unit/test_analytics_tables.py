@@ -1,0 +1,50 @@
+"""The lake's tables and codes hold together, and with the contract."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+import pytest
+
+from analytics import codes
+from analytics.gold_tables import GOLD
+from analytics.tables import BRONZE, SILVER, Table
+from controller.contract.commands import Phase, SilenceCause
+from controller.contract.events import AnyEvent
+from controller.contract.verdicts import ElectionKind, Grade, Intactness
+
+TABLES = (*BRONZE, *SILVER, *GOLD)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.path)
+def test_keys_and_partitions_are_columns(table: Table) -> None:
+    """A column is named once, and says what it means."""
+    names = table.column_names
+    assert len(set(names)) == len(names)
+    assert set(table.key) <= set(names)
+    assert names[: len(table.partitions)] == table.partitions
+    assert all(column.meaning for column in table.columns)
+
+
+def test_table_names_are_unique() -> None:
+    """A path is one table."""
+    assert len({table.path for table in TABLES}) == len(TABLES)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (codes.KINDS, [str(msgspec.inspect.type_info(event).tag) for event in get_args(AnyEvent)]),  # type: ignore[union-attr]
+        (codes.PHASES, list(Phase)),
+        (codes.CAUSES, list(SilenceCause)),
+        (codes.ELECTION_KINDS, list(ElectionKind)),
+        (codes.GRADES, list(Grade)),
+        (codes.INTACTNESS, list(Intactness)),
+    ],
+    ids=["kinds", "phases", "causes", "election kinds", "grades", "intactness"],
+)
+def test_every_word_of_the_contract_has_a_code(table: dict[str, int], words: list[str]) -> None:
+    """Codes count from 1 without a hole: their place in a list is their code."""
+    assert sorted(table) == sorted(words)
+    assert sorted(table.values()) == list(range(1, len(table) + 1))
