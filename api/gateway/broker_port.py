@@ -2,8 +2,8 @@
 The broker port of a controller: sessions of brokers, the leader's probes, and the question who leads.
 
 Here: frames to commands and replies to frames, limits, counters. Not here: liveness and decisions
-(``controller.runtime``), RocketMQ's own controller codes: a code that is not ours is answered by
-REQUEST_CODE_NOT_SUPPORTED. Imported by: ``api.server``, ``tests``.
+(``controller.runtime``), RocketMQ's codes: those are in the table ``codes``, which ``api.server`` fills; what nobody
+serves is answered by REQUEST_CODE_NOT_SUPPORTED. Imported by: ``api.server``, ``tests``.
 
 Rule 1: heartbeats are answered in the turn in which they come, without a task; orders to the Raft log are one task
 each, at most ``ORDERS_PER_LINK_MAX`` per link and ``ORDERS_MAX`` in all.
@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from api.gateway.dispatch import CodeTable, Request, Served
 from controller.contract.codes import RefusalCode, RequestCode
 from controller.contract.commands import AnyCommand, ApplyBrokerId, RecordMilestones
 from controller.contract.replies import AnyReply, Refused
@@ -50,6 +51,10 @@ _decode_link = msgspec.json.Decoder(LinkReport).decode
 _decode_probe_answer = msgspec.json.Decoder(ProbeAnswer).decode
 _decode_command = {code: msgspec.json.Decoder(command).decode for code, command in SESSION_COMMANDS.items()}
 _encode = msgspec.json.Encoder().encode
+
+_SESSION_CODES = frozenset(
+    (*SESSION_COMMANDS, RequestCode.SESSION_HEARTBEAT, RequestCode.SESSION_LINKS, RequestCode.FIND_LEADER)
+)
 
 
 @dataclass(slots=True)
@@ -88,6 +93,8 @@ class BrokerGateway:
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes = asyncio.Semaphore(PROBES_MAX)
+        self.codes = CodeTable()
+        """What is served besides our own sessions: filled before ``start``."""
         self.requests: Counter[str] = Counter()
         """Requests by name; unknown codes under ``unsupported``."""
 
@@ -168,13 +175,46 @@ class BrokerGateway:
             self._handle(connection, link, frame)
 
     def _handle(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
-        try:
-            code = RequestCode(frame.code)
-            self.requests[code.name] += 1
-        except ValueError:
+        if frame.code in _SESSION_CODES:
+            self._handle_session(connection, link, frame)
+            return
+        served = self.codes.find(frame)
+        if served is None:
             self.requests["unsupported"] += 1
             self._unsupported(connection, frame)
             return
+        self.requests[served.name] += 1
+        self._serve(link, served, Request(frame=frame, connection=connection, link=link.number))
+
+    def _serve(self, link: _Link, served: Served, request: Request) -> None:
+        """Rule 1 of ``dispatch``: whatever happens, the request is answered."""
+        try:
+            if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
+                request.answer(SystemCode.SYSTEM_BUSY, remark=f"{link.orders} requests of this link wait already")
+                return
+            work = served.handler(request)
+            if work is not None:
+                link.orders += 1
+                self._spawn(self._work(link, served, request, work))
+        except Exception as error:  # noqa: BLE001 - Rule 1 of ``dispatch``
+            self._fault(served, request, error)
+
+    async def _work(self, link: _Link, served: Served, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - Rule 1 of ``dispatch``
+            self._fault(served, request, error)
+        finally:
+            link.orders -= 1
+
+    def _fault(self, served: Served, request: Request, error: Exception) -> None:
+        """A fault of ours costs this request only, and is answered as RocketMQ answers its own."""
+        self._logger.error("request_failed", request=served.name, error=repr(error), exc_info=error)
+        request.answer(SystemCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    def _handle_session(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
+        code = RequestCode(frame.code)
+        self.requests[code.name] += 1
         try:
             if code is RequestCode.SESSION_HEARTBEAT:
                 self._heartbeat(connection, link, frame)
@@ -182,10 +222,8 @@ class BrokerGateway:
                 self._service.handle_link(_decode_link(frame.body))
             elif code is RequestCode.FIND_LEADER:
                 connection.respond(frame, SystemCode.SUCCESS, body=_encode(self._service.leader_hint()))
-            elif code in _decode_command:
-                self._order(connection, link, frame, _decode_command[code](frame.body))
             else:
-                self._unsupported(connection, frame)
+                self._order(connection, link, frame, _decode_command[code](frame.body))
         except msgspec.MsgspecError as error:
             self._refuse(connection, frame, _malformed(f"body of {code.name}: {error}"))
         except NoAuthority:
@@ -247,7 +285,7 @@ class BrokerGateway:
 
     def _unsupported(self, connection: RemotingConnection, frame: Frame) -> None:
         connection.respond(
-            frame, SystemCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"request code {frame.code} is not supported"
+            frame, SystemCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {frame.code} not supported"
         )
 
 

@@ -230,7 +230,7 @@ def test_nonsense_is_refused_and_the_link_stays(tmp_path: Path) -> None:
                 assert isinstance(reply, Refused)
                 assert reply.code is RefusalCode.INVALID_ARGUMENT
         assert link.is_open
-        assert port.gateway.requests["unsupported"] == 1
+        assert port.gateway.requests["unsupported"] == 2
 
     _run(tmp_path, scenario)
 
