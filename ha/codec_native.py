@@ -52,7 +52,7 @@ _PREFIX = struct.Struct(">4sBBHII")
 _CRC = struct.Struct(">I")
 _TRANSFER = struct.Struct(">6q")
 _ACK = struct.Struct(">4qB")
-_HANDSHAKE = struct.Struct(">5qB")
+_HANDSHAKE = struct.Struct(">6qB")
 _REPLY = struct.Struct(">7qI")
 _ENTRY = struct.Struct(">2q")
 _ERROR = struct.Struct(">H2q")
@@ -202,6 +202,7 @@ def _handshake_payload(frame: Handshake) -> bytes:
         frame.expected_master,
         frame.last_epoch,
         frame.max_offset,
+        frame.segment_bytes,
         frame.is_learner,
     )
     names = (frame.set_key.cluster, frame.set_key.name, frame.fleet_incarnation)
@@ -296,13 +297,14 @@ def _parse_transfer(reader: _Reader, body_length: int) -> Transfer:
 
 
 def _parse_handshake(reader: _Reader) -> Handshake:
-    epoch, broker_id, expected_master, last_epoch, max_offset, learner = reader.numbers(_HANDSHAKE)
+    epoch, broker_id, expected_master, last_epoch, max_offset, segment_bytes, learner = reader.numbers(_HANDSHAKE)
     return Handshake(
         master_epoch=MasterEpoch(_natural(epoch)),
         broker_id=BrokerId(_natural(broker_id)),
         expected_master=BrokerId(_natural(expected_master)),
         last_epoch=MasterEpoch(_natural(last_epoch, lowest=-1)),
         max_offset=LogOffset(_natural(max_offset)),
+        segment_bytes=_natural(segment_bytes),
         is_learner=_flag(learner),
         set_key=SetKey(ClusterName(reader.string()), BrokerName(reader.string())),
         fleet_incarnation=FleetIncarnation(reader.string()),

@@ -65,3 +65,5 @@ class ErrorCode(IntEnum):
     """The broker closes its links on purpose."""
     CUT_REFUSED = 14
     """The follower will not cut below its own confirm offset (R26), or could not cut."""
+    WRONG_SEGMENTS = 15
+    """The two logs have segments of different sizes: bytes of one have no place in the other."""

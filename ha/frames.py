@@ -33,6 +33,7 @@ class Handshake:
     is_learner: bool
     last_epoch: MasterEpoch
     max_offset: LogOffset
+    segment_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,6 +214,9 @@ class MasterLink:
                 f"another replica of the set for {mine.broker_id} incarnation {mine.incarnation}",
                 actual,
             )
+        if shake.segment_bytes != self._log.segment_bytes:
+            expected = f"segments of {self._log.segment_bytes} bytes (segment_bytes of the fleet file)"
+            return self._fail(ErrorCode.WRONG_SEGMENTS, expected, f"segments of {shake.segment_bytes} bytes")
         reign = self._reign
         if reign is None or shake.master_epoch > reign.master_epoch:
             # It means us, so it heard of our election before we entered; we leave the lower epoch, if we are in one.

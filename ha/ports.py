@@ -38,6 +38,11 @@ class ReplicaLog(Protocol):
     """A commit log as a sequence of bytes with an epoch history."""
 
     @property
+    def segment_bytes(self) -> int:
+        """Records never cross a multiple of this: both ends of a link must have the same."""
+        ...
+
+    @property
     def min_offset(self) -> LogOffset:
         """First byte that is still there."""
         ...

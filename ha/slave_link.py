@@ -143,6 +143,7 @@ class SlaveLink:
             is_learner=target.is_learner,
             last_epoch=self._log.history.last_epoch,
             max_offset=self._log.max_offset,
+            segment_bytes=self._log.segment_bytes,
         )
         self._opened_at_ms = self._heard_at_ms = self._sent_at_ms = now_ms
         return [Send(data=encode(shake))]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from broker.log.checkpoint import (
     CHECKPOINT_FILE_NAME,
@@ -41,6 +42,7 @@ from broker.log.recovery import recover
 from broker.log.segment import Segment
 from broker.log.supply import SegmentSupply
 from controller.contract.ids import FlushMode
+from epoch.history import EpochHistory
 from epoch.model import EpochEntry, LogOffset
 from node.files import atomic_replace
 
@@ -93,7 +95,7 @@ class CommitLog(LogPositions):
         quarantine_days: int = 7,
         now_ms: Callable[[], int] = _now_ms,
         before_step: Callable[[str], None] = lambda _step: None,
-    ) -> CommitLog:
+    ) -> Self:
         """
         Blocking. Recover the log below ``root`` (made if it is not there), rebuild the folds, start the flush thread.
 
@@ -183,7 +185,9 @@ class CommitLog(LogPositions):
         Raises:
             EpochOrderError: it does not grow. ValueError: its start is not the end of the log. OSError: the disk.
         """
-        if entry.start_offset != self._max:
+        # An empty log may begin in the middle of an epoch: the master has no older bytes of it any more.
+        is_first = not self._files.history and self._max == self.min_offset and entry.start_offset < self._max
+        if entry.start_offset != self._max and not is_first:
             raise ValueError(f"epoch {entry.epoch} would start at {entry.start_offset}, the log ends at {self._max}")
         history = self._files.history.appended(entry)
         self._files.epochs.save(history)
@@ -395,8 +399,9 @@ class CommitLog(LogPositions):
             new_start = plan.cut_offset if plan.cut_offset == self.min_offset else None
             self._cut(plan, new_start)
             return
-        # No byte goes, but an entry that got none does: the master's history may not have it (W4).
-        history = self._files.history.truncated_suffix(plan.cut_offset)
+        # No byte goes, but an entry without one does: the master's history may not have it (W4).
+        is_empty = plan.cut_offset == self.min_offset
+        history = EpochHistory() if is_empty else self._files.history.truncated_suffix(plan.cut_offset)
         if history != self._files.history:
             self._files.epochs.save(history)
             self._files.history = history

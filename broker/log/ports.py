@@ -139,7 +139,11 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     def record_epoch(self, entry: EpochEntry) -> None:
-        """Blocking, milliseconds. The entry is durable on return; its start is the end of the log (R9, R12)."""
+        """
+        Blocking, milliseconds. The entry is durable on return; its start is the end of the log (R9, R12).
+
+        Only the first entry of an empty log may start below it: a log may begin in the middle of an epoch.
+        """
         ...
 
     def begin_run(self, *, stored_at_ms: int) -> None:

@@ -32,6 +32,11 @@ class LogPositions:
         self._flush_mode = FlushMode.ASYNC
 
     @property
+    def segment_bytes(self) -> int:
+        """Size of every file of the log."""
+        return self._files.segment_bytes
+
+    @property
     def min_offset(self) -> LogOffset:
         """First byte that is still there."""
         return LogOffset(self._files.segments[0].base) if self._files.segments else self._max

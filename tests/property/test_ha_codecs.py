@@ -60,6 +60,7 @@ frames: st.SearchStrategy[NativeFrame] = st.one_of(
         is_learner=st.booleans(),
         last_epoch=epochs_or_none,
         max_offset=offsets,
+        segment_bytes=numbers,
     ),
     st.builds(
         HandshakeReply,

@@ -155,6 +155,11 @@ class SimLog:
     # --- ha.ports.ReplicaLog ---
 
     @property
+    def segment_bytes(self) -> int:
+        """One file holds everything."""
+        return 1 << 62
+
+    @property
     def min_offset(self) -> LogOffset:
         return LogOffset(self._min)
 

@@ -40,6 +40,10 @@ class MemoryLog:
         self._view: bytearray | None = None
 
     @property
+    def segment_bytes(self) -> int:
+        return self.segment
+
+    @property
     def min_offset(self) -> LogOffset:
         return LogOffset(self.base)
 
@@ -111,6 +115,10 @@ class MappedLog:
         self._map = mmap.mmap(self.fd, capacity_bytes)
         self._end = 0
         self.epochs = EpochHistory()
+
+    @property
+    def segment_bytes(self) -> int:
+        return 1 << 30
 
     @property
     def min_offset(self) -> LogOffset:

@@ -5,6 +5,7 @@ A master's and a slave's link machine joined in memory: the smallest replication
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Generic, Protocol, Self, TypeVar
 
 from controller.contract.ids import (
     BrokerId,
@@ -17,12 +18,14 @@ from controller.contract.ids import (
     MasterEpoch,
     SetKey,
 )
-from epoch.model import NO_EPOCH
+from epoch.model import NO_EPOCH, EpochEntry
 from ha.actions import CloseLink, MasterAction, RecordEpoch, Send, SendTransfer, SlaveAcked, SlaveAction, TruncateLog
 from ha.confirm_offset import MemberAck
 from ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
 from ha.master_link import MasterLink, MasterLinkState
+from ha.ports import FileRegion, ReplicaLog
 from ha.slave_link import SlaveLink, SlaveLinkState
+from ha.truncation import ExecutablePlan
 from tests.support.ha_logs import MemoryLog
 
 SETTINGS = LinkSettings(
@@ -50,13 +53,26 @@ def target(epoch: int, *, master: int = 1, incarnation: str = "inc-1", flush: st
     )
 
 
-class Pair:
+class PairLog(ReplicaLog, Protocol):
+    """A log, with what a broker's shell would do with it."""
+
+    def read_region(self, region: FileRegion) -> bytes: ...
+
+    def execute(self, plan: ExecutablePlan) -> None: ...
+
+    def record(self, new: EpochEntry) -> None: ...
+
+
+LogT = TypeVar("LogT", bound=PairLog)
+
+
+class LinkPair(Generic[LogT]):
     """One link. ``run`` moves everything until nothing is left; requests are answered at once unless ``hold`` says no."""
 
     def __init__(
         self,
-        master_log: MemoryLog,
-        slave_log: MemoryLog,
+        master_log: LogT,
+        slave_log: LogT,
         *,
         epoch: int,
         generation: int = 1,
@@ -101,7 +117,7 @@ class Pair:
 
     # --- moving ---
 
-    def open(self) -> Pair:
+    def open(self) -> Self:
         self.do_slave(self.slave.connected(self.now_ms))
         return self
 
@@ -151,12 +167,12 @@ class Pair:
             moved = True
         return moved or bool(transfers)
 
-    def steps(self, count: int) -> Pair:
+    def steps(self, count: int) -> Self:
         for _ in range(count):
             self.step()
         return self
 
-    def run(self, steps_max: int = 10_000) -> Pair:
+    def run(self, steps_max: int = 10_000) -> Self:
         for _ in range(steps_max):
             if not self.step():
                 return self
@@ -175,3 +191,7 @@ class Pair:
     @property
     def is_up(self) -> bool:
         return self.master.state is MasterLinkState.TRANSFER and self.slave.state is SlaveLinkState.TRANSFER
+
+
+class Pair(LinkPair[MemoryLog]):
+    """Over logs in memory."""
