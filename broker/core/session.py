@@ -18,7 +18,8 @@ over      nothing: stopped, or incarnation ended
 Rule 1: one heartbeat is in flight; the next one leaves an interval after the last one left, at once if that has passed.
 Rule 2: a hint is dialled at once, but at most ``HINTS_MAX`` times in a row: two controllers that point at each other
 get a pause.
-Rule 3: pauses double from ``reconnect_delay_ms`` to ``reconnect_delay_ms_max`` and start anew after an opened session.
+Rule 3: pauses double from ``reconnect_delay_ms`` to ``reconnect_delay_ms_max``; they, and the hints, start anew with an
+answered heartbeat: a session that opens and breaks at once is no better than none.
 Rule 4: addresses that a controller told are kept besides those of the fleet file, never instead of them.
 Rule 5: what arrives for an earlier connection changes nothing (S33): inputs carry the connection's number.
 """
@@ -250,6 +251,7 @@ class SessionMachine:
         if connection != self.connection or self.state is not SessionState.OPEN:
             return []
         self._is_beat_in_flight = False
+        self._failures = self._hints = 0
         self._due_ms = max(now_ms, self._beat_sent_at_ms + self._timing.heartbeat_interval_ms)
         self._told_addresses = ack.controllers
         return [] if ack.view is None else [TellView(view=ack.view)]
@@ -339,8 +341,6 @@ class SessionMachine:
     def _open(self, registered: Registered, now_ms: int) -> list[SessionAction]:
         self.state = SessionState.OPEN
         self.session_ordinal = registered.session_ordinal
-        self._failures = 0
-        self._hints = 0
         # Stay with this controller: after a lost connection it is asked first.
         if self.address in self.addresses:
             self._next_index = self.addresses.index(self.address)

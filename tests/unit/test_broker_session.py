@@ -1,0 +1,110 @@
+"""The session's machine: how long it pauses, and whom it dials."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from broker.core.registration import Opened, Registration, RegistrationAction
+from broker.core.session import Dial, SessionMachine, SessionState
+from controller.contract.commands import Positions, StoredView
+from controller.contract.ids import BrokerId, ControllerName, SessionOrdinal
+from controller.contract.replies import Registered, SetView
+from controller.contract.session import HeartbeatAck, LeaderHint
+from controller.contract.timing import PRESETS, Preset
+from controller.contract.verdicts import Intactness
+
+TIMING = PRESETS[Preset.FAST]
+NOW_MS = 1_000
+REGISTERED = Registered(
+    broker_id=BrokerId(1),
+    session_ordinal=SessionOrdinal(1),
+    intactness=Intactness.NEW,
+    is_in_sync=False,
+    view=cast("SetView", None),
+)
+
+
+class OpensAtOnce:
+    """A registration that the leader takes without a question."""
+
+    def connected(self, positions: Positions, stored: StoredView | None) -> list[RegistrationAction]:
+        return [Opened(registered=REGISTERED)]
+
+    def disconnected(self) -> None:
+        """Nothing to forget."""
+
+
+def machine(*addresses: str) -> SessionMachine:
+    """Started: the first address is being dialled."""
+    made = SessionMachine(
+        addresses=addresses or ("c1:1",),
+        registration=cast("Registration", OpensAtOnce()),
+        timing=TIMING,
+        holdings=lambda: (cast("Positions", None), None),
+    )
+    made.start()
+    return made
+
+
+def hint(leader: str) -> LeaderHint:
+    """The word of a controller of that name, or of another one."""
+    name = ControllerName(leader)
+    return LeaderHint(
+        controller=ControllerName("c1"),
+        leader=name,
+        leader_broker_address=f"{leader}:1",
+        leader_rest_address=None,
+        term=1,
+    )
+
+
+def opened(session: SessionMachine) -> SessionMachine:
+    """The dialled controller leads, and registers."""
+    session.dialled(session.connection)
+    session.hinted(session.connection, hint("c1"), NOW_MS)
+    assert session.state is SessionState.OPEN
+    return session
+
+
+def pause_ms(session: SessionMachine) -> int:
+    """Lose the connection now; how long until the next one is dialled."""
+    session.lost(session.connection, "reset", NOW_MS)
+    due_ms = session.next_due_ms
+    assert due_ms is not None
+    (dial,) = session.tick(due_ms)
+    assert isinstance(dial, Dial)
+    return due_ms - NOW_MS
+
+
+def test_a_session_that_opens_and_breaks_at_once_was_opened_again_without_end() -> None:
+    """A registration per shortest pause is a burden for everybody, and an entry in the log each: pauses double."""
+    session = machine()
+
+    pauses = [pause_ms(opened(session)) for _ in range(20)]
+
+    assert pauses[:2] == [TIMING.reconnect_delay_ms, 2 * TIMING.reconnect_delay_ms]
+    assert pauses[-1] == TIMING.reconnect_delay_ms_max
+
+
+def test_an_answered_heartbeat_makes_the_next_pause_the_shortest_again() -> None:
+    """Only a session that works says that the trouble is over."""
+    session = machine()
+    for _ in range(5):
+        pause_ms(opened(session))
+
+    opened(session).beat_answered(session.connection, HeartbeatAck(view=None, controllers=()), NOW_MS)
+
+    assert pause_ms(session) == TIMING.reconnect_delay_ms
+
+
+def test_controllers_that_name_each_other_after_they_registered_us_get_a_pause() -> None:
+    """Rule 2: the limit of hints in a row began anew with every opened session."""
+    session = machine()
+    dials = 0
+    while session.state is not SessionState.PAUSED:
+        opened(session)
+        session.hinted(session.connection, hint(f"c{dials + 2}"), NOW_MS)
+        dials += 1
+        assert dials < 10, "dialled without a pause"
+
+    assert session.next_due_ms is not None
