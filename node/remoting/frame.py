@@ -23,6 +23,7 @@ from node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE, LANGUAGES
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Largest frame, its length word included (the reference's limit)."""
 
+_FORMS = (0, 1)
 _WORDS = struct.Struct(">iI")
 _BINARY_FIXED = struct.Struct(">hBhii")
 _INT16 = struct.Struct(">h")
@@ -31,6 +32,10 @@ _INT32 = struct.Struct(">i")
 
 class FrameError(ValueError):
     """These bytes are not a frame; the message names the field and its value."""
+
+
+class FrameLengthError(FrameError):
+    """The length word is no length of a frame: garbage, or more than is taken here."""
 
 
 class HeaderForm(IntEnum):
@@ -217,10 +222,11 @@ class FrameDecoder:
     ``buffered_bytes`` > 0 means that a frame has begun: its owner limits for how long.
     """
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = FRAME_BYTES_MAX) -> None:
         """``frame_bytes_max`` counts the length word, as the reference's limit does."""
         self._buffer = bytearray()
         self._length_max = frame_bytes_max - 4
+        self._header_bytes_max = header_bytes_max
 
     @property
     def buffered_bytes(self) -> int:
@@ -236,7 +242,9 @@ class FrameDecoder:
         while len(buffer) - offset >= 4:
             (length,) = _INT32.unpack_from(buffer, offset)
             if not 4 <= length <= self._length_max:
-                raise FrameError(f"frame length {length} is not within 4 and {self._length_max}")
+                raise FrameLengthError(f"frame length {length} is not within 4 and {self._length_max}")
+            if len(buffer) - offset >= 8:
+                self._validate_header(int.from_bytes(buffer[offset + 4 : offset + 8], "big"), length)
             end = offset + 4 + length
             if end > len(buffer):
                 break
@@ -246,3 +254,13 @@ class FrameDecoder:
         if offset:
             del buffer[:offset]
         return frames
+
+    def _validate_header(self, word: int, length: int) -> None:
+        """As soon as its word is there: what can never become a frame is not waited for."""
+        form, header_length = word >> 24, word & 0xFFFFFF
+        if form not in _FORMS:
+            raise FrameError(f"unknown header form {form}; 0 (JSON) and 1 (binary) are known")
+        if header_length > min(self._header_bytes_max, length - 4):
+            raise FrameError(
+                f"header of {header_length} bytes in a frame of {length}, at most {self._header_bytes_max} are read"
+            )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
 from node.remoting.connection import (
+    CloseCause,
     LinkClosed,
     LinkLimits,
     RemotingConnection,
@@ -109,7 +111,7 @@ def test_nonsense_closes_that_link_and_nothing_else() -> None:
         assert await reader.read() == b""
         writer.close()
         assert (await good.request(1, body=b"still here", timeout_ms=1000)).body == b"still here"
-        assert server.closed_by_reason["protocol error:"] == 1
+        assert server.closed_by_cause == {CloseCause.FRAME_LENGTH: 1}
         good.close("done")
 
     with_server(scenario)
@@ -155,5 +157,139 @@ def test_a_one_way_is_never_answered() -> None:
         assert (await client.request(1, body=b"loud", timeout_ms=1000)).body == b"loud"
         assert heard.batches == []
         client.close("done")
+
+    with_server(scenario)
+
+
+async def _counted(server: RemotingServer, cause: CloseCause) -> None:
+    """Return when a link has ended for this cause."""
+    while not server.closed_by_cause[cause]:  # noqa: ASYNC110 - a counter of the server
+        await asyncio.sleep(0.002)
+
+
+def _frame_of(header: bytes, form: int = 0, length: int | None = None) -> bytes:
+    word = (form << 24) | (len(header) if length is None else length)
+    return struct.pack(">iI", 4 + len(header), word) + header
+
+
+@pytest.mark.parametrize(
+    ("sent", "cause"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", CloseCause.FRAME_LENGTH),
+        (b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n", CloseCause.FRAME_LENGTH),
+        (struct.pack(">i", 16 * 1024 * 1024 + 1), CloseCause.FRAME_LENGTH),
+        (struct.pack(">i", -1), CloseCause.FRAME_LENGTH),
+        (_frame_of(b"{}", form=7), CloseCause.FRAME),
+        (_frame_of(b"{}", length=3), CloseCause.FRAME),
+        (_frame_of(b"{}"), CloseCause.FRAME),
+        (_frame_of(b'{"code":1,"opaque":1,"x":' + b"[" * 60_000), CloseCause.FRAME),
+        # Its header alone is above the limit: closed when that is known, not when all of it is here.
+        (struct.pack(">iI", 1_000_000, 500_000), CloseCause.FRAME),
+        (b"", CloseCause.SAID_NOTHING),
+        (b"\x00\x00", CloseCause.SLOW_FRAME),
+        (encode_frame(Frame(code=1, opaque=1, body=b"x" * 100))[:50], CloseCause.SLOW_FRAME),
+        (encode_frame(Frame(code=2, opaque=1)), CloseCause.IDLE),
+    ],
+)
+def test_each_kind_of_nonsense_has_its_own_count(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, cause: CloseCause
+) -> None:
+    """Garbage, huge lengths, deep JSON, half frames, silence: the link is closed, and the counter says why."""
+    monkeypatch.setattr(RemotingServer, "SWEEP_MS", 5)
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+        assert server.closed_by_cause == {cause: 1}
+        assert (server.connections, server.unfinished_bytes) == (0, 0)
+
+    with_server(scenario, LinkLimits(first_frame_ms_max=60, frame_ms_max=30, idle_ms_max=80))
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_probe_of_a_load_balancer_is_counted_and_leaves_nothing(resets: bool) -> None:
+    """Connect and close, also by a reset: no frame, no error, nothing that stays."""
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port)) as probe:
+                if resets:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        while server.closed_by_cause[CloseCause.PROBE] < 20:  # noqa: ASYNC110 - a counter of the server
+            await asyncio.sleep(0.002)
+        assert server.closed_by_cause == {CloseCause.PROBE: 20}
+        assert server.connections == 0
+        assert echo.batches == []
+
+    with_server(scenario)
+
+
+def test_peer_that_does_not_read_is_closed() -> None:
+    """Its answers would fill our memory."""
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        request = encode_frame(Frame(code=1, opaque=1, body=b"x" * 60_000))
+        while not server.closed_by_cause:
+            writer.write(request * 20)
+            await asyncio.sleep(0.001)
+        assert server.closed_by_cause == {CloseCause.DOES_NOT_READ: 1}
+        writer.transport.abort()
+
+    with_server(scenario, LinkLimits(out_buffer_bytes_max=100_000))
+
+
+def test_unfinished_frames_of_all_links_have_a_limit_and_the_greediest_go_first() -> None:
+    """A thousand links with a frame of almost 16 MiB each would be all our memory; an honest small one stays."""
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        honest = encode_frame(Frame(code=1, opaque=1, body=b"y" * 100))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(honest[:60])
+        greedy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for _, other in greedy:
+            other.write(struct.pack(">i", 100_000) + struct.pack(">I", 10) + b"z" * 40_000)
+        await _counted(server, CloseCause.UNFINISHED_FRAMES)
+        assert server.unfinished_bytes <= 100_000
+        writer.write(honest[60:])
+        assert await reader.readexactly(20)
+        assert set(server.closed_by_cause) == {CloseCause.UNFINISHED_FRAMES}
+        for other in (writer, *(found for _, found in greedy)):
+            other.transport.abort()
+
+    with_server(scenario, LinkLimits(unfinished_bytes_max=100_000))
+
+
+def test_unread_answers_of_all_links_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each below its own limit, together above what we may hold."""
+    monkeypatch.setattr(RemotingServer, "SWEEP_MS", 5)
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        request = encode_frame(Frame(code=1, opaque=1, body=b"x" * 1_000_000))
+        links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for _ in range(12):
+            for _, writer in links:
+                writer.write(request)
+                await writer.drain()
+        await _counted(server, CloseCause.DOES_NOT_READ)
+        for _, writer in links:
+            writer.transport.abort()
+
+    with_server(scenario, LinkLimits(unread_bytes_max=2_000_000))
+
+
+def test_server_leaves_descriptors_to_the_rest_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit of open files the log could not be written and no leader be reached."""
+    monkeypatch.setattr("node.remoting.connection.resource.getrlimit", lambda _: (257, 257))
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        first = await connect("127.0.0.1", port, Echo(), timeout_ms=1000)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        assert server.closed_by_cause == {CloseCause.TOO_MANY_LINKS: 1}
+        writer.close()
+        first.close("done")
 
     with_server(scenario)
