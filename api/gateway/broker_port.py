@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,13 +34,24 @@ from controller.runtime.service import ControllerService
 from controller.runtime.session_state import ConnectionId, ProbeOutcome
 from node.config import ConfigError, split_address
 from node.remoting.codes import SystemCode
-from node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, RemotingServer, connect
+from node.remoting.connection import (
+    CloseCause,
+    LinkLimits,
+    RemotingConnection,
+    RemotingError,
+    RemotingServer,
+    connect,
+)
 from node.remoting.frame import Frame
 from node.telemetry import get_logger
 
 FRAME_BYTES_MAX = 1024 * 1024
 """No session body comes near it; a log entry is smaller anyhow."""
 OUT_BUFFER_BYTES_MAX = 8 * 1024 * 1024
+FIRST_FRAME_MS_MAX = 30_000
+"""Who connects here wants to ask something; RocketMQ's look whether the port is open closes at once."""
+NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading a peer's body may raise: not worth a log line each."""
 ORDERS_PER_LINK_MAX = 64
 ORDERS_MAX = 20_000
 PROBES_MAX = 256
@@ -82,19 +93,24 @@ class _Nobody:
 class BrokerGateway:
     """The port; implements ``controller.runtime.service.BrokerPort`` and ``node.remoting``'s ``FrameHandler``."""
 
-    def __init__(self, service: ControllerService) -> None:
+    def __init__(self, service: ControllerService, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         """Does not listen yet."""
         self._service = service
         self._logger = get_logger("gateway")
-        self._server = RemotingServer(
-            self, limits=LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, out_buffer_bytes_max=OUT_BUFFER_BYTES_MAX)
+        limits = LinkLimits(
+            frame_bytes_max=frame_bytes_max,
+            out_buffer_bytes_max=OUT_BUFFER_BYTES_MAX,
+            first_frame_ms_max=FIRST_FRAME_MS_MAX,
         )
+        self._server = RemotingServer(self, limits=limits)
         self._links: dict[ConnectionId, RemotingConnection] = {}
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes = asyncio.Semaphore(PROBES_MAX)
         self.codes = CodeTable()
         """What is served besides our own sessions: filled before ``start``."""
+        self.closed_listeners: list[Callable[[ConnectionId], None]] = []
+        """Who else wants to hear that a link is gone."""
         self.requests: Counter[str] = Counter()
         """Requests by name; unknown codes under ``unsupported``."""
 
@@ -116,9 +132,14 @@ class BrokerGateway:
         return self._server.connections
 
     @property
-    def closed_by_reason(self) -> Counter[str]:
-        """Links that were closed, by the first words of the reason."""
-        return self._server.closed_by_reason
+    def closed_by_cause(self) -> Counter[CloseCause]:
+        """Links that ended, by why."""
+        return self._server.closed_by_cause
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of frames that are not whole yet, over all links."""
+        return self._server.unfinished_bytes
 
     # --- BrokerPort --------------------------------------------------------------------------------------------------
 
@@ -166,6 +187,8 @@ class BrokerGateway:
         self._links.pop(link.number, None)
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
         self._service.handle_closed(link.number)
+        for tell in self.closed_listeners:
+            tell(link.number)
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
         """Everything that one readable event brought."""
@@ -224,7 +247,8 @@ class BrokerGateway:
                 connection.respond(frame, SystemCode.SUCCESS, body=_encode(self._service.leader_hint()))
             else:
                 self._order(connection, link, frame, _decode_command[code](frame.body))
-        except msgspec.MsgspecError as error:
+        except NONSENSE as error:
+            self.requests["malformed"] += 1
             self._refuse(connection, frame, _malformed(f"body of {code.name}: {error}"))
         except NoAuthority:
             self._not_leader(connection, frame)

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from api.gateway.broker_port import BrokerGateway
+from node.remoting.connection import CloseCause
 
 
 class GatewayMetrics(Collector):
@@ -27,9 +28,14 @@ class GatewayMetrics(Collector):
         yield GaugeMetricFamily(
             "rollcall_links_open", "Open links on the broker port.", value=self._gateway.connections
         )
-        closed = CounterMetricFamily("rollcall_links_closed", "Closed links by reason.", labels=["reason"])
-        for reason, count in sorted(self._gateway.closed_by_reason.items()):
-            closed.add_metric([reason], count)
+        yield GaugeMetricFamily(
+            "rollcall_links_unfinished_bytes",
+            "Bytes of frames that are not whole yet, over all links.",
+            value=self._gateway.unfinished_bytes,
+        )
+        closed = CounterMetricFamily("rollcall_links_closed", "Closed links by cause.", labels=["reason"])
+        for cause in CloseCause:
+            closed.add_metric([cause.value], self._gateway.closed_by_cause[cause])
         yield closed
         requests = CounterMetricFamily("rollcall_session_requests", "Requests by name.", labels=["request"])
         for request, count in sorted(self._gateway.requests.items()):

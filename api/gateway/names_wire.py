@@ -21,6 +21,9 @@ from api.gateway.headers import Header, quote_keys
 BODY_BYTES_MAX = 16 * 1024 * 1024
 """A compressed 103 that unfolds to more is refused."""
 
+BARE_KEYS_BYTES_MAX = 1024 * 1024
+"""Keys are put into quotes in smaller bodies only: it takes 100 ms for so much. Java writes them for static topics."""
+
 _MAPPING_SINCE_VERSION = 413
 """Senders from 5.0.0 on write static topics into the compressed form."""
 
@@ -247,6 +250,8 @@ def _decode(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded:
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
+            if len(body) > BARE_KEYS_BYTES_MAX:
+                raise
             return decoder.decode(quote_keys(body))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadBody(str(error)) from error

@@ -20,7 +20,7 @@ from controller.runtime.service import ControllerService
 from controller.runtime.session_state import ProbeOutcome
 from deploy.local.processes import free_ports
 from node.remoting.codes import SystemCode
-from node.remoting.connection import RemotingConnection, RemotingServer, connect
+from node.remoting.connection import CloseCause, RemotingConnection, RemotingServer, connect
 from node.remoting.frame import Frame
 from tests.support.runtime_controller import (
     NAMES,
@@ -224,7 +224,7 @@ def test_nonsense_is_refused_and_the_link_stays(tmp_path: Path) -> None:
             answer = await link.request(number, timeout_ms=500)
             assert answer.code == SystemCode.REQUEST_CODE_NOT_SUPPORTED
         for code in (RequestCode.SESSION_REGISTER, RequestCode.SESSION_HEARTBEAT, RequestCode.SESSION_ALTER):
-            for body in (b"", b"{}", b"\xff\x00", b"[1]"):
+            for body in (b"", b"{}", b"\xff\x00", b"[1]", b'{"x":' * 100_000, b"[" * 100_000):
                 answer = await link.request(code, body=body, timeout_ms=500)
                 reply = msgspec.json.decode(answer.body, type=AnyReply)
                 assert isinstance(reply, Refused)
@@ -246,7 +246,7 @@ def test_greedy_frame_closes_its_link_only(tmp_path: Path) -> None:
         await until(lambda: peer.closed)
         answer = await honest.request(RequestCode.FIND_LEADER, timeout_ms=500)
         assert answer.code == SystemCode.SUCCESS
-        assert port.gateway.closed_by_reason["protocol error:"] == 1
+        assert port.gateway.closed_by_cause[CloseCause.FRAME_LENGTH] == 1
 
     _run(tmp_path, scenario)
 
