@@ -76,6 +76,14 @@ class StoredView(Value):
     sync_state_set: SyncStateSet
 
 
+class RegisteredAs(Value):
+    """What is registered under an id. It moves with every registration, and never comes back (R14)."""
+
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    """0 = not known; enough to replace another incarnation, not to open a further session of the same one."""
+
+
 class SetConfiguration(Value):
     """Belongs to the set; comes with its first registration (design section 9)."""
 
@@ -229,6 +237,7 @@ class RegisterReplica(Command, tag="RegisterReplica"):
     A process says who it is and what it holds; opens a session.
 
     The same incarnation again only opens a further session. A new one is judged here (R3, R8, R23).
+    Refused with what is registered if that is not ``replaces``: a late duplicate of an earlier life ends nobody (R1).
     """
 
     set_key: SetKey
@@ -242,6 +251,14 @@ class RegisterReplica(Command, tag="RegisterReplica"):
     positions: Positions
     clean_mark: CleanMark | None = None
     stored: StoredView | None = None
+    replaces: RegisteredAs | None = None
+    """What it was made against, as the broker last heard, or as its directory says; None = nobody has registered."""
+    previous_incarnations: tuple[Incarnation, ...] = ()
+    """
+    Earlier lives of the data directory, the newest last, each on its disk since before that life first registered.
+
+    A directory that does not name the registered one is an older copy, and proves nothing (R3).
+    """
 
 
 class MarkSilent(Command, tag="MarkSilent"):

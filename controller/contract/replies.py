@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from controller.contract.codes import RefusalCode
-from controller.contract.commands import ReplicaDescription, SetConfiguration, Value
+from controller.contract.commands import RegisteredAs, ReplicaDescription, SetConfiguration, Value
 from controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
@@ -102,6 +102,8 @@ class Refused(Reply, tag="Refused"):
     current: str | None = None
     verdict: Verdict | None = None
     alter: AlterVerdict | None = None
+    registered: RegisteredAs | None = None
+    """To a registration that was made against something else: what to make the next one against; None = nobody."""
 
 
 class Done(Reply, tag="Done"):

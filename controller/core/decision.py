@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.contract.codes import RefusalCode
-from controller.contract.commands import Operation
+from controller.contract.commands import Operation, RegisteredAs
 from controller.contract.events import AnyEvent, CommandRefused, MasterElected
 from controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
 from controller.contract.verdicts import Verdict
@@ -51,6 +51,7 @@ def refuse(
     current: object = None,
     verdict: Verdict | None = None,
     alter: AlterVerdict | None = None,
+    registered: RegisteredAs | None = None,
 ) -> Decision:
     """
     Refuse ``operation``: nothing changes, and the refusal is on record (R24). ``reason`` names both values, ``hint``
@@ -67,6 +68,7 @@ def refuse(
             current=current_text,
             verdict=verdict,
             alter=alter,
+            registered=registered,
         ),
         events=(
             CommandRefused(

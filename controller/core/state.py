@@ -21,6 +21,7 @@ from controller.contract.commands import (
     FEATURE_LEVEL,
     CleanMark,
     Positions,
+    RegisteredAs,
     ReplicaDescription,
     SetConfiguration,
     SilenceCause,
@@ -89,6 +90,13 @@ class ReplicaState(Value):
     def is_registered(self) -> bool:
         """Whether a process has ever registered under this id."""
         return self.incarnation is not None
+
+    @property
+    def registered_as(self) -> RegisteredAs | None:
+        """What the next registration must be made against (R14)."""
+        if self.incarnation is None:
+            return None
+        return RegisteredAs(incarnation=self.incarnation, session_ordinal=self.session_ordinal)
 
     @property
     def is_voter(self) -> bool:
