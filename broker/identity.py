@@ -2,7 +2,9 @@
 Who this replica is: its directory's own files, this boot of the machine, this start of the process.
 
 Here: reading and drawing them at start. Not here: getting an id from the controllers (``broker.core.registration``).
-Rule: a directory belongs to one set for ever; a fleet file that says otherwise is refused.
+Rule 1: a directory belongs to one set for ever; a fleet file that says otherwise is refused.
+Rule 2 (R3): the incarnation of a start is on the disk before it is used. What this life acks is so never taken for
+something that an older copy of the directory still holds: the copy does not know of this life.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from broker.core.durable import Identity, Marks, ProcessIdentity
+from broker.core.durable import Identity, Lives, Marks, ProcessIdentity
 from broker.marks import ReplicaFiles, StoreMark
 from controller.contract.commands import CleanMark, StoredView
 from controller.contract.ids import Incarnation, RegisterCode, SetKey
@@ -76,11 +78,15 @@ def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:
     if store is None:
         store = StoreMark(store_id=secrets.token_hex(16))
         files.store.store(store)
+    lives = files.lives.load() or Lives()
+    incarnation = draw_incarnation()
+    files.lives.store(lives.begun(incarnation))
     return Remembered(
         process=ProcessIdentity(
-            incarnation=draw_incarnation(),
+            incarnation=incarnation,
             boot_id=BOOT_ID_FILE.read_text().strip(),
             store_id=store.store_id,
+            previous_incarnations=lives.incarnations,
         ),
         identity=identity,
         marks=files.load_marks(),

@@ -12,6 +12,7 @@ Not here: what the values mean (``broker.core.durable``), the epoch history (``e
 | ``view.json`` | the last view of the controllers (R7) | soon after it came |
 | ``clean.json`` | the mark of a clean stop (R3a) | last of all; removed before the first append or ack |
 | ``store.json`` | the id of this directory (R3b) | once |
+| ``lives.json`` | the incarnations of its last starts (R3) | at start, before anything is registered |
 
 Rule 1: a file that is there but damaged is an error that names it, never taken for a missing one.
 Rule 2: a failed write or sync is raised, never retried here (``node.files``).
@@ -30,7 +31,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from broker.core.durable import Identity, Marks
+from broker.core.durable import Identity, Lives, Marks
 from controller.contract.commands import CleanMark, StoredView
 from node.files import DirectoryError, atomic_replace, durable_unlink
 
@@ -177,6 +178,7 @@ class ReplicaFiles:
         self.view = DurableFile(directory / "view.json", StoredView)
         self.clean_mark = DurableFile(directory / "clean.json", CleanMark)
         self.store = DurableFile(directory / "store.json", StoreMark)
+        self.lives = DurableFile(directory / "lives.json", Lives)
 
     def load_marks(self) -> Marks:
         """Raises ``DirectoryError``."""

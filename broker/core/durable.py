@@ -13,6 +13,9 @@ import msgspec
 from controller.contract.ids import BrokerId, ClusterName, Incarnation, MasterEpoch, RegisterCode, SetKey
 from epoch.model import NO_EPOCH
 
+LIVES_KEPT = 16
+"""Starts in a row without a registration after which a restart proves nothing any more."""
+
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The promised/entered mark of R9. ``NO_EPOCH`` = none yet."""
@@ -56,3 +59,16 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Of the operating system (R3b)."""
     store_id: str
     """Of the data directory (R3b)."""
+    previous_incarnations: tuple[Incarnation, ...] = ()
+    """Earlier starts on this directory, the newest last (R3): on its disk, like this one, before it registers."""
+
+
+class Lives(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The starts of the process on one directory: an older copy of it does not know the newest ones (R3)."""
+
+    incarnations: tuple[Incarnation, ...] = ()
+    """Newest last; at most ``LIVES_KEPT``."""
+
+    def begun(self, incarnation: Incarnation) -> Lives:
+        """With one more."""
+        return Lives(incarnations=(*self.incarnations, incarnation)[-LIVES_KEPT:])

@@ -7,6 +7,8 @@ same code gets the same id, none leaks (W26).
 Rule 2: the id is durable before it is used.
 Rule 3: a session belongs to (replica, incarnation, ordinal); a new connection registers the same incarnation again.
 Rule 4: what the replica holds is taken when it registers, its clean mark when it started: R3 judges both.
+Rule 5 (R1, R14): a registration names what it replaces, so that a late duplicate of it changes nothing. The directory
+knows it for the first one; a refusal says what it is by now, and is answered at once by another try.
 
 =============  ==================================  ================
 state          asks for                            next
@@ -33,13 +35,17 @@ from controller.contract.commands import (
     ApplyBrokerId,
     CleanMark,
     Positions,
+    RegisteredAs,
     RegisterReplica,
     ReplicaDescription,
     SetConfiguration,
     StoredView,
 )
-from controller.contract.ids import BrokerId, RegisterCode, SetKey
+from controller.contract.ids import BrokerId, RegisterCode, SessionOrdinal, SetKey
 from controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+
+MOVED_TRIES_MAX = 3
+"""Registrations in a row whose evidence had moved before a pause is made: two processes may share one identity."""
 
 
 class RegistrationState(StrEnum):
@@ -120,6 +126,9 @@ class Registration:
         self._facts = facts
         self._identity = identity
         self._is_connected = False
+        self._replaces = _last_life(facts.process)
+        self._asked: RegisterReplica | None = None
+        self._moved_tries = 0
         self.state = self._resting_state()
 
     @property
@@ -132,6 +141,7 @@ class Registration:
     def connected(self, positions: Positions, stored: StoredView | None) -> list[RegistrationAction]:
         """The leader can be asked. Call again, with fresh positions, to retry on the same connection."""
         self._is_connected = True
+        self._moved_tries = 0
         self.state = self._resting_state()
         return self._ask(positions, stored)
 
@@ -152,6 +162,11 @@ class Registration:
     def answered(self, reply: AnyReply) -> list[RegistrationAction]:
         """The leader's answer to what was asked last."""
         if isinstance(reply, Refused):
+            if reply.code is RefusalCode.EVIDENCE_MOVED and self._asked is not None:
+                self._replaces = reply.registered
+                self._moved_tries += 1
+                if self._moved_tries < MOVED_TRIES_MAX:
+                    return [self._register(self._asked)]
             self.state = RegistrationState.BLOCKED
             if reply.code is RefusalCode.FENCED_INCARNATION:
                 return [Ended(refusal=reply)]
@@ -162,6 +177,9 @@ class Registration:
             return [PersistIdentity(identity=msgspec.structs.replace(self._identity, broker_id=reply.broker_id))]
         if isinstance(reply, Registered) and self.state is RegistrationState.IDENTIFIED:
             self.state = RegistrationState.REGISTERED
+            self._replaces = RegisteredAs(
+                incarnation=self._facts.process.incarnation, session_ordinal=reply.session_ordinal
+            )
             return [Opened(registered=reply)]
         return []
 
@@ -183,20 +201,29 @@ class Registration:
         if self._identity.broker_id is None:
             address = facts.description.address
             return [AskForId(command=ApplyBrokerId(set_key=facts.set_key, register_code=code, address=address))]
-        return [
-            AskToRegister(
-                command=RegisterReplica(
-                    set_key=facts.set_key,
-                    broker_id=self._identity.broker_id,
-                    register_code=code,
-                    incarnation=facts.process.incarnation,
-                    boot_id=facts.process.boot_id,
-                    store_id=facts.process.store_id,
-                    description=facts.description,
-                    configuration=facts.configuration,
-                    positions=positions,
-                    clean_mark=facts.clean_mark,
-                    stored=stored,
-                )
-            )
-        ]
+        command = RegisterReplica(
+            set_key=facts.set_key,
+            broker_id=self._identity.broker_id,
+            register_code=code,
+            incarnation=facts.process.incarnation,
+            boot_id=facts.process.boot_id,
+            store_id=facts.process.store_id,
+            description=facts.description,
+            configuration=facts.configuration,
+            positions=positions,
+            clean_mark=facts.clean_mark,
+            stored=stored,
+            previous_incarnations=facts.process.previous_incarnations,
+        )
+        return [self._register(command)]
+
+    def _register(self, command: RegisterReplica) -> AskToRegister:
+        self._asked = msgspec.structs.replace(command, replaces=self._replaces)
+        return AskToRegister(command=self._asked)
+
+
+def _last_life(process: ProcessIdentity) -> RegisteredAs | None:
+    """What is registered if the life before this one did register; else the controllers say what is (rule 5)."""
+    if not process.previous_incarnations:
+        return None
+    return RegisteredAs(incarnation=process.previous_incarnations[-1], session_ordinal=SessionOrdinal(0))

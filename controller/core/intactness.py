@@ -8,7 +8,9 @@ Rule 1: a reported end below the known confirm offset is a veto; one above it is
 Rule 2: "same boot" and "same store" mean those of the incarnation that is registered for the member, over all restarts
 since.
 Rule 3: a suspect stays one: a later clean restart does not bring back what an earlier one lost.
-Rule 4: every proof needs the same store. An empty disk in the place of the old one was never synced by anybody (S65).
+Rule 4: every proof needs the registered incarnation among the directory's earlier lives: otherwise an older copy of the
+directory was put back, which has neither that life nor what it acknowledged.
+Rule 5: every proof needs the same store. An empty disk in the place of the old one was never synced by anybody (S65).
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ def _proof(set_state: SetState, replica: ReplicaState, command: RegisterReplica)
         return None, f"ends at {end}, below the known confirm offset {set_state.known_confirm}"
     if not command.store_id or command.store_id != replica.store_id:
         return None, f"store {command.store_id!r} is not the registered store {replica.store_id!r}"
+    if replica.incarnation not in command.previous_incarnations:
+        return None, f"its directory does not know of incarnation {replica.incarnation}, registered last: an older copy"
     mark = command.clean_mark
     if mark is not None and mark == replica.goodbye and mark.end_offset == end:
         return Intactness.CLEAN_STOP, f"clean mark matches the goodbye at {end}"

@@ -11,13 +11,15 @@ last member it stays as a suspect (R3). Registering it ends the life of the inca
 Rule 2: the same incarnation again only opens a further session (S33).
 Rule 3: who registers as a learner leaves the set (R23). The last member cannot: its set would be forgotten.
 Rule 4: a replica with records that the set's history does not know is refused, never cut (R8).
-Rule 5: while a set recovers its past (R7) nobody leaves it: its members are those of the newest stored view.
+Rule 5: a registration names what it replaces, and is refused if that is not what is registered: nothing is ended, and
+no session is opened, by a late duplicate (R1, R14). The refusal says what is registered; who lives asks again with it.
+Rule 6: while a set recovers its past (R7) nobody leaves it: its members are those of the newest stored view.
 """
 
 from __future__ import annotations
 
 from controller.contract.codes import RefusalCode
-from controller.contract.commands import Operation, RegisterReplica
+from controller.contract.commands import Operation, RegisteredAs, RegisterReplica
 from controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
 from controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
 from controller.contract.replies import Registered
@@ -26,6 +28,9 @@ from controller.core import recovery
 from controller.core.decision import Decision, refuse
 from controller.core.intactness import judge
 from controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
+
+PREVIOUS_INCARNATIONS_MAX = 64
+"""What a registration may name; brokers keep fewer."""
 
 
 def decide_register(fleet: FleetState, operation: Operation, command: RegisterReplica) -> Decision:
@@ -86,6 +91,11 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
         )
     elif len(named) > REPLICAS_PER_SET_MAX:
         complaint = f"the stored view names {len(named)} members, at most {REPLICAS_PER_SET_MAX} are possible"
+    elif len(command.previous_incarnations) > PREVIOUS_INCARNATIONS_MAX:
+        complaint = (
+            f"{len(command.previous_incarnations)} previous incarnations are named, at most "
+            f"{PREVIOUS_INCARNATIONS_MAX} are taken"
+        )
     if not complaint:
         return None
     return refuse(
@@ -156,6 +166,8 @@ def _validate_identity(
             requested=command.incarnation,
             current=replica.incarnation,
         )
+    if _has_moved(replica, command):
+        return _moved(replica, operation, command)
     if not is_recovering and not _knows_records(set_state, command):
         return refuse(
             operation,
@@ -174,6 +186,33 @@ def _validate_identity(
             "bring another replica in sync first",
         )
     return None
+
+
+def _has_moved(replica: ReplicaState, command: RegisterReplica) -> bool:
+    """Rule 5. A new incarnation replaces an incarnation, a further session of the same one a session."""
+    current, replaces = replica.registered_as, command.replaces
+    if current is None or replaces is None or current.incarnation != command.incarnation:
+        return (current and current.incarnation) != (replaces and replaces.incarnation)
+    return current != replaces
+
+
+def _moved(replica: ReplicaState, operation: Operation, command: RegisterReplica) -> Decision:
+    current, replaces = replica.registered_as, command.replaces
+    return refuse(
+        operation,
+        RefusalCode.EVIDENCE_MOVED,
+        f"the registration of replica {command.broker_id} replaces {_text(replaces)}, registered is {_text(current)}",
+        "register again, made against what is registered; a late duplicate has nothing to do",
+        requested=_text(replaces),
+        current=_text(current),
+        registered=current,
+    )
+
+
+def _text(registered: RegisteredAs | None) -> str:
+    if registered is None:
+        return "nobody"
+    return f"incarnation {registered.incarnation}, session {registered.session_ordinal}"
 
 
 def _knows_records(set_state: SetState, command: RegisterReplica) -> bool:

@@ -33,6 +33,7 @@ from controller.contract.commands import (
     Phase,
     Positions,
     RecordMilestones,
+    RegisteredAs,
     RegisterReplica,
     ReplicaDescription,
     ReportEntered,
@@ -50,7 +51,7 @@ from controller.contract.ids import (
     SessionOrdinal,
     SetKey,
 )
-from controller.contract.replies import AnyReply, IdGranted, Registered, SetView
+from controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView
 from controller.contract.session import BrokerState, Heartbeat, LeaderHint, LinkReport, RoleNotice
 from epoch.model import NO_EPOCH
 from node.config import split_address
@@ -103,6 +104,7 @@ class Replica:
         self.description = ReplicaDescription(address=ha_address, ha_address=ha_address, priority=crowd.priority)
         self.broker_id = BrokerId(0)
         self.ordinal = SessionOrdinal(0)
+        self.replaces: RegisteredAs | None = None
         self.epoch: MasterEpoch = NO_EPOCH
         self.view: SetView | None = None
         self.elected_at_ns = 0
@@ -146,9 +148,14 @@ class Replica:
             raise SessionRefused(f"no id for {self.key}: {granted}")
         self.broker_id = granted.broker_id
         registered = await self._ask(RequestCode.SESSION_REGISTER, self._registration())
+        if isinstance(registered, Refused) and registered.code is RefusalCode.EVIDENCE_MOVED:
+            # An answer was lost on the way from a controller that led before.
+            self.replaces = registered.registered
+            registered = await self._ask(RequestCode.SESSION_REGISTER, self._registration())
         if not isinstance(registered, Registered):
             raise SessionRefused(f"not registered in {self.key}: {registered}")
         self.ordinal = registered.session_ordinal
+        self.replaces = RegisteredAs(incarnation=self.incarnation, session_ordinal=self.ordinal)
         self._registered.set()
         self._heard(registered.view)
         await self.beat()
@@ -172,6 +179,7 @@ class Replica:
             description=self.description,
             configuration=SetConfiguration(expected_replicas=2),
             positions=self._positions(),
+            replaces=self.replaces,
         )
 
     def _positions(self) -> Positions:

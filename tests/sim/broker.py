@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from broker.core.acks import AckTable
-from broker.core.durable import Identity, Marks, ProcessIdentity
+from broker.core.durable import Identity, Lives, Marks, ProcessIdentity
 from broker.core.producers import ProducerStamp, SequenceVerdict
 from broker.core.registration import Registration, ReplicaFacts
 from broker.core.role import RoleMachine
@@ -96,7 +96,7 @@ from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import MS, Process, Timer
 from tests.support.sim_net import End, SimNet
 
-MARKS, VIEW, STORE_ID, CLEAN_MARK = "marks", "view", "store-id", "clean-mark"
+MARKS, VIEW, STORE_ID, CLEAN_MARK, LIVES = "marks", "view", "store-id", "clean-mark", "lives"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +191,8 @@ class BrokerNode:
         try:
             if not disk.exists(STORE_ID):
                 disk.replace(STORE_ID, self.kernel.hex_digits().encode())
+            lives = msgspec.json.decode(disk.read(LIVES), type=Lives) if disk.exists(LIVES) else Lives()
+            disk.replace(LIVES, msgspec.json.encode(lives.begun(self.incarnation)))
             report = self.log.open()
         except OSError:
             self.process.kill()
@@ -215,6 +217,7 @@ class BrokerNode:
                 incarnation=self.incarnation,
                 boot_id=self.process.host.boot_id,
                 store_id=disk.read(STORE_ID).decode(),
+                previous_incarnations=lives.incarnations,
             ),
             description=self.plan.description,
             configuration=self.plan.configuration,

@@ -120,6 +120,15 @@ def alter_of_an_ended_incarnation() -> None:
     must(isinstance(reply, AlterDecided) and not reply.verdict.is_accepted, "R1: B joined by an ack of its first life")
 
 
+def late_registration() -> None:
+    """B's second life asks to register, dies; its third one is registered, then the order of the second is applied."""
+    fleet = Fleet().serving()
+    late = fleet.registration(B, incarnation="i2.2")
+    fleet.do(fleet.registration(B, incarnation="i2.3"))
+    fleet.do(late)
+    must(fleet.replica(B).incarnation == "i2.3", "R1: a late duplicate of an earlier life has ended the living one")
+
+
 def alter_without_an_answer() -> None:
     """{A} proposes {A,B}, nothing comes back for seconds: B is still required; the alter may have committed."""
     master = joined((A,))
@@ -217,6 +226,14 @@ def member_without_a_report() -> None:
     master = Master((A, B))
     master.link(B)
     must(not _confirmed(master.write(100)), "W9: a member without a report was skipped")
+
+
+def older_copy() -> None:
+    """B's directory is put back as it was in its first life, on the same boot; its second life has acked v1."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.registration(B, incarnation="i2.2"))
+    fleet.do(fleet.registration(B, incarnation="i2.3", lives=("i2.1",)))
+    must(B not in fleet.set.sync_state_set, "R3: an older copy of a directory is a member")
 
 
 def survivors_are_intact() -> None:
@@ -511,6 +528,7 @@ CASES: dict[str, Callable[[], None]] = {
     "alter-answer-lost": alter_answer_lost,
     "alter-on-a-moved-set": alter_on_a_moved_set,
     "alter-of-an-ended-incarnation": alter_of_an_ended_incarnation,
+    "late-registration": late_registration,
     "alter-without-an-answer": alter_without_an_answer,
     "refused-mastership": refused_mastership,
     "state-of-another-epoch": state_of_another_epoch,
@@ -522,6 +540,7 @@ CASES: dict[str, Callable[[], None]] = {
     "union-when-removing": union_when_removing,
     "min-in-sync-of-a-proposal": min_in_sync_of_a_proposal,
     "member-without-a-report": member_without_a_report,
+    "older-copy": older_copy,
     "survivors-are-intact": survivors_are_intact,
     "survivors-are-members": survivors_are_members,
     "entry-before-its-bytes": entry_before_its_bytes,

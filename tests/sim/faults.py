@@ -12,8 +12,10 @@ from dataclasses import replace
 
 import msgspec
 
+from broker.core.durable import Lives
 from controller.core.state import FleetState
 from tests.sim import amnesia
+from tests.sim.broker import LIVES
 from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World
 from tests.support.sim_disk import Image
 from tests.support.sim_kernel import MS, SECOND
@@ -279,17 +281,34 @@ class Chaos:
         self._later(50, 1_500, "room", room)
 
     def _roll_back(self) -> None:
-        """An image of a while ago is put back while the power is off: nothing on it proves that it is old."""
+        """
+        An image of a while ago is put back: nothing in its log proves that it is old.
+
+        While the power is off, or on the same boot, if it was taken in an earlier life than the one that is registered
+        (an image of the same life looks intact: only a reboot gives it away).
+        """
         broker = self._any_broker()
         image = self._images.get(broker.name)
         self._images[broker.name] = broker.disk.image()
         if image is None or self._world.is_sync_flush:
             return
-        self._world.lose_power(broker)
+        if self._is_of_an_earlier_life(broker, image) and self._kernel.chance(0.7):
+            self._world.kill(broker)
+            self._kernel.counts.add("disks rolled back on the same boot")
+        else:
+            self._world.lose_power(broker)
         broker.disk.restore(image)
         self._kernel.counts.add("disks rolled back")
         self._kernel.note(f"{broker.name} rolled back")
         self._restart_later(broker)
+
+    def _is_of_an_earlier_life(self, broker: BrokerMachine, image: Image) -> bool:
+        node, state = broker.node, self._world.set_state(broker.plan.set_key)
+        replica = state.replica(node.broker_id) if state is not None and node is not None else None
+        stored = dict(image.files).get(LIVES)
+        if replica is None or replica.incarnation is None or stored is None:
+            return False
+        return replica.incarnation not in msgspec.json.decode(stored, type=Lives).incarnations
 
     # --- operators and stragglers ---
 

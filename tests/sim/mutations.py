@@ -198,6 +198,14 @@ def _dataclass_replace(value: Any, **changes: Any) -> Any:
     return dataclass_replace(value, **changes)
 
 
+def _any_copy_will_do(original: Function) -> Function:
+    def mutated(state: Any, replica: Any, command: Any) -> Any:
+        known = () if replica.incarnation is None else (replica.incarnation,)
+        return original(state, replica, replace(command, previous_incarnations=known))
+
+    return mutated
+
+
 def _survivors_need_not_be_intact(_original: Function) -> Function:
     def mutated(self: Any, replica: Any) -> bool:
         return replica.incarnation is not None and replica.broker_id in {*self.sync_state_set, *self.fallen}
@@ -391,6 +399,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         case="alter-of-an-ended-incarnation",
     ),
     Mutation(
+        name="R1-late-registration",
+        what="a late duplicate of an earlier life's registration ends the life that came after it",
+        target="controller.core.registration:_has_moved",
+        mutate=_constant(False),
+        case="late-registration",
+    ),
+    Mutation(
         name="R2-refusal-ends-the-union",
         what="a refusal because of an older masterEpoch ends the union instead of the mastership",
         target="ha.sync_state:SyncState.mastership_refused",
@@ -459,6 +474,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         target="broker.core.registration:Registration.__init__",
         mutate=_boot_id_of_the_last_start,
         story="r03_boot_of_last_start",
+    ),
+    Mutation(
+        name="R3-older-copy",
+        what="an older copy of a directory counts as intact on the same boot",
+        target="controller.core.intactness:judge",
+        mutate=_any_copy_will_do,
+        case="older-copy",
     ),
     Mutation(
         name="R6-intact",

@@ -54,8 +54,6 @@ class BrokerSession:
         self._waiting: dict[int, tuple[int, object, Callable[[object], None]]] = {}
         self._numbers = 0
         self._timer: Timer | None = None
-        self.is_ended = False
-        """The controllers refuse this incarnation for good."""
 
     @property
     def is_open(self) -> bool:
@@ -104,7 +102,6 @@ class BrokerSession:
                 self._node.counts.add("registrations blocked")
                 self._node.kernel.note(f"{self._node.plan.name} blocked: {action.refusal.reason}")
             else:
-                self.is_ended = True
                 self._node.tell(IncarnationEnded(reason=action.refusal.reason))
         self._arm()
 

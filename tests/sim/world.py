@@ -415,26 +415,19 @@ class World:
 
     def _help_isolated(self) -> None:
         """
-        What an operator does about a replica that isolated itself.
+        What an operator does about a replica that will not cut what it knows to be confirmed (R26): an empty disk.
 
-        It will not cut what it knows to be confirmed (R26): an empty disk; due only where the controllers had forgotten
-        that the winner was a suspect (R7). Its incarnation has ended although it lives: a restart, as the refusal says;
-        due where the registration of an earlier life, which no controller had applied, was proposed again late.
+        That is due only where the controllers had forgotten that the winner was a suspect (R7).
         """
         for broker in self._all_brokers:
             node = broker.node
             if node is None or not broker.process.is_alive or node.published.state is not BrokerState.ISOLATED:
                 continue
-            if node.session.is_ended:
-                self.counts.add("ended incarnations restarted")
-            elif self.oracle.facts(broker.plan.set_key).forgave:
+            if self.oracle.facts(broker.plan.set_key).forgave:
                 self.counts.add("isolated replicas emptied")
-            else:
-                continue
-            self.kill(broker)
-            if not node.session.is_ended:
+                self.kill(broker)
                 broker.disk.wipe()
-            self.start(broker)
+                self.start(broker)
 
     def _unsettled(self) -> str:
         if any(producer.is_waiting or not producer.is_stopped for producer in self.producers):

@@ -210,8 +210,12 @@ class Fleet:
         mark: CleanMark | None = None,
         view: StoredView | None = None,
         code: str | None = None,
+        lives: tuple[str, ...] | None = None,
     ) -> RegisterReplica:
-        """The registration of one replica."""
+        """The registration of one replica, made against what is registered now; ``lives`` None: it knows that one."""
+        replica = self.state.sets[self.key].replica(BrokerId(broker_id)) if self.key in self.state.sets else None
+        registered = replica.registered_as if replica is not None else None
+        known = () if registered is None else (registered.incarnation,)
         return RegisterReplica(
             set_key=self.key,
             broker_id=BrokerId(broker_id),
@@ -231,6 +235,8 @@ class Fleet:
             positions=holds,
             clean_mark=mark,
             stored=view,
+            replaces=registered,
+            previous_incarnations=known if lives is None else tuple(map(Incarnation, lives)),
         )
 
     def evidence(

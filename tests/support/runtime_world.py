@@ -193,6 +193,8 @@ class World:
         granted = self.apply(ApplyBrokerId(set_key=key, register_code=code, address=address))
         assert isinstance(granted, IdGranted), granted
         name = Incarnation(incarnation or f"inc-{key.name}-{number}-1")
+        replica = self.state.sets[key].replica(granted.broker_id)
+        registered = replica.registered_as if replica is not None else None
         command = RegisterReplica(
             set_key=key,
             broker_id=granted.broker_id,
@@ -203,16 +205,18 @@ class World:
             description=ReplicaDescription(address=address, ha_address=f"127.0.0.1:{20_000 + number}"),
             configuration=SetConfiguration(expected_replicas=expected),
             positions=Positions(last_epoch=MasterEpoch(-1), max_offset=LogOffset(0), confirm_offset=LogOffset(0)),
+            replaces=registered,
+            previous_incarnations=() if registered is None else (registered.incarnation,),
         )
-        registered = self.apply(command)
-        assert isinstance(registered, Registered), registered
+        reply = self.apply(command)
+        assert isinstance(reply, Registered), reply
         self._connections += 1
-        self.duties.handle_registered(command, registered, self._connections, self.now_ns)
+        self.duties.handle_registered(command, reply, self._connections, self.now_ns)
         return Replica(
             key=key,
             broker_id=granted.broker_id,
             incarnation=name,
-            ordinal=registered.session_ordinal,
+            ordinal=reply.session_ordinal,
             connection=self._connections,
         )
 

@@ -324,6 +324,28 @@ def test_r3b_another_store_is_not_intact() -> None:
         assert judged(fleet) is Intactness.NOT_INTACT
 
 
+def test_r3_an_older_copy_of_the_directory_is_not_intact() -> None:
+    """Same boot, same store, sync flush: all of it holds for a copy that was put back; what it acked since is gone."""
+    for flush in FlushMode:
+        fleet = Fleet().serving(configuration=SetConfiguration(expected_replicas=3, flush=flush))
+        fleet.do(fleet.registration(2, incarnation="i2.2"))
+        assert judged(fleet) is Intactness.SAME_BOOT
+
+        fleet.do(fleet.registration(2, incarnation="i2.3", lives=("i2.1",)))
+
+        assert judged(fleet) is Intactness.NOT_INTACT
+        assert fleet.set.sync_state_set == ids(1, 3)
+
+
+def test_r3_lives_that_never_registered_do_not_matter() -> None:
+    """A process that died before it registered has acked nothing: the membership is that of the life before."""
+    fleet = Fleet().serving()
+
+    fleet.do(fleet.registration(2, incarnation="i2.4", lives=("i2.1", "i2.2", "i2.3")))
+
+    assert judged(fleet) is Intactness.SAME_BOOT
+
+
 def test_r3c_a_set_that_syncs_before_it_acks_is_intact() -> None:
     """Flush mode of the set, not of what the replica says now."""
     fleet = Fleet().serving(configuration=SetConfiguration(expected_replicas=3, flush=FlushMode.SYNC))
@@ -983,3 +1005,41 @@ def test_a_wiped_fleet_is_told_by_its_incarnation() -> None:
     assert fleet.set.recovery is not None
     assert fleet.set.recovery.newest is not None
     assert fleet.set.recovery.newest.fleet_incarnation == OLD_FLEET
+
+
+def test_r1_a_late_duplicate_of_an_earlier_lifes_registration_is_refused() -> None:
+    """Simulation seed 424: it had never been applied, so it was new, and ended the life of who had come after it."""
+    fleet = Fleet().serving()
+    late = fleet.registration(2, incarnation="i2.2")
+    fleet.do(fleet.registration(2, incarnation="i2.3"))
+    before = fleet.set
+
+    reply = fleet.want(fleet.do(late), Refused)
+
+    assert reply.code is RefusalCode.EVIDENCE_MOVED
+    assert reply.registered == fleet.replica(2).registered_as
+    assert fleet.set == before
+
+
+def test_r1_a_late_duplicate_opens_no_session_and_voids_no_goodbye() -> None:
+    """A stopped replica must not look alive again, nor its clean stop be forgotten."""
+    fleet = Fleet().serving()
+    late = fleet.registration(2)
+    fleet.do(late)
+    mark = fleet.goodbye(2, end=0)
+
+    assert refusal_of(fleet.do(late)) is RefusalCode.EVIDENCE_MOVED
+
+    assert not fleet.replica(2).is_alive
+    assert fleet.replica(2).goodbye == mark
+
+
+def test_r1_who_was_refused_registers_by_what_the_refusal_says() -> None:
+    """An answer that was lost, a wiped controller: the living process is told what it has to replace."""
+    fleet = Fleet().serving()
+    command = replace(fleet.registration(2, incarnation="i2.2"), replaces=None)
+    refused = fleet.want(fleet.do(command), Refused)
+
+    fleet.want(fleet.do(replace(command, replaces=refused.registered)), Registered)
+
+    assert judged(fleet) is Intactness.SAME_BOOT
