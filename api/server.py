@@ -26,8 +26,11 @@ from typing import NoReturn
 import psutil
 import uvicorn
 
+from api.gateway.broker_port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
 from api.gateway.broker_port import BrokerGateway
-from api.gateway.metrics import GatewayMetrics
+from api.gateway.metrics import GatewayMetrics, NameMetrics
+from api.gateway.names_shell import EXPIRY_INTERVAL_MS, NameShell
+from api.gateway.names_shell import FILE_NAME as NAMES_FILE_NAME
 from api.rest.app import make_app
 from api.rest.peers import Peers
 from controller.core.state import FleetState
@@ -43,6 +46,7 @@ from controller.runtime.watchdog import LOOK_INTERVAL_MS, Watch, look
 from node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
 from node.files import LOCK_FILE_NAME, VERSION_FILE_NAME, DataDirectory, DirectoryError, atomic_replace, fsync_directory
 from node.process import ExitCode, run
+from node.remoting.frame import FRAME_BYTES_MAX
 from node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 from node.tls import TlsFiles
 
@@ -176,9 +180,27 @@ class _Node:
         self._service = service
         self._queries = Queries(service)
         self._peers = Peers(settings)
-        self._gateway = BrokerGateway(service)
+        self._gateway = BrokerGateway(service, frame_bytes_max=_frame_bytes_max(document))
+        self._names = self._name_service(service, path) if document.fleet.name_service else None
         metrics.read_from(self._queries.reading)
         GatewayMetrics(self._gateway, self._telemetry.registry)
+
+    def _name_service(self, service: ControllerService, path: Path) -> NameShell:
+        names = NameShell(
+            published=lambda: service.published,
+            monotonic_ns=service.ports.monotonic_ns,
+            file=path / NAMES_FILE_NAME,
+            settings=self._settings_of_names(),
+        )
+        names.register(self._gateway.codes)
+        self._gateway.closed_listeners.append(names.closed)
+        NameMetrics(names.table, self._telemetry.registry)
+        return names
+
+    def _settings_of_names(self) -> dict[str, str]:
+        """What ``mqadmin getNamesrvConfig`` shows of ours, under RocketMQ's keys."""
+        host, port = split_address(self._settings.own.broker)
+        return {"bindAddress": host, "listenPort": str(port), "scanNotActiveBrokerInterval": str(EXPIRY_INTERVAL_MS)}
 
     def _on_synced(self) -> None:
         if self._service is not None:
@@ -188,6 +210,8 @@ class _Node:
         """Start, serve until ``stop``, stop. Raises ``RaftStartError``, ``AddressInUse``."""
         assert self._service is not None
         rest_socket = _listen(self._settings.own.rest)
+        if self._names is not None:
+            self._names.start()
         try:
             await self._gateway.start(self._settings.own.broker)
         except OSError:
@@ -246,6 +270,8 @@ class _Node:
             task.cancel()
         await asyncio.gather(*started.background, return_exceptions=True)
         await self._gateway.stop()
+        if self._names is not None:
+            await self._names.stop()
         await self._service.stop()
         started.server.should_exit = True
         with contextlib.suppress(TimeoutError):
@@ -287,6 +313,11 @@ class _Node:
                     self._logger.info("journal_filled", to_index=gap.to_index, events=len(records))
                 except ValueError as error:
                     self._logger.warning("journal_fill_refused", to_index=gap.to_index, reason=str(error))
+
+
+def _frame_bytes_max(document: FleetFile) -> int:
+    """The table of a broker's topics comes in one frame: as large as RocketMQ's name server takes them."""
+    return FRAME_BYTES_MAX if document.fleet.name_service else SESSION_FRAME_BYTES_MAX
 
 
 def _tls_files(document: FleetFile, name: str) -> TlsFiles | None:

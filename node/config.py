@@ -31,6 +31,8 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Fleet incarnation: 32 hex digits, drawn by ``rollcall init``."""
     timing: str = "normal"
     """A preset of ``controller.contract.timing``."""
+    name_service: bool = False
+    """Whether controllers serve RocketMQ's name server codes on their broker ports (a fleet may keep its own)."""
     open_broker_ports: bool = False
     """Brokers may be bound to any address. Their ports have no authentication: only where the network is trusted."""
 

@@ -70,6 +70,7 @@ def init(
     brokers: Sequence[str],
     settings: BrokerSettings,
     timing: str,
+    name_service: bool = False,
 ) -> None:
     """
     Found a fleet in ``directory``; everything is durable on return.
@@ -85,7 +86,7 @@ def init(
             Exit.REFUSED,
         )
     try:
-        fleet = describe(name, controllers, brokers, settings, timing)
+        fleet = describe(name, controllers, brokers, settings, timing, name_service=name_service)
     except ConfigError as error:
         raise fail(f"rollcall: {error}", Exit.WRONG_USE) from None
     directory.mkdir(parents=True, exist_ok=True)
@@ -102,7 +103,13 @@ def init(
 
 
 def describe(
-    name: str, controllers: Sequence[str], brokers: Sequence[str], settings: BrokerSettings, timing: str
+    name: str,
+    controllers: Sequence[str],
+    brokers: Sequence[str],
+    settings: BrokerSettings,
+    timing: str,
+    *,
+    name_service: bool = False,
 ) -> FleetFile:
     """The document, checked. Raises ``ConfigError`` with the value and the remedy."""
     _require(bool(_NAME.fullmatch(name)), f"--name {name!r} is not letters, digits, '-' and '_'")
@@ -143,7 +150,7 @@ def describe(
     _require_distinct(controllers, brokers)
     return FleetFile(
         version=FLEET_FILE_VERSION,
-        fleet=FleetSection(name=name, incarnation=secrets.token_hex(16), timing=timing),
+        fleet=FleetSection(name=name, incarnation=secrets.token_hex(16), timing=timing, name_service=name_service),
         tls=TlsSection(authority=f"{TLS_DIRECTORY}/ca.pem", directory=TLS_DIRECTORY),
         controllers=controller_sections,
         brokers=broker_sections,

@@ -235,6 +235,9 @@ def init(
     min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0,
     flush: Annotated[str, typer.Option(help="async or sync.")] = "async",
     segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024,
+    name_service: Annotated[
+        bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")
+    ] = False,
 ) -> None:
     """Found a fleet, once: its identity, a private certificate authority, its directories and the fleet file."""
     from api.cli import founding
@@ -248,6 +251,7 @@ def init(
             ack_mode=ack_mode, min_in_sync=min_in_sync, flush=flush, segment_bytes=segment_bytes
         ),
         timing=timing,
+        name_service=name_service,
     )
 
 

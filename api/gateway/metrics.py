@@ -1,4 +1,4 @@
-"""Metrics of the broker port, read when somebody scrapes."""
+"""Metrics of the broker port and of the name service on it, read when somebody scrapes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from api.gateway.broker_port import BrokerGateway
+from api.gateway.names_table import NameTable
 from node.remoting.connection import CloseCause
 
 
@@ -41,3 +42,21 @@ class GatewayMetrics(Collector):
         for request, count in sorted(self._gateway.requests.items()):
             requests.add_metric([request], count)
         yield requests
+
+
+class NameMetrics(Collector):
+    """What a name service holds."""
+
+    def __init__(self, table: NameTable, registry: CollectorRegistry) -> None:
+        """Registers itself."""
+        self._table = table
+        registry.register(self)
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing in advance."""
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Numbers of this moment."""
+        yield GaugeMetricFamily("rollcall_names_brokers", "Registered brokers.", value=self._table.brokers)
+        yield GaugeMetricFamily("rollcall_names_topics", "Topics with a route.", value=len(self._table.queues))

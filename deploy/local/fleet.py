@@ -58,6 +58,8 @@ class Layout:
     ack_mode: str = "all"
     min_in_sync: int = 0
     flush: str = "async"
+    name_service: bool = False
+    """Whether the controllers serve RocketMQ's name server codes too."""
 
     def node_count(self) -> int:
         """Controllers and brokers."""
@@ -92,6 +94,7 @@ class Fleet:
                 arguments += ["--broker", f"{name}-{number}={_addresses(ports)}"]
         arguments += ["--segment-bytes", str(layout.segment_bytes), "--flush", layout.flush]
         arguments += ["--ack-mode", layout.ack_mode, "--min-in-sync", str(layout.min_in_sync)]
+        arguments += ["--name-service"] if layout.name_service else []
         done = subprocess.run(
             python_module("api.cli.main", *arguments),
             capture_output=True,

@@ -35,6 +35,13 @@ def test_fleet_file_reads_back_as_it_was_described(tmp_path: Path) -> None:
     assert (broker.expected_replicas, broker.min_in_sync, broker.flush, broker.segment_bytes) == (3, 2, "sync", 1 << 20)
 
 
+def test_names_are_served_only_where_the_fleet_file_says_so(tmp_path: Path) -> None:
+    """A fleet may keep its own name servers."""
+    for folder, options, expected in (("without", (), False), ("with", ("--name-service",), True)):
+        assert init(tmp_path / folder, *options).exit_code == 0
+        assert load_fleet_file(tmp_path / folder / "rollcall.toml").fleet.name_service is expected
+
+
 def test_second_init_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     """Founding again would forget what was promised: exit code 1, every byte as before."""
     init(tmp_path)
