@@ -25,7 +25,8 @@ import msgspec
 from api.gateway.dispatch import CodeTable, Request, Served
 from controller.contract.codes import RefusalCode, RequestCode
 from controller.contract.commands import AnyCommand, ApplyBrokerId, RecordMilestones
-from controller.contract.replies import AnyReply, Refused
+from controller.contract.ids import ReplicaKind
+from controller.contract.replies import AnyReply, Refused, SetView
 from controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
 from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
 from controller.runtime.actions import SendProbe
@@ -111,6 +112,8 @@ class BrokerGateway:
         """What is served besides our own sessions: filled before ``start``."""
         self.closed_listeners: list[Callable[[ConnectionId], None]] = []
         """Who else wants to hear that a link is gone."""
+        self.announcers: list[Callable[[SetView], None]] = []
+        """Who tells the RocketMQ brokers of a set what was committed."""
         self.requests: Counter[str] = Counter()
         """Requests by name; unknown codes under ``unsupported``."""
 
@@ -151,24 +154,34 @@ class BrokerGateway:
         link.send_one_way(RequestCode.SESSION_NOTICE, body=body)
         return True
 
+    def announce(self, view: SetView) -> None:
+        """Tell the RocketMQ brokers of this set."""
+        for tell in self.announcers:
+            tell(view)
+
     async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
         """Ask who listens there (R13). Only the operating system's own refusal counts as refused."""
+        if probe.after_ms:
+            await asyncio.sleep(probe.after_ms / 1000)
         try:
             async with self._probes, asyncio.timeout(self._service.settings.timing.probe_timeout_ms / 1000):
-                return ProbeOutcome.ANSWERED, await self._ask_incarnation(probe.address)
+                answer = await self._ask_listener(probe.address)
+                if probe.kind is ReplicaKind.ROCKETMQ:
+                    return ProbeOutcome.ANSWERED, None
+                return ProbeOutcome.ANSWERED, _decode_probe_answer(answer.body)
         except ConnectionRefusedError:
             return ProbeOutcome.REFUSED, None
         except (OSError, TimeoutError, RemotingError, msgspec.MsgspecError, ConfigError):
             return ProbeOutcome.NO_ANSWER, None
 
-    async def _ask_incarnation(self, address: str) -> ProbeAnswer:
+    async def _ask_listener(self, address: str) -> Frame:
+        """Its answer; that of a RocketMQ broker says that it does not know the code, and so that it lives."""
         host, port = split_address(address)
         timeout_ms = self._service.settings.timing.probe_timeout_ms
         limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
         link = await connect(host, port, _Nobody(), timeout_ms=timeout_ms, limits=limits)
         try:
-            answer = await link.request(RequestCode.PROBE, timeout_ms=timeout_ms)
-            return _decode_probe_answer(answer.body)
+            return await link.request(RequestCode.PROBE, timeout_ms=timeout_ms)
         finally:
             link.close("the probe is done")
 

@@ -75,6 +75,8 @@ class Heartbeat(Value):
     positions: Positions
     known_master_epoch: MasterEpoch
     known_set_epoch: SyncStateSetEpoch
+    timeout_ms: int | None = None
+    """A RocketMQ broker's own heartbeat timeout; None for ours: the fleet's counts."""
     lag_bytes: int | None = None
     """A slave's distance to its master's last known end; None = not connected."""
 

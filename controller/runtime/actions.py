@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.contract.commands import AnyCommand, Evidence
-from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
+from controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,10 @@ class SendProbe:
     incarnation: Incarnation
     session_ordinal: SessionOrdinal
     address: str
+    kind: ReplicaKind = ReplicaKind.NATIVE
+    """A RocketMQ broker knows no incarnation: any answer says that its process lives, and nothing more."""
+    after_ms: int = 0
+    """Pause before it."""
 
 
 Action = Propose | SendProbe

@@ -14,6 +14,8 @@ preview on the newest state finds a winner (S08: retried on every change).
 Rule 4 (R6): a winner that has not reported ``entered`` by its deadline is replaced; apply sets it
 aside for that election.
 Rule 5 (R8, R7): what waits for an operator or for reports is not tried.
+Rule 6: RocketMQ brokers ask for their first election themselves, and report no ``entered``: it is neither tried for
+them nor awaited of them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import ElectMaster, EventRef, Evidence
-from controller.contract.ids import BrokerId, MasterEpoch, SetKey
+from controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
 from controller.contract.timing import Timing
 from controller.contract.verdicts import Verdict
@@ -183,7 +185,7 @@ class Electing:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _watch_entering(self, view: SetView, now_ns: int) -> None:
-        if view.condition is not Condition.ENTERING or view.master is None:
+        if view.condition is not Condition.ENTERING or view.master is None or _is_rocketmq(view, view.master):
             self._entering.pop(view.set_key, None)
             return
         watched = self._entering.get(view.set_key)
@@ -262,8 +264,17 @@ def _verdict_of(reply: Elected | Refused) -> Verdict | None:
 
 def _wants_master(view: SetView) -> bool:
     if view.condition is Condition.WAITING_FOR_REPLICAS:
-        return len(view.members) >= view.configuration.expected_replicas
+        return len(view.members) >= view.configuration.expected_replicas and not _is_rocketmq(view)
     return view.condition in _LOST_MASTER
+
+
+def _is_rocketmq(view: SetView, broker_id: BrokerId | None = None) -> bool:
+    """Whether this replica, or any if none is named, is a RocketMQ broker."""
+    return any(
+        member.description.kind is ReplicaKind.ROCKETMQ
+        for member in view.members
+        if broker_id is None or member.broker_id == broker_id
+    )
 
 
 def _reason(view: SetView) -> str:

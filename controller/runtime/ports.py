@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from controller.contract.ids import RequestId
+from controller.contract.replies import SetView
 from controller.contract.session import ProbeAnswer
 from controller.runtime.actions import SendProbe
 from controller.runtime.authority import Authority
@@ -36,6 +37,10 @@ class BrokerPort(Protocol):
 
     def notify(self, connection: ConnectionId, body: bytes) -> bool:
         """Push an encoded ``RoleNotice``; False if that connection is gone. Does not block."""
+        ...
+
+    def announce(self, view: SetView) -> None:
+        """Tell the RocketMQ brokers of this set what was committed, each on its listen port. Does not block."""
         ...
 
     async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:

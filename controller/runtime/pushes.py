@@ -4,6 +4,7 @@ Telling the sessions of a set what was committed, in the turn of the loop that h
 Here: which sets, to whom, once encoded. Not here: sockets (``BrokerPort``), what brokers make of it (R2, R9).
 
 Rule: a notice is the whole authoritative view, so that a lost or late one is mended by the next, or by a heartbeat.
+RocketMQ brokers hear on connections of their own, by messages of their own: those are the port's to make.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from controller.contract.events import BrokerIdGranted, EventRecord, MasterElected
+from controller.contract.ids import ReplicaKind
+from controller.contract.replies import SetView
 from controller.contract.session import RoleNotice
 from controller.runtime.duties import LeaderDuties, touched_sets
 from controller.runtime.ports import BrokerPort
@@ -35,11 +38,18 @@ def push_views(
         view = view_of(key)
         if view is None:
             continue
+        if _has_rocketmq(view):
+            port.announce(view)
         if key in elected and view.master is not None:
             winner = duties.sessions.get(key, view.master)
-            if winner is not None and winner.connection is not None:
+            is_native = winner is not None and winner.kind is ReplicaKind.NATIVE
+            if winner is not None and is_native and winner.connection is not None:
                 # Before the write: once it has the notice, the winner's own clock runs.
                 duties.handle_notified(key, view.master_epoch, now_ns())
         body = msgspec.json.encode(RoleNotice(view=view, sent_at_us=now_ns() // NS_PER_US))
         for connection in duties.sessions.connections_of(view):
             port.notify(connection, body)
+
+
+def _has_rocketmq(view: SetView) -> bool:
+    return any(member.description.kind is ReplicaKind.ROCKETMQ for member in view.members)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.contract.commands import DetectionStamps, Positions, SilenceCause
-from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
+from controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
 from controller.contract.session import BrokerState
 
 NS_PER_MS = 1_000_000
@@ -74,6 +74,9 @@ class Session:
     incarnation: Incarnation
     ordinal: SessionOrdinal
     address: str
+    kind: ReplicaKind
+    timeout_ms: int
+    """Silence after which it counts as gone: the fleet's, or what a RocketMQ broker says in its heartbeats."""
     is_alive: bool
     """By replicated state."""
     due_from_ns: int
@@ -87,6 +90,8 @@ class Session:
     lag_bytes: int | None = None
     closed_ns: int | None = None
     refused_ns: int | None = None
+    refusals: int = 0
+    """Probes that were refused since the session closed."""
     is_probing: bool = False
     probes: int = 0
     cause: SilenceCause | None = None

@@ -10,7 +10,8 @@ that the session has left means nothing.
 Rule 2 (S39, S41, S42): after taking the lead, and after a gap between two ticks above ``stall_ms``, nobody is found
 silent for one full timeout. Wall clocks are never read.
 Rule 3 (R13): session closed, probe refused and the link closed as seen by an electable member make a master dead at
-once; a probe answered by another incarnation makes any replica replaced at once. The grace does not delay these.
+once; RocketMQ brokers report no links: there it is session closed and probe refused twice. A probe answered by another
+incarnation makes any replica replaced at once. The grace does not delay these.
 Rule 4: who came alive or fell silent is replicated state: this machine proposes, and believes what was applied.
 Rule 5: evidence calls a replica ready only while it is heard. When a whole set falls silent, its members are found one
 after the other: without this rule each would be elected in turn, and the set would shrink to the last one found.
@@ -30,7 +31,7 @@ from controller.contract.commands import (
     ReplicaEvidence,
     SilenceCause,
 )
-from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
+from controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
 from controller.contract.replies import MemberView, Refused, SetView
 from controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from controller.contract.timing import Timing
@@ -49,6 +50,20 @@ __all__ = ["ProbeOutcome", "Sessions", "ViewOf"]
 
 PROBES_MAX = 5
 """Probes after one close; a replica that answers or is unreachable is then left to the timeout."""
+
+ROCKETMQ_TIMEOUT_MS = 10_000
+"""Of a RocketMQ broker that this leader has not heard yet: its own default."""
+
+ROCKETMQ_TIMEOUTS_MS = range(1_000, 600_001)
+"""What a RocketMQ broker may ask for; beyond it the nearest of these."""
+
+ROCKETMQ_HEARTBEAT_INTERVAL_MS = 1_000
+
+ROCKETMQ_REFUSALS = 2
+"""Refused probes after which a RocketMQ master is dead at once."""
+
+ROCKETMQ_PROBE_PAUSE_MS = 30
+"""A dying JVM closes its connections before its listen port."""
 
 SILENCE_IN_FLIGHT_MAX = 2_000
 """Proposals of silence without an outcome: more wait for the next tick, so that elections get through."""
@@ -71,10 +86,11 @@ class Sessions:
         self._view_of = view_of
         self._sessions: dict[ReplicaKey, Session] = {}
         # Alive ones in the order of their last heartbeat: who is due is at the front, a scan costs what it finds.
-        self._by_due: dict[ReplicaKey, Session] = {}
+        # One such order for each timeout that is in use: the fleet's, and what RocketMQ brokers ask for.
+        self._by_due: dict[int, dict[ReplicaKey, Session]] = {}
         self._suspects: dict[ReplicaKey, Session] = {}
         self._by_connection: dict[ConnectionId, dict[ReplicaKey, Session]] = {}
-        self._grace_until_ns = 0
+        self._grace_from_ns: int | None = None
         self._last_tick_ns: int | None = None
         self._in_flight = 0
         self.graces = 0
@@ -100,7 +116,7 @@ class Sessions:
         self._last_tick_ns = None
 
     def _start_grace(self, now_ns: int) -> None:
-        self._grace_until_ns = now_ns + self._timing.heartbeat_timeout_ms * NS_PER_MS
+        self._grace_from_ns = now_ns
         self.graces += 1
 
     def track(self, key: SetKey, now_ns: int) -> None:
@@ -125,10 +141,21 @@ class Sessions:
             session.due_from_ns = now_ns
         session.is_alive = member.is_alive
         if not session.is_alive:
-            self._by_due.pop(replica, None)
+            self._leave_due(session)
             self._suspects.pop(replica, None)
-        elif replica not in self._by_due and replica not in self._suspects:
-            self._by_due[replica] = session
+        elif replica not in self._suspects and replica not in self._by_due.get(session.timeout_ms, {}):
+            self._join_due(session)
+
+    def _join_due(self, session: Session) -> None:
+        """At the end of its order: nobody was heard later."""
+        self._by_due.setdefault(session.timeout_ms, {})[session.key] = session
+
+    def _leave_due(self, session: Session) -> None:
+        order = self._by_due.get(session.timeout_ms)
+        if order is not None:
+            order.pop(session.key, None)
+            if not order:
+                del self._by_due[session.timeout_ms]
 
     def _replace(self, replica: ReplicaKey, old: Session | None, member: MemberView, now_ns: int) -> Session:
         """A further session of a replica begins empty: nothing that was seen of the old one counts (Rule 1)."""
@@ -140,23 +167,29 @@ class Sessions:
             incarnation=member.incarnation,
             ordinal=member.session_ordinal,
             address=member.description.address,
+            kind=member.description.kind,
+            timeout_ms=self._timeout_ms(member.description.kind),
             is_alive=member.is_alive,
             due_from_ns=now_ns,
         )
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
             session.heard_ns, session.open_links = old.heard_ns, old.open_links
+            session.timeout_ms = old.timeout_ms
         self._sessions[replica] = session
         return session
 
     def _forget(self, replica: ReplicaKey) -> None:
         session = self._sessions.pop(replica, None)
-        self._by_due.pop(replica, None)
         self._suspects.pop(replica, None)
         if session is not None:
+            self._leave_due(session)
             self._bind(session, None)
             if session.in_flight:
                 self._in_flight -= 1
+
+    def _timeout_ms(self, kind: ReplicaKind) -> int:
+        return ROCKETMQ_TIMEOUT_MS if kind is ReplicaKind.ROCKETMQ else self._timing.heartbeat_timeout_ms
 
     # --- what brokers say --------------------------------------------------------------------------------------------
 
@@ -187,6 +220,9 @@ class Sessions:
         session.positions = beat.positions
         session.lag_bytes = beat.lag_bytes
         session.heard_ns = now_ns
+        if beat.timeout_ms is not None and session.kind is ReplicaKind.ROCKETMQ:
+            self._leave_due(session)
+            session.timeout_ms = min(max(beat.timeout_ms, ROCKETMQ_TIMEOUTS_MS[0]), ROCKETMQ_TIMEOUTS_MS[-1])
         self._heard(session, connection, now_ns)
         if session.is_alive or session.in_flight or session.retry_at_ns > now_ns:
             return []
@@ -208,14 +244,13 @@ class Sessions:
             self._bind(session, connection)
         session.due_from_ns = now_ns
         session.closed_ns = session.refused_ns = session.link_closed_ns = None
-        session.probes = 0
+        session.probes = session.refusals = 0
         if not session.is_alive:
             return
         session.cause = None
-        replica = session.key
-        self._suspects.pop(replica, None)
-        self._by_due.pop(replica, None)
-        self._by_due[replica] = session
+        self._suspects.pop(session.key, None)
+        self._leave_due(session)
+        self._join_due(session)
 
     def _bind(self, session: Session, connection: ConnectionId | None) -> None:
         if session.connection is not None:
@@ -249,13 +284,13 @@ class Sessions:
             self._bind(session, None)
             session.closed_ns = now_ns
             session.refused_ns = None
-            session.probes = 0
+            session.probes = session.refusals = 0
             actions += self._maybe_probe(session)
         return actions
 
     # --- probes ------------------------------------------------------------------------------------------------------
 
-    def _maybe_probe(self, session: Session) -> list[Action]:
+    def _maybe_probe(self, session: Session, *, after_ms: int = 0) -> list[Action]:
         if session.is_probing or not session.is_alive or session.in_flight or session.probes >= PROBES_MAX:
             return []
         session.is_probing = True
@@ -267,6 +302,8 @@ class Sessions:
                 incarnation=session.incarnation,
                 session_ordinal=session.ordinal,
                 address=session.address,
+                kind=session.kind,
+                after_ms=after_ms,
             )
         ]
 
@@ -278,11 +315,15 @@ class Sessions:
         session.is_probing = False
         if session.connection is not None or not session.is_alive:
             return []
+        pause_ms = ROCKETMQ_PROBE_PAUSE_MS if session.kind is ReplicaKind.ROCKETMQ else 0
         if outcome is ProbeOutcome.REFUSED:
             session.refused_ns = session.refused_ns or now_ns
+            session.refusals += 1
+            if session.kind is ReplicaKind.ROCKETMQ and session.refusals < ROCKETMQ_REFUSALS:
+                return self._maybe_probe(session, after_ms=pause_ms)
             return self._judge(session, now_ns)
         if outcome is ProbeOutcome.NO_ANSWER:
-            return self._maybe_probe(session)
+            return self._maybe_probe(session, after_ms=pause_ms)
         is_ours = answer is not None and (answer.set_key, answer.broker_id) == session.key
         if answer is not None and is_ours and answer.incarnation != session.incarnation:
             return self._detect(session, SilenceCause.REPLACED, now_ns)
@@ -295,6 +336,8 @@ class Sessions:
         view = self._view_of(session.set_key)
         if view is None or view.master != session.broker_id:
             return []
+        if session.kind is ReplicaKind.ROCKETMQ:
+            return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
         seen = [
             since_ns
             for member in view.members
@@ -328,24 +371,29 @@ class Sessions:
         if last_ns is not None and now_ns - last_ns > self._timing.stall_ms * NS_PER_MS:
             self._start_grace(now_ns)
         actions: list[Action] = []
-        if now_ns >= self._grace_until_ns:
-            due_before_ns = now_ns - self._timing.heartbeat_timeout_ms * NS_PER_MS
-            due = []
-            for session in self._by_due.values():
-                if session.due_from_ns > due_before_ns:
-                    break
-                due.append(session)
-            for session in due:
-                actions += self._detect(session, SilenceCause.TIMEOUT, now_ns)
+        for session in [session for timeout_ms in self._by_due for session in self._due(timeout_ms, now_ns)]:
+            actions += self._detect(session, SilenceCause.TIMEOUT, now_ns)
         for session in tuple(self._suspects.values()):
             actions += self._propose_silence(session, now_ns)
         return actions
+
+    def _due(self, timeout_ms: int, now_ns: int) -> list[Session]:
+        """Who has been silent for ``timeout_ms``; nobody as long as the grace of that length lasts."""
+        due_before_ns = now_ns - timeout_ms * NS_PER_MS
+        if self._grace_from_ns is not None and self._grace_from_ns > due_before_ns:
+            return []
+        due = []
+        for session in self._by_due[timeout_ms].values():
+            if session.due_from_ns > due_before_ns:
+                break
+            due.append(session)
+        return due
 
     def _detect(self, session: Session, cause: SilenceCause, now_ns: int) -> list[Action]:
         if session.cause is None:
             session.cause = cause
             session.detected_ns = now_ns
-        self._by_due.pop(session.key, None)
+        self._leave_due(session)
         self._suspects[session.key] = session
         return self._propose_silence(session, now_ns)
 
@@ -385,9 +433,9 @@ class Sessions:
         return self._sessions.get((key, broker_id))
 
     def connections_of(self, view: SetView) -> list[ConnectionId]:
-        """Where the replicas of a set can be reached by a push."""
+        """Where our own replicas of a set can be reached by a push."""
         sessions = (self._sessions.get((view.set_key, member.broker_id)) for member in view.members)
-        found = (session.connection for session in sessions if session is not None)
+        found = (s.connection for s in sessions if s is not None and s.kind is ReplicaKind.NATIVE)
         return sorted({connection for connection in found if connection is not None})
 
     @property
@@ -397,7 +445,10 @@ class Sessions:
 
     def is_heard_ready(self, session: Session, now_ns: int) -> bool:
         """Whether it said that it is ready, lately (Rule 5)."""
-        fresh_ns = FRESH_INTERVALS * self._timing.heartbeat_interval_ms * NS_PER_MS
+        interval_ms = self._timing.heartbeat_interval_ms
+        if session.kind is ReplicaKind.ROCKETMQ:
+            interval_ms = max(interval_ms, ROCKETMQ_HEARTBEAT_INTERVAL_MS)
+        fresh_ns = FRESH_INTERVALS * interval_ms * NS_PER_MS
         return session.is_ready and session.heard_ns is not None and now_ns - session.heard_ns <= fresh_ns
 
     def evidence(

@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from api.rest.app import make_app
 from api.rest.peers import Peers
 from controller.contract.ids import ControllerName, FleetIncarnation
+from controller.contract.replies import SetView
 from controller.contract.session import ProbeAnswer
 from controller.contract.timing import PRESETS, Preset
 from controller.core.state import FleetState
@@ -47,10 +48,14 @@ class SilentBrokers:
 
     pushed: list[tuple[ConnectionId, bytes]] = field(default_factory=list)
     answer: tuple[ProbeOutcome, ProbeAnswer | None] = (ProbeOutcome.NO_ANSWER, None)
+    announced: list[SetView] = field(default_factory=list)
 
     def notify(self, connection: ConnectionId, body: bytes) -> bool:
         self.pushed.append((connection, body))
         return True
+
+    def announce(self, view: SetView) -> None:
+        self.announced.append(view)
 
     async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
         return self.answer
