@@ -58,6 +58,8 @@ class MasterDialler(Protocol):
 
     def log_synced(self, end: LogOffset) -> None: ...
 
+    def log_has_room(self) -> None: ...
+
 
 class Following:
     """The slave's side of one process; one link at a time. Implements ``ha.ports.SlaveLinkEvents``."""
@@ -145,6 +147,11 @@ class Following:
         self._is_held = is_held
         if not is_held:
             self.log_grew(self._log.max_offset, self._log.max_offset)
+
+    def log_has_room(self) -> None:
+        """The next segment is there, or could not be made."""
+        if self.client is not None:
+            self.client.log_has_room()
 
     def log_synced(self, end: LogOffset) -> None:
         """Once per group commit."""

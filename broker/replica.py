@@ -146,6 +146,7 @@ class Replica:
         self.session = self._new_session()
         self._remembered = remembered
         log.subscribe_flushed(self._log_synced)
+        log.subscribe_room(self._log_has_room)
 
     def _new_session(self) -> Session:
         config = self._config
@@ -402,6 +403,10 @@ class Replica:
         self.following.log_synced(end)
         if self._reign is not None:
             self._reign.log_synced(end)
+
+    def _log_has_room(self) -> None:
+        self.following.log_has_room()
+        self.listen.room_is_ready()
 
     def _master_address(self) -> str:
         view = self.machine.view

@@ -66,6 +66,14 @@ class ReplicaLog(Protocol):
         """Bytes from ``offset`` on, cut at the end of the log and of the segment; None if there are none."""
         ...
 
+    def is_room_ready(self, length: int) -> bool:
+        """
+        Whether the next ``length`` bytes find their place without waiting for the disk.
+
+        If not, it is being made, and the broker hears when to ask again (``HaClient.log_has_room``).
+        """
+        ...
+
     def receive_view(self, length_max: int) -> memoryview:
         """
         Writable bytes at ``max_offset``, cut at the end of the segment; never empty. Raises ``OSError`` if the disk

@@ -363,6 +363,11 @@ class HaClient:
         if self._connection is not None:
             self._connection.execute(self._connection.link.log_synced(end, self._clock_ms()))
 
+    def log_has_room(self) -> None:
+        """Room is ready in the own log, or will not be: read on."""
+        if self._connection is not None:
+            self._connection.answer(())
+
     def promise_synced(self, master_epoch: MasterEpoch) -> None:
         """The promise of this epoch is on disk."""
         connection = self._connection

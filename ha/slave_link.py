@@ -120,6 +120,11 @@ class SlaveLink:
         """Body bytes that ``body_view`` may take now."""
         return self._decoder.body_left if self.state is SlaveLinkState.TRANSFER else 0
 
+    @property
+    def has_room(self) -> bool:
+        """Whether ``body_view`` will not wait for the disk; if not, read on when the log says so."""
+        return self._log.is_room_ready(1)
+
     def body_view(self, length_max: int) -> memoryview:
         """Where the next body bytes belong. Release it before anything else. Raises ``OSError``: then call ``fail``."""
         return self._log.receive_view(min(self.body_wanted, length_max))

@@ -376,6 +376,9 @@ class SlaveConnection(_Connection[SlaveAction]):
         return len(data)
 
     def _read_body(self, budget_bytes: int) -> int:
+        if not self.link.has_room:
+            self._pause_reading()
+            return 0
         try:
             view = self.link.body_view(budget_bytes)
         except OSError as error:

@@ -1,14 +1,14 @@
 """
 The listen port: sockets of producers, consumers and probes.
 
-Here: connections whose frames are parsed in their receive buffer, limits, and the answers to everything but sends.
-Sends
-go to ``put``. Not here: HA links (``ha.transport``), the controller's session (``broker.session``).
+Here: connections whose frames are parsed in their receive buffer, limits, and the answers to everything but sends;
+sends go to ``put``. Not here: HA links (``ha.transport``), the controller's session (``broker.session``).
 
 Rule 1: everything that one readable event brings is one batch, and is handled before the buffer is used again.
 Rule 2: a peer's nonsense, silence or greed closes that link and nothing else, with a reason that is counted.
 Rule 3: whoever asks gets an answer, a code that nobody knows included.
 Rule 4: the newest route answers a watch; a watch waits for at most ``WATCH_WAIT_MS_MAX``.
+Rule 5: while the log's next segment is being made nothing is read from who sends: its socket waits, not the loop.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class ListenConnection(asyncio.BufferedProtocol):
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self._filled = 0
         self._close_reason = ""
+        self._is_held = False
         self.last_read_s = 0.0
         self.frame_began_s: float | None = None
 
@@ -109,7 +110,10 @@ class ListenConnection(asyncio.BufferedProtocol):
                 if at + 4 + length > filled:
                     needed = 4 + length
                     break
-                self._take_frame(view[at + 4 : at + 4 + length], sends, others)
+                if not self._take_frame(view[at + 4 : at + 4 + length], sends, others, to_come=filled - at):
+                    self._hold()
+                    needed = len(buffer)
+                    break
                 at += 4 + length
             if sends:
                 self._service.handle_sends(self, sends)
@@ -119,18 +123,38 @@ class ListenConnection(asyncio.BufferedProtocol):
             self._service.handle_frame(self, frame)
         self._keep(at, needed)
 
-    def _take_frame(self, part: memoryview, sends: list[SendRequest], others: list[Frame]) -> None:
+    def _take_frame(self, part: memoryview, sends: list[SendRequest], others: list[Frame], *, to_come: int) -> bool:
+        """False: a send for which the log has no room yet (rule 5); it stays in the buffer."""
         try:
             found = parse_frame(part)
         except SendRefusedError as error:
             if not error.frame.is_one_way:
                 refusal = put_refused(error.frame.opaque, error.frame.form, SendRefusal.ILLEGAL, str(error))
                 self.write_answers(refusal)
-            return
+            return True
         if isinstance(found, SendRequest):
+            if not sends and not self._service.may_send(self, to_come):
+                found.body.release()
+                return False
             sends.append(found)
         elif not found.is_response:
             others.append(found)
+        return True
+
+    def _hold(self) -> None:
+        """Read no more until ``go_on``; the sweep closes a link that is held for longer than a frame may take."""
+        self._is_held = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """The log has room, or can say why not: take what is in the buffer, and read on."""
+        if self._transport is None or not self._is_held:
+            return
+        self._is_held = False
+        self.buffer_updated(0)
+        if not self._is_held and self._transport is not None:
+            self._transport.resume_reading()
 
     def _keep(self, at: int, needed: int) -> None:
         """Move what is not whole yet to the front of a buffer that can hold all of it."""
@@ -216,6 +240,7 @@ class ListenService:
         self._probes = probes
         self._watches: dict[ListenConnection, dict[int, _Watch]] = {}
         self._watch_count = 0
+        self._held: set[ListenConnection] = set()
         self._responders: dict[int, Responder] = {
             ClientCode.GET_MAX_OFFSET: self._answer_offset,
             ClientCode.GET_MIN_OFFSET: self._answer_offset,
@@ -239,10 +264,24 @@ class ListenService:
     def disconnected(self, connection: ListenConnection, reason: str) -> None:
         """Forget it, its watches included."""
         self.connections.discard(connection)
+        self._held.discard(connection)
         self.closed_by_reason[" ".join(reason.split(" ", 2)[:2])] += 1
         for watch in self._watches.pop(connection, {}).values():
             watch.timer.cancel()
             self._watch_count -= 1
+
+    def may_send(self, connection: ListenConnection, length: int) -> bool:
+        """Whether sends of ``length`` bytes can be handled now; if not, the connection's ``go_on`` is called."""
+        is_ready = self._put.is_ready_for(length)
+        if not is_ready:
+            self._held.add(connection)
+        return is_ready
+
+    def room_is_ready(self) -> None:
+        """The log can take more, or will say why not: whoever waits goes on."""
+        held, self._held = self._held, set()
+        for connection in held:
+            connection.go_on()
 
     def handle_sends(self, connection: ListenConnection, sends: list[SendRequest]) -> None:
         """One batch."""

@@ -158,6 +158,10 @@ class PutPath:
             self._is_first_ack = False
             self._on_first_ack(acks.master_epoch)
 
+    def is_ready_for(self, length: int) -> bool:
+        """Whether sends of ``length`` bytes need no wait for the disk; who only refuses never waits."""
+        return not self._gate.state.is_serving or self._log.is_room_ready(length)
+
     # --- sends -------------------------------------------------------------------------------------------------------
 
     def handle(self, sink: AnswerSink, requests: Sequence[SendRequest]) -> None:

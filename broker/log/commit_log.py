@@ -11,6 +11,7 @@ next segment. Both are handed over by single assignments.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -67,7 +68,7 @@ class CommitLog(LogPositions):
         self._store_host = store_host
         end = report.end_offset
         self._folds_saved = LogOffset(0)
-        self._supply = SegmentSupply(files)
+        self._supply = SegmentSupply(files, lambda: self._post(self._tell_room))
         self._disk = threading.Lock()
         """Held by a sync, by chores and by a cut: one at a time."""
         self._generation = 0
@@ -78,6 +79,7 @@ class CommitLog(LogPositions):
         self._stored_at_ms = 0
         self._flusher: GroupFlusher | None = None
         self._on_flushed: list[Callable[[LogOffset], None]] = []
+        self._on_room: list[Callable[[], object]] = []
         self._post: Callable[[Callable[[], None]], object] = lambda call: call()
         self._now_ms = _now_ms
 
@@ -113,6 +115,7 @@ class CommitLog(LogPositions):
         log._post, log._now_ms, log._flush_mode = post, now_ms, flush_mode
         log._load_folds()
         remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days)
+        log._prepare_first()
         log._start_flusher(flush_interval_ms, stop_process)
         return log
 
@@ -132,6 +135,12 @@ class CommitLog(LogPositions):
         )
         self._flusher.start(self._flushed)
         self._flusher.want_chores()
+
+    def _prepare_first(self) -> None:
+        """Blocking. A log without a segment would make it in front of its first byte; a full disk is told then."""
+        if not self._files.segments:
+            with contextlib.suppress(OSError):
+                self._supply.prepare(self._max)
 
     def _load_folds(self) -> None:
         saved = read_small_or_none(self._files.root / FOLDS_FILE_NAME, Folds)
@@ -192,6 +201,26 @@ class CommitLog(LogPositions):
         history = self._files.history.appended(entry)
         self._files.epochs.save(history)
         self._files.history = history
+
+    # --- room ---------------------------------------------------------------------------------------------------------
+
+    def is_room_ready(self, length: int) -> bool:
+        """Whether the next ``length`` bytes need no wait for the disk; if not, ``subscribe_room`` says when to ask."""
+        segments = self._files.segments
+        left = segments[-1].end - self._max if segments else 0
+        if left >= length + BLANK_BYTES_MIN or self._supply.is_ready or self._flusher is None:
+            return True
+        self._supply.want()
+        self._flusher.want_chores()
+        return False
+
+    def subscribe_room(self, on_room: Callable[[], object]) -> None:
+        """``on_room`` runs on the loop thread whenever the next segment was made, or could not be."""
+        self._on_room.append(on_room)
+
+    def _tell_room(self) -> None:
+        for on_room in self._on_room:
+            on_room()
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
@@ -375,21 +404,6 @@ class CommitLog(LogPositions):
 
     # --- cutting -----------------------------------------------------------------------------------------------------
 
-    def plan_cut(self, offset: LogOffset, reason: CutReason, explanation: str = "") -> CutPlan:
-        """Check a cut. Raises ``CutRefusedError`` if ``offset`` is no record boundary or outside of the log."""
-        if not self.min_offset <= offset <= self._max:
-            raise CutRefusedError(f"cut at {offset}: the log is [{self.min_offset}, {self._max})")
-        if reason is not CutReason.FULL_RESYNC and not self.is_record_boundary(offset):
-            raise CutRefusedError(f"cut at {offset}: no record starts there")
-        return CutPlan(
-            cut_offset=offset,
-            end_offset=self._max,
-            reason=reason,
-            is_below_confirm=offset < self.durable_confirm_offset,
-            is_below_released=offset < self._released,
-            explanation=explanation,
-        )
-
     def execute_cut(self, plan: CutPlan) -> None:
         """Blocking. See the port. Raises ``CutRefusedError``, ``OSError``, ``CutUnfinishedError``, ``RecordError``."""
         if plan.end_offset != self._max:
@@ -449,6 +463,7 @@ class CommitLog(LogPositions):
             self._flushed = self._synced = min(self._flushed, end)
             if self._flusher is not None:
                 self._flusher.rewind(self._flushed)
+            self._prepare_first()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

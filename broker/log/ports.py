@@ -191,6 +191,10 @@ class BrokerLog(ReplicaLog, Protocol):
         """Ask the flush thread for everything below ``offset``; ``on_flushed`` hears of it once per group."""
         ...
 
+    def subscribe_room(self, on_room: Callable[[], object]) -> None:
+        """``on_room`` runs on the loop thread: who was told that no room is ready may ask again."""
+        ...
+
     def subscribe_flushed(self, on_flushed: Callable[[LogOffset], None]) -> None:
         """``on_flushed`` runs on the loop thread with each new ``flushed_offset``."""
         ...

@@ -1,5 +1,5 @@
 """
-Where a log is: its ends, what of it is on disk, confirmed and folded, and where its bytes lie. Reading only.
+Where a log is: its ends, what of it is on disk, confirmed and folded, where its bytes lie, where it may be cut.
 
 Here: the half of ``commit_log.CommitLog`` that changes nothing. The rules are those of ``broker.log.ports``.
 """
@@ -10,6 +10,7 @@ from broker.core.producers import ProducerTable
 from broker.log.checkpoint import LogState
 from broker.log.cut import LogFiles
 from broker.log.folds import LogFolds
+from broker.log.ports import CutPlan, CutReason, CutRefusedError
 from broker.log.queue_offsets import QueueOffsets
 from broker.log.record import walk
 from broker.log.segment import Segment
@@ -110,6 +111,21 @@ class LogPositions:
         segment = self._segment_of(offset)
         start = max(self._folds.boundary_at_or_below(offset), segment.base)
         return walk(segment.view, start - segment.base, offset - segment.base, []) == offset - segment.base
+
+    def plan_cut(self, offset: LogOffset, reason: CutReason, explanation: str = "") -> CutPlan:
+        """Check a cut. Raises ``CutRefusedError`` if ``offset`` is no record boundary or outside of the log."""
+        if not self.min_offset <= offset <= self._max:
+            raise CutRefusedError(f"cut at {offset}: the log is [{self.min_offset}, {self._max})")
+        if reason is not CutReason.FULL_RESYNC and not self.is_record_boundary(offset):
+            raise CutRefusedError(f"cut at {offset}: no record starts there")
+        return CutPlan(
+            cut_offset=offset,
+            end_offset=self._max,
+            reason=reason,
+            is_below_confirm=offset < self.durable_confirm_offset,
+            is_below_released=offset < self._released,
+            explanation=explanation,
+        )
 
     def _segment_of(self, offset: int) -> Segment:
         segments = self._files.segments

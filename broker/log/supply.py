@@ -4,6 +4,8 @@ The next segment of a log, made before it is needed: allocating one takes the di
 Here: one spare segment and who may have it. Not here: what a segment is (``segment``), when a log goes on in the next
 one (``commit_log``), the thread that prepares (``flush``).
 
+The loop asks ``is_ready`` and waits for ``told``; who takes a segment that is not there makes it, and blocks.
+
 Rule 1: a spare is only ever taken for the offset that it was made for; after a cut it is thrown away.
 Rule 2: a spare lies in the log's folder under its name, so nothing is made while a cut runs: made for the old end it
 would be a hole in the folder at the next start. The caller holds the log's disk lock.
@@ -12,6 +14,7 @@ would be a hole in the folder at the next start. The caller holds the log's disk
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from broker.log.cut import LogFiles
 from broker.log.segment import Segment
@@ -22,17 +25,29 @@ _NEVER = 1 << 63
 class SegmentSupply:
     """At most one spare segment. ``prepare`` runs on the flush thread, the rest on the thread that owns the log."""
 
-    def __init__(self, files: LogFiles) -> None:
-        """Nothing is prepared yet."""
+    def __init__(self, files: LogFiles, told: Callable[[], object]) -> None:
+        """Nothing is prepared yet. ``told`` runs on the preparing thread when ``is_ready`` may have changed."""
         self._files = files
+        self._told = told
         self._spare: Segment | None = None
         self._lock = threading.Lock()
         self._ask_at = _NEVER
+        self._is_wanted = False
+        self._error: OSError | None = None
 
     @property
     def spare(self) -> Segment | None:
         """What is prepared."""
         return self._spare
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``take`` will not wait for the disk. A disk that refused counts: who takes gets its error."""
+        return self._spare is not None or self._error is not None
+
+    def want(self) -> None:
+        """Have the next segment made by the next ``prepare``, wherever the log ends."""
+        self._is_wanted = True
 
     def asks(self, end: int) -> bool:
         """Whether a log that ends at ``end`` should have the next segment prepared now; once per segment."""
@@ -42,16 +57,36 @@ class SegmentSupply:
         return True
 
     def prepare(self, end: int) -> None:
-        """Blocking. Make the segment behind a log that ends at ``end``, from half of its last one on. ``OSError``."""
+        """
+        Blocking. Make the segment behind a log that ends at ``end``, if it is wanted or half of the last one is full.
+
+        Raises ``OSError``: the disk refused; the next call tries again.
+        """
         with self._lock:
             segments = self._files.segments
             base = segments[-1].end if segments else end
-            if self._spare is None and end >= base - self._files.segment_bytes // 2:
+            is_due = self._is_wanted or end >= base - self._files.segment_bytes // 2
+            if self._spare is not None or not is_due:
+                return
+            try:
                 self._spare = Segment.create(self._files.log_folder, base, self._files.segment_bytes)
+                self._is_wanted, self._error = False, None
+            except OSError as error:
+                self._error = error
+                raise
+            finally:
+                self._told()
 
     def take(self, base: int) -> Segment:
-        """The segment that begins at ``base``: the prepared one, or one made now. Raises ``OSError``."""
+        """
+        The segment that begins at ``base``: the prepared one, or one made now.
+
+        Raises ``OSError``: the disk refused, to the preparing thread (told once, then it is tried again) or now.
+        """
         self._ask_at = base + self._files.segment_bytes // 2
+        error, self._error = self._error, None
+        if error is not None and self._spare is None:
+            raise error
         with self._lock:
             spare, self._spare = self._spare, None
             if spare is not None and spare.base == base:

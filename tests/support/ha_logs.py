@@ -35,6 +35,7 @@ class MemoryLog:
         self.room_bytes = 1 << 40
         self.record_bytes = 1
         self.is_sceptical = False
+        self.is_ready = True
         self.boundaries: set[int] | None = None
         self.set_aside: list[bytes] = []
         self._view: bytearray | None = None
@@ -66,6 +67,9 @@ class MemoryLog:
     def read_region(self, region: FileRegion) -> bytes:
         start = region.position - self.base
         return bytes(self.data[start : start + region.length])
+
+    def is_room_ready(self, length: int) -> bool:
+        return self.is_ready
 
     def receive_view(self, length_max: int) -> memoryview:
         end = self.max_offset
@@ -114,6 +118,7 @@ class MappedLog:
         os.posix_fallocate(self.fd, 0, capacity_bytes)
         self._map = mmap.mmap(self.fd, capacity_bytes)
         self._end = 0
+        self.is_ready = True
         self.epochs = EpochHistory()
 
     @property
@@ -139,6 +144,9 @@ class MappedLog:
     def region(self, offset: LogOffset, length_max: int) -> FileRegion | None:
         length = min(length_max, self._end - offset)
         return FileRegion(fd=self.fd, position=offset, length=length) if length > 0 else None
+
+    def is_room_ready(self, length: int) -> bool:
+        return self.is_ready
 
     def receive_view(self, length_max: int) -> memoryview:
         length = min(length_max, len(self._map) - self._end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,8 @@ class LogBroker:
         self.service.route_moved()
 
     async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.log.subscribe_room(lambda: loop.call_soon_threadsafe(self.service.room_is_ready))
         await self.server.start("127.0.0.1", 0)
 
     async def stop(self) -> None:

@@ -166,6 +166,9 @@ class Answers:
     def epoch_failed(self, reason: str) -> None:
         self.told.append("epoch-failed")
 
+    def log_has_room(self) -> None:
+        self.told.append("room")
+
     def log_synced(self, end: LogOffset) -> None:
         self.told.append("synced")
 

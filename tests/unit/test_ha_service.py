@@ -215,6 +215,26 @@ def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, Mapp
     small.close()
 
 
+def test_a_slave_reads_on_when_its_log_has_room_again(logs: tuple[MappedLog, MappedLog]) -> None:
+    """The next segment is being made: the loop must not wait for the disk, nor the link forget to go on."""
+
+    async def scene(world: World) -> None:
+        world.slave.log.is_ready = False
+        world.master.log.begin_epoch(1)
+        world.master.log.append(os.urandom(10_000))
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: "ready" in world.slave.told and bool(world.slave.log.history))
+        await asyncio.sleep(0.01)
+        assert world.slave.log.max_offset == 0
+        world.slave.log.is_ready = True
+        world.slave.client.log_has_room()
+        await until(lambda: world.slave.log.content() == world.master.log.content())
+        assert world.slave.closed == []
+
+    play(logs, scene)
+
+
 @pytest.mark.parametrize("at", ["batch_ended", "connected"])
 def test_a_fault_of_our_own_costs_a_link_and_not_the_following(
     logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch, at: str

@@ -11,6 +11,7 @@ from broker.protocol.routes import decode_route
 from broker.protocol.send import encode_send
 from controller.contract.codes import RequestCode
 from node.remoting.frame import Frame, decode_frame, encode_frame
+from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 
 
@@ -141,5 +142,28 @@ def test_nonsense_closes_that_link_only(tmp_path: Path) -> None:
         assert (refused.opaque, refused.code) == (7, 13)
         writer.write(a_send(8))
         assert (await read_frame(reader)).code == 0
+
+    run(tmp_path, test)
+
+
+def test_a_loop_never_waits_for_the_log_s_next_segment(tmp_path: Path) -> None:
+    """The disk took a while, and heartbeats, probes and links stood still; now only who sends waits, and loses nothing."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_ready = False
+        real = broker.log.is_room_ready
+        broker.log.is_room_ready = lambda length: is_ready and real(length)  # type: ignore[method-assign]
+        writer.write(a_send(1) + a_send(2, b"x" * 300_000))
+        other_reader, other = await asyncio.open_connection("127.0.0.1", broker.server.port)
+        await until(lambda: len(broker.service._held) == 1)
+        other.write(encode_frame(Frame(code=RequestCode.PROBE, opaque=7)))
+        assert (await read_frame(other_reader)).opaque == 7
+        assert broker.put.counters.appended == 0
+
+        is_ready = True
+        broker.service.room_is_ready()
+
+        assert [(await read_frame(reader)).opaque for _ in range(2)] == [1, 2]
+        other.close()
 
     run(tmp_path, test)

@@ -15,6 +15,7 @@ from broker.log.commit_log import CommitLog
 from broker.log.cut import CutUnfinishedError
 from broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
 from broker.log.record import RecordError
+from broker.log.segment import Segment
 from controller.contract.ids import FlushMode
 from epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.log_tools import (
@@ -369,6 +370,45 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     crash(log)
     log = open_log(tmp_path)
     assert len(read_by_the_document(tmp_path / "commitlog")) == 1
+    crash(log)
+
+
+def test_who_asks_for_room_hears_when_it_is_there(tmp_path: Path) -> None:
+    """Nobody but the flush thread makes a segment: from the first byte on, behind a cut, and for what does not fit."""
+    log = open_log(tmp_path)
+    room = threading.Event()
+    log.subscribe_room(room.set)
+    assert log.is_room_ready(1)
+    spare = log._supply.spare
+    append_all(log, draft(b"x" * (SEGMENT_BYTES // 4)))
+    assert log._files.segments == [spare]
+    assert not log.is_room_ready(SEGMENT_BYTES)
+    assert room.wait(5)
+    assert log.is_room_ready(SEGMENT_BYTES)
+    log.execute_cut(log.plan_cut(LogOffset(0), CutReason.TRUNCATION))
+    assert log.is_room_ready(SEGMENT_BYTES // 2)
+    crash(log)
+
+
+def test_a_full_disk_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for room goes on and hears what the disk said, once; then it is tried again."""
+    log = never_synced(open_log(tmp_path))
+    append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
+
+    def refuse(*_: object) -> Segment:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "create", refuse)
+        with pytest.raises(OSError, match="no space"):
+            log._prepare_segment()
+    assert log.is_room_ready(SEGMENT_BYTES)
+    with pytest.raises(OSError, match="no space"):
+        append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
+    log.end_run()
+    assert not log.is_room_ready(SEGMENT_BYTES)
+    log._prepare_segment()
+    assert append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))[0][0] == SEGMENT_BYTES
     crash(log)
 
 
