@@ -249,6 +249,8 @@ class RegisterReplica(Command, tag="RegisterReplica"):
     description: ReplicaDescription
     configuration: SetConfiguration
     positions: Positions
+    are_positions_known: bool = True
+    """False: a RocketMQ broker that has not sent a heartbeat yet; it registers again when it has."""
     clean_mark: CleanMark | None = None
     stored: StoredView | None = None
     replaces: RegisteredAs | None = None
@@ -347,7 +349,8 @@ class ReportEntered(Command, tag="ReportEntered"):
     broker_id: BrokerId
     incarnation: Incarnation
     master_epoch: MasterEpoch
-    start_offset: LogOffset
+    start_offset: LogOffset | None
+    """None: a RocketMQ broker, seen to be master; where its epoch starts is not told."""
     acked_end_max: LogOffset
     """Highest end that it ever acked to the old master."""
     is_mode_confirmed: bool = True

@@ -98,6 +98,8 @@ class ReplicaRegistered(Event, tag="replica-registered"):
     """What the replica kept of an earlier control plane."""
     is_recovering: bool = False
     """The controllers know less than somebody else: the set is taken over from stored views (R7)."""
+    are_positions_known: bool = True
+    """False: a RocketMQ broker that has not told them yet; another event follows when it has."""
 
 
 class SessionOpened(Event, tag="session-opened"):
@@ -176,7 +178,8 @@ class MasterEntered(Event, tag="master-entered"):
     broker_id: BrokerId
     incarnation: Incarnation
     master_epoch: MasterEpoch
-    start_offset: LogOffset
+    start_offset: LogOffset | None
+    """None: not told (a RocketMQ broker)."""
     acked_end_max: LogOffset
     is_mode_confirmed: bool
 

@@ -9,7 +9,9 @@ Rule 1: the verdict on the last alter of the present master is stored, refusals 
 hears it again; with other content, or a lower seq, it is refused. Only a higher seq or a new epoch replaces it: nothing
 evicts it.
 Rule 2: who is not the master of this epoch, by id and incarnation, is refused without a trace in the stored verdict.
-Rule 3: members that are added must be alive, registered with the incarnation whose ack passed the join test, and no
+Rule 3 (R7, R21): a masterEpoch above the present one tells that the controllers have lost their memory, not that this
+mastership is over: epochs are issued once. Nothing is decided before it has been reported by a registration.
+Rule 4: members that are added must be alive, registered with the incarnation whose ack passed the join test, and no
 learners. Members that merely stay are not checked for liveness: a dying one must not block the others (S07).
 """
 
@@ -101,7 +103,17 @@ def _verdict(
 
 
 def _validate_master(set_state: SetState, operation: Operation, command: AlterSyncStateSet) -> Decision | None:
-    """Rule 2: only the present mastership may alter; it is (id, incarnation) in one epoch."""
+    """Rule 2: only the present mastership may alter; it is (id, incarnation) in one epoch. Rule 3 for a later one."""
+    if command.master_epoch > set_state.master_epoch:
+        return refuse(
+            operation,
+            RefusalCode.WAITING_FOR_REPORTS,
+            f"masterEpoch {command.master_epoch} is not known here, the newest is {set_state.master_epoch}: "
+            "the controllers have lost their memory of it",
+            "register again, so that it is reported; until then the mastership and its SyncStateSet stay as they are",
+            requested=command.master_epoch,
+            current=set_state.master_epoch,
+        )
     checks = (
         (RefusalCode.FENCED_MASTER_EPOCH, "masterEpoch", command.master_epoch, set_state.master_epoch),
         (RefusalCode.INVALID_MASTER, "master", command.broker_id, set_state.master),
@@ -159,6 +171,8 @@ def _refusal_of_joining(set_state: SetState, command: AlterSyncStateSet) -> tupl
             )
         if not replica.is_alive:
             return RefusalCode.BROKER_NOT_ALIVE, f"replica {broker_id} is silent"
+        if replica.positions is None:
+            return RefusalCode.BROKER_NOT_ALIVE, f"replica {broker_id} has not told what it holds since it registered"
     return None
 
 

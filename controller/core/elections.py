@@ -223,7 +223,7 @@ def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPoli
         return RESTORED, _set_aside_by_reports(set_state, evidence)
     suspects = [replica for replica in set_state.replicas if replica.is_suspect]
     if suspects and all(replica.kind is ReplicaKind.ROCKETMQ for replica in suspects):
-        return LONGEST, _set_aside_by_longest(set_state)
+        return LONGEST, _set_aside_by_longest(set_state, evidence)
     configuration = set_state.configuration
     is_java = any(replica.kind is ReplicaKind.ROCKETMQ for replica in set_state.replicas)
     if is_java or configuration is None or configuration.ack_mode is not AckMode.ALL:
@@ -231,10 +231,19 @@ def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPoli
     return PREFERENCE_FIRST, {}
 
 
-def _set_aside_by_longest(set_state: SetState) -> dict[BrokerId, str]:
-    """R3 for Java replicas: only those that were members, and nobody before all of them have reported."""
+def _set_aside_by_longest(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
+    """
+    R3 for Java replicas: only those that were members, and nobody before all of them have reported.
+
+    Being registered is no report: what a Java replica holds comes with its first heartbeat.
+    """
     members = {*set_state.sync_state_set, *set_state.fallen}
-    unheard = [r for r in set_state.replicas if r.broker_id in members and not r.is_alive]
+    heard = {seen.broker_id for seen in evidence.replicas if seen.heartbeat_age_ms is not None}
+    unheard = [
+        replica
+        for replica in set_state.replicas
+        if replica.broker_id in members and not (replica.is_alive and replica.broker_id in heard)
+    ]
     if unheard:
         names = ", ".join(str(replica.broker_id) for replica in unheard)
         return {r.broker_id: f"restarted without proof; members {names} must report first" for r in set_state.replicas}

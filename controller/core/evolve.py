@@ -91,7 +91,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         session_ordinal=event.session_ordinal,
         boot_id=event.boot_id,
         store_id=event.store_id,
-        positions=event.positions,
+        positions=event.positions if event.are_positions_known else None,
         intactness=event.intactness,
         is_alive=True,
         silence=None,
@@ -111,7 +111,8 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         known_confirm=_confirm_after(set_state, event),
     )
     if event.is_recovering:
-        result = replace(result, recovery=after_report(set_state, event.broker_id, event.stored, event.positions))
+        known = event.positions if event.are_positions_known else None
+        result = replace(result, recovery=after_report(set_state, event.broker_id, event.stored, known))
     return _with_set(result, event)
 
 

@@ -95,8 +95,11 @@ def checked_rules(events: Iterable[EventRecord]) -> tuple[str, ...]:
         if isinstance(record.event, MasterElected):
             lines.extend(_checked_election(record.event))
         elif isinstance(record.event, MasterEntered):
+            epoch, start = record.event.master_epoch, record.event.start_offset
             lines.append(
-                f"holds: R12 epoch {record.event.master_epoch} starts at {record.event.start_offset}, fixed once"
+                f"holds: R12 epoch {epoch} starts at {start}, fixed once"
+                if start is not None
+                else f"unknown: R12 where epoch {epoch} starts; its master is a RocketMQ broker"
             )
         elif isinstance(record.event, LossGraded):
             verdict = record.event.verdict

@@ -33,6 +33,8 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
             return Intactness.SUSPECT, "the same process, which was a suspect before"
         return Intactness.SAME_INCARNATION, "the same process"
     if replica.incarnation is None:
+        if not command.are_positions_known:
+            return Intactness.NEW, "first registration, has not told what it holds"
         if command.positions.max_offset == 0:
             return Intactness.NEW, "first registration, empty log"
         return Intactness.NOT_INTACT, f"first registration, with a log that ends at {command.positions.max_offset}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import Operation, Phase, RecordMilestones, ReportEntered
 from controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
+from controller.contract.ids import ReplicaKind
 from controller.core.decision import DONE, Decision, refuse
 from controller.core.evolve import evolve
 from controller.core.proof import grade_entered, grade_returned
@@ -45,7 +46,10 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
             )
     if set_state.has_entered and set_state.start_offset == command.start_offset:
         return Decision(answer=DONE)
-    if set_state.has_entered or command.start_offset < 0:
+    replica = set_state.replica(command.broker_id)
+    is_told = command.start_offset is not None and command.start_offset >= 0
+    is_java = replica is not None and replica.kind is ReplicaKind.ROCKETMQ and command.start_offset is None
+    if set_state.has_entered or not (is_told or is_java):
         return refuse(
             operation,
             RefusalCode.INVALID_REQUEST,

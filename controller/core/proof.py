@@ -22,6 +22,8 @@ from controller.contract.ids import AckMode, ReplicaKind
 from controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
 from controller.core.state import Reign, SetState
 
+_JAVA = "a Java replica reports neither its promise nor what it acknowledged"
+
 
 def reign_of(set_state: SetState, event: MasterElected) -> Reign:
     """The facts of the election in ``event``, taken from the state before it."""
@@ -61,7 +63,7 @@ def _inherited(set_state: SetState) -> tuple[str, ...]:
 
 def grade_entered(reign: Reign, entered: ReportEntered) -> LossVerdict:
     """The grade of ``reign`` now that its master has entered (R12)."""
-    if reign.kind is ElectionKind.FIRST:
+    if reign.kind is ElectionKind.FIRST and reign.master_kind is ReplicaKind.NATIVE:
         return LossVerdict(
             master_epoch=reign.master_epoch,
             grade=Grade.PROVEN,
@@ -69,6 +71,11 @@ def grade_entered(reign: Reign, entered: ReportEntered) -> LossVerdict:
             facts=("first election: every log was empty, nothing had been acknowledged",),
         )
     facts = _facts(reign, entered)
+    if entered.start_offset is None:
+        missing = (*_missing_before_entering(reign), "where the epoch starts")
+        return LossVerdict(
+            master_epoch=reign.master_epoch, grade=Grade.UNKNOWN, bound_bytes=None, facts=facts, missing=missing
+        )
     if reign.ack_mode is AckMode.ALL and reign.previous_released is not None:
         lost_bytes = reign.previous_released - entered.start_offset
         if lost_bytes > 0:
@@ -101,6 +108,8 @@ def _facts(reign: Reign, entered: ReportEntered) -> tuple[str, ...]:
         facts.append(f"replica {reign.master} was in the committed SyncStateSet, {reign.intactness.value}")
     facts.append(
         f"it entered epoch {entered.master_epoch} at {entered.start_offset}, having acked up to {entered.acked_end_max}"
+        if entered.start_offset is not None
+        else f"it was seen to be master in epoch {entered.master_epoch}"
     )
     if reign.previous_released is not None:
         facts.append(
@@ -114,7 +123,9 @@ def _missing_before_entering(reign: Reign) -> tuple[str, ...]:
     if reign.ack_mode is not AckMode.ALL:
         missing.append(f"ack mode {reign.ack_mode.value} acknowledges before every member holds the records")
     if ReplicaKind.ROCKETMQ in (reign.master_kind, reign.previous_kind):
-        missing.append("a Java replica reports neither its promise nor what it acknowledged")
+        missing.append(_JAVA)
+    if reign.kind is ElectionKind.FIRST:
+        return tuple(missing)
     if reign.was_restored:
         missing.append("the set was taken over from stored views after a wipe or restore (R7)")
     if reign.kind is ElectionKind.BOOTSTRAP:

@@ -76,9 +76,13 @@ def started(set_state: SetState) -> Recovery:
     )
 
 
-def after_report(set_state: SetState, broker_id: BrokerId, stored: StoredView | None, positions: Positions) -> Recovery:
-    """The set's recovery, begun if need be, after one replica has reported."""
+def after_report(
+    set_state: SetState, broker_id: BrokerId, stored: StoredView | None, positions: Positions | None
+) -> Recovery:
+    """The set's recovery, begun if need be, after one replica has reported; without its positions it has not yet."""
     recovery = set_state.recovery or started(set_state)
+    if positions is None:
+        return recovery
     highest_epoch = max(recovery.highest_epoch, positions.last_epoch)
     reported = tuple(sorted({*recovery.reported, broker_id}))
     if stored is None or not has_content(stored):

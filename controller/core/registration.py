@@ -13,7 +13,9 @@ Rule 3: who registers as a learner leaves the set (R23). The last member cannot:
 Rule 4: a replica with records that the set's history does not know is refused, never cut (R8).
 Rule 5: a registration names what it replaces, and is refused if that is not what is registered: nothing is ended, and
 no session is opened, by a late duplicate (R1, R14). The refusal says what is registered; who lives asks again with it.
-Rule 6: while a set recovers its past (R7) nobody leaves it: its members are those of the newest stored view.
+Rule 6: a RocketMQ broker registers before it tells what it holds: until then its positions are unknown, and a recovery
+still awaits its report. It registers again with them.
+Rule 7: while a set recovers its past (R7) nobody leaves it: its members are those of the newest stored view.
 """
 
 from __future__ import annotations
@@ -229,7 +231,9 @@ def _registration(
     ordinal = SessionOrdinal(replica.session_ordinal + 1)
     is_member = command.broker_id in set_state.sync_state_set
     leaves_as_learner = command.description.is_learner and is_member
-    if replica.incarnation == command.incarnation and not is_recovering and not leaves_as_learner:
+    is_same = replica.incarnation == command.incarnation
+    completes = is_same and replica.positions is None and command.are_positions_known
+    if is_same and not (is_recovering or leaves_as_learner or completes):
         return SessionOpened(
             broker_id=command.broker_id,
             incarnation=command.incarnation,
@@ -237,13 +241,19 @@ def _registration(
             description=command.description,
         )
     intactness, reason = judge(set_state, replica, command)
+    if completes:
+        # Judged when it registered; what it tells now is data for elections, and no proof.
+        intactness, reason = replica.intactness, "the same process, which has told now what it holds"
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()
     if is_recovering:
-        recovering = recovery.after_report(set_state, command.broker_id, command.stored, command.positions)
+        known = command.positions if command.are_positions_known else None
+        recovering = recovery.after_report(set_state, command.broker_id, command.stored, known)
         awaited = recovering.awaited
         members = recovery.adopted_set(recovering, present=members, voters=_voters_after(set_state, command))
-    elif is_member and (leaves_as_learner or not (intactness.keeps_membership or intactness is Intactness.SUSPECT)):
+    elif is_member and (
+        leaves_as_learner or not (completes or intactness.keeps_membership or intactness is Intactness.SUSPECT)
+    ):
         members = tuple(member for member in members if member != command.broker_id)
     return ReplicaRegistered(
         broker_id=command.broker_id,
@@ -254,6 +264,7 @@ def _registration(
         description=command.description,
         configuration=set_state.configuration or command.configuration,
         positions=command.positions,
+        are_positions_known=command.are_positions_known,
         intactness=intactness,
         intactness_reason=reason,
         sync_state_set=members,
