@@ -19,6 +19,7 @@ from typing import Any, Self
 import msgspec
 
 from controller.contract.codes import RequestCode
+from deploy.local.processes import wait_until
 from node.config import split_address
 from node.remoting.codes import SystemCode
 from node.remoting.frame import Frame, FrameDecoder, FrameError, encode_frame
@@ -106,6 +107,18 @@ def leader_of(controllers: str) -> str | None:
     return None
 
 
+def wait_leader(controllers: str, *, deadline_s: float) -> str:
+    """Address of the controller that says that it leads. Raises ``DeadlineError``."""
+    found: list[str] = []
+
+    def leads() -> bool:
+        found[:] = [address for address in controllers.split(";") if is_leader(address)]
+        return bool(found)
+
+    wait_until(leads, deadline_s=deadline_s, what=f"one of {controllers} to lead")
+    return found[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetSeen:
     """What the leading controller says of a broker set (1006)."""
@@ -164,9 +177,23 @@ def brokers_of(namesrv: str, set_name: str) -> dict[int, str]:
     return {}
 
 
+def has_route(namesrv: str, topic: str) -> bool:
+    """Whether the first name server that answers routes ``topic`` to somebody."""
+    for address in namesrv.split(";"):
+        if (answer := ask(address, GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})) is not None:
+            return answer.code == SystemCode.SUCCESS and bool(loads(answer.body).get("brokerDatas"))
+    return False
+
+
 def epochs_of(broker: str) -> list[tuple[int, int]]:
     """(epoch, start offset) entries of a broker's epoch file as it answers 1007; empty without an answer."""
     answer = ask(broker, GET_BROKER_EPOCHS)
     if answer is None or answer.code != SystemCode.SUCCESS:
         return []
     return [(entry["epoch"], entry["startOffset"]) for entry in loads(answer.body)["epochList"]]
+
+
+def log_end_of(broker: str) -> int:
+    """Where a broker's log ends as it answers 1007; 0 without an answer."""
+    answer = ask(broker, GET_BROKER_EPOCHS)
+    return int(loads(answer.body)["maxOffset"]) if answer is not None and answer.code == SystemCode.SUCCESS else 0

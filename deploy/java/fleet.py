@@ -317,17 +317,6 @@ class JavaFleet:
             if self.processes.pid(name) is None:
                 raise LauncherError(f"{name} ended while starting; the end of its log:\n{self.processes.tail(name)}")
 
-    def wait_leader(self, controllers: str, *, deadline_s: float = READY_DEADLINE_S) -> str:
-        """Address of the controller that leads, by what the controllers themselves say."""
-        found: list[str] = []
-
-        def leads() -> bool:
-            found[:] = [address for address in controllers.split(";") if asking.is_leader(address)]
-            return bool(found)
-
-        wait_until(leads, deadline_s=deadline_s, what=f"one of {controllers} to lead")
-        return found[0]
-
     def wait_serving(self, name: str, *, deadline_s: float = READY_DEADLINE_S) -> None:
         """Return when a broker listens, which it does only after it has registered and has a role."""
         self.wait_listening(name, deadline_s=deadline_s)

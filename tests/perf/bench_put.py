@@ -32,6 +32,7 @@ from tests.perf.section import Context, Section
 KIB = 1024
 SHAPES: tuple[tuple[str, int, int], ...] = (("1", 1, KIB), ("16", 16, KIB), ("64", 64, KIB), ("big", 8, 256 * KIB))
 WARM_UP_S = 0.5
+TOPIC = "Perf"
 PRODUCER_EPOCH = 0
 _WORDS = struct.Struct(">iI")
 _OPAQUE, _SEQUENCE = 1_111_111_111, 1_222_222_222
@@ -58,7 +59,7 @@ def frame_maker(body: bytes) -> Callable[[int, int], bytes]:
     frame = encode_send(
         opaque=_OPAQUE,
         group="perf",
-        topic="Perf",
+        topic=TOPIC,
         queue_id=3,
         born_at_ms=time.time_ns() // 1_000_000,
         properties=f"{STAMP_PROPERTY}\x01{stamp}\x02",
@@ -167,8 +168,13 @@ def put(fleet: Fleet, in_flight: int, body_bytes: int, seconds: float) -> tuple[
     """(what the client measured, CPU seconds of all brokers per message) of one run of one shape."""
     master = fleet.file.broker(fleet.master(fleet.set_keys()[0])).listen
     pids = [pid for name in fleet.brokers if (pid := fleet.pid(name)) is not None]
+    return put_at(master, pids, in_flight, body_bytes, seconds)
+
+
+def put_at(address: str, pids: list[int], in_flight: int, body_bytes: int, seconds: float) -> tuple[Told, float]:
+    """The same at a master whoever it is; ``pids``: whose CPU counts."""
     ours, theirs = multiprocessing.Pipe()
-    arguments = (master, in_flight, body_bytes, seconds, theirs)
+    arguments = (address, in_flight, body_bytes, seconds, theirs)
     process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments, daemon=True)
     before = cpu_s(pids)
     process.start()

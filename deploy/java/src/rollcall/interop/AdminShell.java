@@ -19,11 +19,19 @@ public final class AdminShell {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             System.clearProperty(MixAll.NAMESRV_ADDR_PROPERTY);
+            Commands.forget();
             MQAdminStartup.main0(line.split("\t"), null);
             System.err.flush();
             System.out.print("\n\u0004\n");
             System.out.flush();
         }
         System.exit(0);
+    }
+
+    /** Commands keep clients that they have shut down; each run gets new ones, as each process would. */
+    private static final class Commands extends MQAdminStartup {
+        static void forget() {
+            SUB_COMMANDS.clear();
+        }
     }
 }

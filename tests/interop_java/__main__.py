@@ -1,0 +1,128 @@
+"""
+``make interop``, ``interop-short``: unmodified Java brokers, clients and mqadmin before Rollcall's controllers.
+
+    python -m tests.interop_java failovers|admin|all [--short] [--side rocketmq|rollcall] [--keep DIRECTORY]
+
+``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
+under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both.
+Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
+from deploy.local.processes import LauncherError
+from tests.interop_java import admin, compare
+from tests.interop_java.sides import JavaSide, RollcallSide, sides
+from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, table
+
+LONG = Plan(kills=20, stops=5, leaders=5, restarts=1)
+SHORT = Plan(kills=2, stops=1, leaders=1, restarts=0, route_poll_ms=1000)
+"""The short form's producer asks for routes each second: with RocketMQ's 30 s most of six minutes would be waiting."""
+COMMANDS_MIN = 14
+
+
+def failovers(rocketmq: RocketMq, directory: Path, side: str, plan: Plan) -> list[str]:
+    """Faults and audit on one side; returns what did not hold."""
+    began = time.monotonic()
+    with sides(directory, rocketmq, side) as (controllers, java):
+        story = Story(controllers, java, plan, admin.to_stderr)
+        try:
+            audit = story.run()
+        finally:
+            print(f"\nFaults of a RocketMQ {rocketmq.version} fleet before {side}'s controllers")
+            print(table(story.strikes), flush=True)
+    print(_audit_line(audit))
+    counted = {kind: sum(strike.kind == kind for strike in story.strikes) for kind in (KILL, STOP, LEADER, EVERYTHING)}
+    print(
+        f"RESULT  {', '.join(f'{kind} {count}' for kind, count in counted.items())}; {time.monotonic() - began:.0f} s"
+    )
+    wanted = {KILL: plan.kills, STOP: plan.stops, LEADER: plan.leaders, EVERYTHING: plan.restarts}
+    wrong = [f"{kind}: {counted[kind]} instead of {count}" for kind, count in wanted.items() if counted[kind] != count]
+    wrong += [f"{name} is 0" for name in ("acked", "consumed") if not getattr(audit, name)]
+    wrong += [
+        f"{name} is {getattr(audit, name)}, not 0"
+        for name in ("lost", "changed", "epochs_fell", "ids_changed")
+        if getattr(audit, name)
+    ]
+    return wrong
+
+
+def _audit_line(audit: Audit) -> str:
+    return (
+        f"acknowledged {audit.acked:,}  consumed {audit.consumed:,}  lost {audit.lost}  changed {audit.changed}  "
+        f"consumed twice {audit.twice:,}  epochs that fell {audit.epochs_fell}  ids changed {audit.ids_changed}"
+    )
+
+
+def questions(rocketmq: RocketMq, directory: Path, *, is_short: bool) -> list[str]:
+    """mqadmin on both sides; returns what nothing explains."""
+    began = time.monotonic()
+    entries = compare.allowed()
+    asked: dict[str, tuple[admin.Asked, ...]] = {}
+    for side in (JavaSide.name, RollcallSide.name):
+        with sides(directory / side, rocketmq, side) as (controllers, java):
+            admin.build(controllers, java, admin.to_stderr)
+            asked[side] = admin.interrogate(controllers, java, admin.to_stderr, is_short=is_short)
+    compared = compare.compare(asked[JavaSide.name], asked[RollcallSide.name], entries)
+    print(f"\nmqadmin of RocketMQ {rocketmq.version}: its own controllers and name server, then Rollcall's\n")
+    print(compare.report(compared))
+    print(compare.summary(compared))
+    names = {one.rollcall.command.split()[0] for one in compared}
+    wrong = [f"mqadmin {one.rollcall.command}: {line}" for one in compared for line in one.unexplained]
+    print(
+        f"RESULT  {len(compared)} questions, {len(names)} commands, {sum(bool(one.anchors) for one in compared)} with "
+        f"explained differences, {len(wrong)} lines unexplained; {time.monotonic() - began:.0f} s"
+    )
+    if len(names) < COMMANDS_MIN:
+        wrong.append(f"{len(names)} different commands, fewer than {COMMANDS_MIN}")
+    return wrong
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="make interop", description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("what", choices=("failovers", "admin", "all"))
+    parser.add_argument("--short", action="store_true", help="a few of each, at most six minutes")
+    parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
+    parser.add_argument("--kills", type=int, help="instead of the plan's")
+    parser.add_argument("--version", default=VERSION, help=f"release of the Java processes, {VERSION}")
+    parser.add_argument("--keep", type=Path, help="where data and logs are left; default: removed unless it fails")
+    options = parser.parse_args(arguments)
+    try:
+        rocketmq = obtain(options.version)
+    except JavaUnavailableError as error:
+        print(f"SKIPPED  {error}\nRESULT  1 skipped: RocketMQ {options.version} cannot be had here")
+        return 0
+    directory = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-interop-"))
+    plan = SHORT if options.short else LONG
+    if options.kills is not None:
+        plan = dataclasses.replace(plan, kills=options.kills)
+    wrong: list[str] = []
+    try:
+        if options.what in ("failovers", "all"):
+            wrong += failovers(rocketmq, directory / "failovers", options.side, plan)
+        if options.what in ("admin", "all"):
+            wrong += questions(rocketmq, directory / "admin", is_short=options.short)
+    except LauncherError as error:
+        wrong.append(str(error))
+    for line in wrong:
+        print(f"FAILED  {line}")
+    if wrong:
+        print(f"logs are in {directory}")
+    elif options.keep is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

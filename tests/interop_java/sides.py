@@ -1,0 +1,179 @@
+"""
+The two sides that Java brokers are put before: RocketMQ's own controllers and name server, or Rollcall's.
+
+Here: ``Side``, start, kill and restart of controllers, who leads. Not here: brokers and clients, which are the same
+processes on both sides (``deploy.java.fleet``).
+Rule: whatever is asked of a side is asked over RocketMQ's protocol, so that both are seen through the same eyes.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.java import asking
+from deploy.java.artifacts import RocketMq
+from deploy.java.fleet import CLUSTER, JavaFleet
+from deploy.local.fleet import Fleet, Layout
+
+CONTROLLERS = 3
+LEADER_DEADLINE_S = 60.0
+
+
+class Side(abc.ABC):
+    """Controllers and name service of one kind."""
+
+    name: str
+    controllers: str
+    """``host:port;host:port;host:port``, as brokers and mqadmin take it."""
+    namesrv: str
+
+    @abc.abstractmethod
+    def up(self) -> None:
+        """Start them; returns when one leads and names are served."""
+
+    @abc.abstractmethod
+    def names(self) -> dict[str, str]:
+        """Process name -> controller address."""
+
+    @abc.abstractmethod
+    def kill(self, name: str) -> None:
+        """SIGKILL for a controller."""
+
+    @abc.abstractmethod
+    def pid(self, name: str) -> int:
+        """Of a controller that runs."""
+
+    @abc.abstractmethod
+    def restart(self, name: str) -> None:
+        """Start again one that is down; returns when it answers."""
+
+    @abc.abstractmethod
+    def restart_all(self) -> None:
+        """Stop everything of this side cleanly, name service too, and start it again; returns when one leads."""
+
+    def leader(self) -> str:
+        """Process name of the controller that leads, waiting for one."""
+        address = asking.wait_leader(self.controllers, deadline_s=LEADER_DEADLINE_S)
+        return next(name for name, own in self.names().items() if own == address)
+
+
+class JavaSide(Side):
+    """RocketMQ's own, in the processes of a ``JavaFleet``."""
+
+    name = "rocketmq"
+
+    def __init__(self, java: JavaFleet) -> None:
+        """Nothing is started yet."""
+        self._java = java
+
+    def up(self) -> None:
+        """One name server and three DLedger controllers."""
+        self.namesrv = self._java.start_namesrv()
+        self.controllers = self._java.start_controllers(CONTROLLERS)
+        self._java.wait_listening("namesrv", *self.names())
+        self.leader()
+
+    def names(self) -> dict[str, str]:
+        """``jc0``, ``jc1``, ``jc2``."""
+        return {f"jc{number}": address for number, address in enumerate(self.controllers.split(";"))}
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self._java.kill(name)
+
+    def pid(self, name: str) -> int:
+        """Raises ``AssertionError`` if it does not run."""
+        pid = self._java.processes.pid(name)
+        assert pid is not None, f"{name} runs"
+        return pid
+
+    def restart(self, name: str) -> None:
+        """As it was."""
+        self._java.restart(name)
+        self._java.wait_listening(name)
+
+    def restart_all(self) -> None:
+        """Name server too."""
+        everyone = ("namesrv", *self.names())
+        self._java.terminate(*everyone)
+        for name in everyone:
+            self.restart(name)
+        self.leader()
+
+
+class RollcallSide(Side):
+    """Three controllers of ours that serve names too."""
+
+    name = "rollcall"
+
+    def __init__(self, directory: Path, *, timing: str = "normal") -> None:
+        """Nothing is started yet."""
+        self._directory = directory
+        self._timing = timing
+
+    def up(self) -> None:
+        """Found a fleet without brokers of its own, and start it."""
+        layout = Layout(name=CLUSTER, controllers=CONTROLLERS, sets={}, timing=self._timing, name_service=True)
+        self.fleet = Fleet.create(self._directory, layout)
+        self.controllers = ";".join(self.fleet.broker_port_addresses())
+        self.namesrv = self.controllers
+        self.fleet.up_controllers()
+        self.leader()
+
+    def names(self) -> dict[str, str]:
+        """``c1``, ``c2``, ``c3``."""
+        return {name: section.broker for name, section in self.fleet.file.controllers.items()}
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self.fleet.kill(name)
+
+    def pid(self, name: str) -> int:
+        """Raises ``AssertionError`` if it does not run."""
+        pid = self.fleet.pid(name)
+        assert pid is not None, f"{name} runs"
+        return pid
+
+    def restart(self, name: str) -> None:
+        """As it was."""
+        self.fleet.restart(name)
+        self.fleet.wait_live([name])
+
+    def restart_all(self) -> None:
+        """All at once: there is no moment in which one is left."""
+        for name in self.fleet.controllers:
+            self.fleet.terminate(name)
+        for name in self.fleet.controllers:
+            self.fleet.restart(name)
+        self.fleet.wait_live(self.fleet.controllers)
+        self.leader()
+
+
+@contextlib.contextmanager
+def rollcall_side(directory: Path, *, timing: str = "normal") -> Iterator[RollcallSide]:
+    """Started; stopped afterwards."""
+    side = RollcallSide(directory, timing=timing)
+    try:
+        side.up()
+        yield side
+    finally:
+        if hasattr(side, "fleet"):
+            side.fleet.down()
+
+
+@contextlib.contextmanager
+def sides(
+    directory: Path, rocketmq: RocketMq, which: str, *, timing: str = "normal"
+) -> Iterator[tuple[Side, JavaFleet]]:
+    """A side that is up, and the launcher of what is put before it; all of it is stopped afterwards."""
+    with JavaFleet(directory / "java", rocketmq) as java:
+        if which == JavaSide.name:
+            side = JavaSide(java)
+            side.up()
+            yield side, java
+        else:
+            with rollcall_side(directory / "rollcall", timing=timing) as ours:
+                yield ours, java

@@ -1,0 +1,275 @@
+"""
+A Java fleet under load while its masters and controllers are killed and stopped; then every acknowledged message is
+looked for at the consumer.
+
+Here: the faults one after the other, how each felt to the producer, the audit. Not here: who is asked to run it
+(``__main__``), processes (``deploy.java.fleet``, ``sides``).
+
+Rule 1: producer and consumer are RocketMQ's, with their own defaults, in processes of their own, from beginning to end.
+Rule 2: a fault strikes only a fleet that is whole: all replicas in sync, acknowledgements flowing.
+Rule 3: nothing tells the system what was done to it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy.java import asking
+from deploy.java.fleet import SET, JavaFleet
+from deploy.local import ledger
+from deploy.local.processes import DeadlineError, wait_until
+from tests.interop_java.admin import BROKERS, create_topic
+from tests.interop_java.books import Books
+from tests.interop_java.sides import Side
+
+TOPIC = "interop"
+HEALTHY_ACKS = 40
+"""Acknowledgements in a row before the next fault."""
+ELECTED_DEADLINE_S = 60.0
+RESUMED_DEADLINE_S = 90.0
+HEALED_DEADLINE_S = 150.0
+CONSUMED_DEADLINE_S = 180.0
+BEFORE_NS = 2_000_000_000
+
+KILL, STOP, LEADER, EVERYTHING = "kill master", "stop master", "kill leading controller", "restart everything"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many of which fault."""
+
+    kills: int
+    stops: int
+    leaders: int
+    restarts: int
+    route_poll_ms: int = 0
+    """0 = the producer's own 30 s."""
+
+    def faults(self) -> list[str]:
+        """In the order in which they strike: mixed, the restart of everything in the middle of the kills."""
+        kinds = {STOP: self.stops, LEADER: self.leaders, EVERYTHING: self.restarts}
+        found: list[str] = []
+        for number in range(self.kills):
+            found.append(KILL)
+            for kind, count in kinds.items():
+                found += [kind] * ((number + 1) * count // self.kills - number * count // self.kills)
+        return found
+
+
+@dataclass(slots=True, kw_only=True)
+class Strike:
+    """One fault and what came of it."""
+
+    number: int
+    kind: str
+    victim: str
+    at_ns: int
+    epoch_before: int
+    epoch_after: int = 0
+    elected_s: float | None = None
+    """Until the controllers named another master, or until another controller led; None = not looked for."""
+    gap_s: float = 0.0
+    """Longest time between two acknowledgements, by the producer's own stamps."""
+    in_sync_s: float = 0.0
+    """Until all replicas were in the SyncStateSet again, from the repair on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What became of the messages."""
+
+    acked: int
+    consumed: int
+    """Different keys."""
+    lost: int
+    """Acknowledged and never consumed."""
+    changed: int
+    """Consumed with another body than the one that was acknowledged."""
+    twice: int
+    """Consumed more than once, which RocketMQ allows."""
+    epochs_fell: int
+    """Times that a masterEpoch was seen lower than before."""
+    ids_changed: int
+
+
+@dataclass
+class Story:
+    """One run on one side."""
+
+    side: Side
+    java: JavaFleet
+    plan: Plan
+    say: Callable[[str], object]
+    strikes: list[Strike] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+    """masterEpoch at each look, in order."""
+
+    def __post_init__(self) -> None:
+        """The clients' files need not be there yet."""
+        self.books = Books(self.java.directory / "clients")
+
+    @property
+    def clients(self) -> Path:
+        """Where ledger and consumed.tsv lie."""
+        return self.books.directory
+
+    def run(self) -> Audit:
+        """Everything; brokers are started here. Raises ``LauncherError`` with what did not happen in time."""
+        self.start()
+        before = self.ids()
+        for number, kind in enumerate(self.plan.faults(), start=1):
+            self.strike(number, kind)
+        return self.finish(before)
+
+    def start(self) -> None:
+        """Brokers, topic, clients, and the first acknowledgements."""
+        for name in BROKERS:
+            self.java.start_broker(name, controllers=self.side.controllers, namesrv=self.side.namesrv)
+            self.java.wait_serving(name)
+        self.java.wait_in_sync(self.side.controllers, len(BROKERS))
+        self.java.wait_route(self.side.namesrv, members=len(BROKERS))
+        create_topic(self.java, self.side.namesrv, TOPIC)
+        self.java.start_consumer(self.clients, namesrv=self.side.namesrv, topic=TOPIC)
+        self.java.start_producer(
+            self.clients, namesrv=self.side.namesrv, topic=TOPIC, route_poll_ms=self.plan.route_poll_ms
+        )
+        self.wait_acks(HEALTHY_ACKS)
+        self.say(f"{self.side.name}: three Java brokers in sync, producer and consumer at work")
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def strike(self, number: int, kind: str) -> None:
+        """One fault: do it, see it overcome, repair, wait until the fleet is whole."""
+        seen = self.java.wait_in_sync(self.side.controllers, len(BROKERS), deadline_s=HEALED_DEADLINE_S)
+        self.epochs.append(seen.master_epoch)
+        self.wait_acks(HEALTHY_ACKS)
+        master = self.java.name_of(seen.master_address or "")
+        strike = Strike(
+            number=number,
+            kind=kind,
+            victim=self.side.leader() if kind == LEADER else "all" if kind == EVERYTHING else master,
+            at_ns=time.monotonic_ns(),
+            epoch_before=seen.master_epoch,
+        )
+        self.strikes.append(strike)
+        {KILL: self._kill, STOP: self._stop, LEADER: self._leader, EVERYTHING: self._everything}[kind](strike)
+        repaired = time.monotonic()
+        whole = self.java.wait_in_sync(self.side.controllers, len(BROKERS), deadline_s=HEALED_DEADLINE_S)
+        strike.in_sync_s = time.monotonic() - repaired
+        strike.epoch_after = whole.master_epoch
+        self.epochs.append(whole.master_epoch)
+        self.wait_acks(HEALTHY_ACKS)
+        strike.gap_s = self._gap_s(strike.at_ns)
+        elected = "" if strike.elected_s is None else f"next after {strike.elected_s:.2f} s, "
+        self.say(
+            f"{number}. {kind} ({strike.victim}): {elected}gap {strike.gap_s:.2f} s, masterEpoch {strike.epoch_before} -> "
+            f"{strike.epoch_after}, whole {strike.in_sync_s:.0f} s after the repair"
+        )
+
+    def _kill(self, strike: Strike) -> None:
+        self.java.kill(strike.victim)
+        strike.elected_s = self._elected(strike)
+        self._resumed(strike)
+        self.java.restart(strike.victim)
+
+    def _stop(self, strike: Strike) -> None:
+        self.java.stop(strike.victim)
+        strike.elected_s = self._elected(strike)
+        self._resumed(strike)
+        self.java.cont(strike.victim)
+
+    def _leader(self, strike: Strike) -> None:
+        self.side.kill(strike.victim)
+        self.side.leader()
+        strike.elected_s = (time.monotonic_ns() - strike.at_ns) / 1e9
+        self.side.restart(strike.victim)
+
+    def _everything(self, strike: Strike) -> None:
+        self.java.terminate(*BROKERS)
+        self.side.restart_all()
+        for name in BROKERS:
+            self.java.restart(name)
+        self.java.wait_listening(*BROKERS)
+        self._resumed(strike)
+
+    def _elected(self, strike: Strike) -> float:
+        def another() -> bool:
+            seen = asking.set_of(self.side.controllers, SET)
+            return (
+                seen is not None
+                and seen.master_epoch > strike.epoch_before
+                and seen.master_address not in (None, self.java.address(strike.victim))
+            )
+
+        wait_until(another, deadline_s=ELECTED_DEADLINE_S, what=f"another master than {strike.victim}")
+        return (time.monotonic_ns() - strike.at_ns) / 1e9
+
+    # --- what the producer wrote -------------------------------------------------------------------------------------
+
+    def _resumed(self, strike: Strike) -> None:
+        """
+        Acknowledgements flow again, and not those that were under way.
+
+        A message that is acknowledged half a second after an election can only have come from the new master.
+        """
+        after_ns = strike.at_ns + int((strike.elected_s or 0.0) * 1e9) + 500_000_000
+        wait_until(
+            lambda: self.books.acked_since(after_ns) > 0,
+            deadline_s=RESUMED_DEADLINE_S,
+            what=f"acknowledgements after {strike.kind} of {strike.victim}",
+        )
+
+    def _gap_s(self, at_ns: int) -> float:
+        stamps = self.books.stamps
+        gap = ledger.interruption(stamps[bisect.bisect_left(stamps, at_ns - BEFORE_NS) :], at_ns)
+        return gap.gap_ms / 1000 if gap is not None else float("nan")
+
+    def wait_acks(self, count: int) -> None:
+        """``count`` more than now."""
+        from_ns = time.monotonic_ns()
+        wait_until(
+            lambda: self.books.acked_since(from_ns) >= count,
+            deadline_s=RESUMED_DEADLINE_S,
+            what=f"{count} acknowledgements",
+        )
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def ids(self) -> dict[int, str]:
+        """Controller id -> address of each replica."""
+        return dict(self.java.wait_in_sync(self.side.controllers, len(BROKERS)).ids)
+
+    def finish(self, ids_before: dict[int, str]) -> Audit:
+        """Stop the producer, let the consumer read to the end, compare."""
+        self.java.terminate("producer")
+        try:
+            wait_until(lambda: not self.books.missing(), deadline_s=CONSUMED_DEADLINE_S, what="all to be consumed")
+        except DeadlineError:
+            self.say(f"{len(self.books.missing())} messages were not consumed within {CONSUMED_DEADLINE_S:.0f} s")
+        acked, found, after = self.books.acked, self.books.consumed, self.ids()
+        return Audit(
+            acked=len(acked),
+            consumed=len(found),
+            lost=len(self.books.missing()),
+            changed=sum(1 for key, body in acked.items() if key in found and set(found[key]) != {body}),
+            twice=sum(1 for bodies in found.values() if sum(bodies.values()) > 1),
+            epochs_fell=sum(1 for sooner, later in itertools.pairwise(self.epochs) if later < sooner),
+            ids_changed=sum(1 for number, address in ids_before.items() if after.get(number) != address),
+        )
+
+
+def table(strikes: Sequence[Strike]) -> str:
+    """One line per fault."""
+    lines = [f"{'':>3}  {'FAULT':<24} {'VICTIM':<8} {'NEXT':>8} {'GAP':>8} {'WHOLE':>8}  MASTER EPOCH"]
+    for strike in strikes:
+        elected = "-" if strike.elected_s is None else f"{strike.elected_s:.2f} s"
+        lines.append(
+            f"{strike.number:>3}  {strike.kind:<24} {strike.victim:<8} {elected:>8} {strike.gap_s:>6.2f} s "
+            f"{strike.in_sync_s:>6.1f} s  {strike.epoch_before} -> {strike.epoch_after}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,128 @@
+"""
+``make bench-vs-rocketmq``: Rollcall beside Apache RocketMQ, one after the other on the same machine, under the same load.
+
+    python -m tests.perf.versus [--quick] [--only NAME]... [--runs 3] [--json out/versus.json]
+
+Each section runs on the one side, then on the other, then again; a table with ratios on standard output, the same with
+all samples as JSON beside it, progress on standard error. The exit code is 0 whatever comes out, also if Java or Maven
+cannot be had, which is said; 1 if a run could not be finished: what is left of it stays in the temporary folder.
+
+``python -m tests.perf.versus --markdown out/versus.json`` prints the tables of docs/numbers-vs-rocketmq.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from deploy.java.artifacts import JavaUnavailableError, RocketMq, obtain
+from tests.interop_java.admin import to_stderr
+from tests.perf.machine import ROOT, Others, describe
+from tests.perf.versus import controllers, fleets
+from tests.perf.versus.rows import SIDES, Context, Done, Report, Section, gather, markdown, text
+
+SECTIONS: tuple[Section, ...] = (
+    fleets.FAILOVER,
+    controllers.LEADER,
+    controllers.SETS,
+    fleets.PUT,
+    fleets.CATCH_UP,
+)
+RUNS = 3
+
+
+def run_section(section: Section, side: str, number: int, root: Path, rocketmq: RocketMq, *, is_quick: bool) -> Done:
+    """One run of one section on one side, in a directory of its own."""
+    directory = root / f"{section.name}-{side}-{number}"
+    directory.mkdir()
+    context = Context(side=side, directory=directory, rocketmq=rocketmq, is_quick=is_quick, say=to_stderr)
+    load, others, began = os.getloadavg()[0], Others(), time.monotonic()
+    values: dict[str, float] = {}
+    error = ""
+    try:
+        values = section.run(context)
+    except Exception as failure:  # noqa: BLE001 (the other runs have their own fleets)
+        error = "".join(traceback.format_exception(failure))
+        sys.stderr.write(f"{error}    logs are kept in {directory}\n")
+    else:
+        shutil.rmtree(directory)
+    return Done(
+        section=section.name,
+        side=side,
+        number=number,
+        seconds=round(time.monotonic() - began, 1),
+        load_before=round(load, 2),
+        cpu_of_others=round(others.cores(), 2),
+        values=values,
+        detail=context.detail,
+        error=error,
+    )
+
+
+def run_all(sections: Sequence[Section], runs: int, root: Path, rocketmq: RocketMq, *, is_quick: bool) -> list[Done]:
+    """Every section on both sides once, then again; who begins changes from run to run."""
+    done: list[Done] = []
+    for number in range(1, runs + 1):
+        for section in sections:
+            for side in SIDES if number % 2 else SIDES[::-1]:
+                sys.stderr.write(f"run {number} of {runs}  {section.title}: {side}\n")
+                done.append(run_section(section, side, number, root, rocketmq, is_quick=is_quick))
+                sys.stderr.write(f"    {done[-1].seconds:.0f} s, others used {done[-1].cpu_of_others:.2f} cores\n")
+    return done
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1: a run failed."""
+    parser = argparse.ArgumentParser(prog="make bench-vs-rocketmq", description=(__doc__ or "").strip().splitlines()[0])
+    names = [section.name for section in SECTIONS]
+    parser.add_argument("--quick", action="store_true", help="one short run of everything")
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
+    parser.add_argument("--runs", type=int, help=f"instead of {RUNS}, or of 1 with --quick")
+    parser.add_argument("--json", type=Path, default=ROOT / "out" / "versus.json")
+    parser.add_argument("--markdown", type=Path, metavar="JSON", help="measure nothing; print a run's tables")
+    options = parser.parse_args(arguments)
+    if options.markdown is not None:
+        report = msgspec.json.decode(options.markdown.read_bytes(), type=Report)
+        print("\n".join(markdown(report, SECTIONS)))
+        return 0
+    try:
+        rocketmq = obtain()
+    except JavaUnavailableError as error:
+        print(f"SKIPPED  {error}\nRESULT  1 skipped: nothing was measured")
+        return 0
+    sections = [section for section in SECTIONS if not options.only or section.name in options.only]
+    began = time.monotonic()
+    root = Path(tempfile.mkdtemp(prefix="rollcall-versus-"))
+    machine = describe(root)
+    print(machine.text(), flush=True)
+    runs = run_all(sections, options.runs or (1 if options.quick else RUNS), root, rocketmq, is_quick=options.quick)
+    failed = [done for done in runs if done.error]
+    if not failed:
+        root.rmdir()
+    report = Report(
+        machine=machine,
+        version=rocketmq.version,
+        command=" ".join(["python -m tests.perf.versus", *(arguments if arguments is not None else sys.argv[1:])]),
+        seconds=round(time.monotonic() - began, 1),
+        measured=gather(sections, runs),
+        runs=runs,
+    )
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    print(f"\n{text(report.measured)}\n\n{len(runs)} runs in {report.seconds:.0f} s; all samples in {options.json}")
+    for done in failed:
+        print(f"FAILED  {done.section}, {done.side}, run {done.number}: {done.error.strip().splitlines()[-1]}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

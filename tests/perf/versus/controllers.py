@@ -1,0 +1,212 @@
+"""
+Controllers beside controllers: many sets at once, a killed leader, what an idle one costs.
+
+The brokers are simulated (``crowd``), the same processes for both sides, one connection each to the leading controller.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from controller.contract.codes import RequestCode
+from deploy.java import asking
+from deploy.java.fleet import CLUSTER
+from deploy.local.processes import wait_until
+from node.remoting.frame import FrameError
+from tests.interop_java.sides import Side, sides
+from tests.perf.bench_sets import cpu_share
+from tests.perf.machine import resident_mib
+from tests.perf.results import percentile
+from tests.perf.versus.crowd import Crowd, CrowdProcess
+from tests.perf.versus.rows import Context, Row, Section
+
+DEADLINE_S = 120.0
+QUIET_S = 5.0
+ASK_INTERVAL_S = 0.02
+ASK_TIMEOUT_S = 30.0
+SIZES = (200, 1000)
+
+
+class Asker:
+    """A thread that asks the leader for one set again and again over RocketMQ's protocol, and takes the time."""
+
+    def __init__(self, address: str, set_name: str) -> None:
+        """Begins with the context."""
+        self.took_ms: list[float] = []
+        self.failures = 0
+        self._address = address
+        self._body = msgspec.json.encode([set_name])
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Ask."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ask no more; the last answer is awaited."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        link: asking.Link | None = None
+        while not self._is_over.wait(ASK_INTERVAL_S):
+            began = time.perf_counter()
+            try:
+                link = link or asking.Link(self._address, timeout_s=ASK_TIMEOUT_S)
+                if link.ask(RequestCode.GET_SYNC_STATE_DATA, body=self._body).code != 0:
+                    self.failures += 1
+            except (OSError, FrameError):
+                self.failures += 1
+                link = None
+            self.took_ms.append((time.perf_counter() - began) * 1000)
+
+
+def _wait(crowd: CrowdProcess, what: str, count: Callable[[], int], goal: int) -> None:
+    def reached() -> bool:
+        told = crowd.told()
+        if told.refused:
+            raise RuntimeError(f"{told.refused} replicas were refused, the first one: {told.reason}")
+        return count() >= goal
+
+    wait_until(reached, deadline_s=DEADLINE_S, what=what)
+
+
+def _register(masters: CrowdProcess, slaves: CrowdProcess, count: int) -> tuple[float, float]:
+    """(seconds until all are registered and each set has a master, until each SyncStateSet has two members)."""
+    began = time.monotonic()
+    masters.tell("join")
+    _wait(masters, f"{count} masters", lambda: masters.told().masters, count)
+    slaves.tell("join")
+    _wait(slaves, f"{count} slaves", lambda: slaves.told().registered, count)
+    registered_s = time.monotonic() - began
+    masters.tell("grow")
+    _wait(masters, f"{count} sets of two", lambda: masters.told().grown, count)
+    return registered_s, time.monotonic() - began
+
+
+def _lose_masters(masters: CrowdProcess, slaves: CrowdProcess, leader: str, count: int) -> tuple[list[float], Asker]:
+    """kill -9 of all masters; how long it took until each slave was told, in ms."""
+    with Asker(leader, "s0000") as asker:
+        wait_until(lambda: len(asker.took_ms) > 10, deadline_s=DEADLINE_S, what="the controller to answer")
+        killed_ns = time.monotonic_ns()
+        masters.process.kill()
+        wait_until(lambda: slaves.told().masters >= count, deadline_s=DEADLINE_S, what=f"{count} slaves to be elected")
+        answered = len(asker.took_ms)
+        wait_until(
+            lambda: len(asker.took_ms) > answered + 10, deadline_s=DEADLINE_S, what="the controller to answer again"
+        )
+    return sorted((at - killed_ns) / 1e6 for at in slaves.told().pushed_at_ns), asker
+
+
+def _sets(context: Context, side: Side, count: int) -> dict[str, float]:
+    names = tuple(f"s{number:04}" for number in range(count))
+    leader = side.leader()
+    address, pid = side.names()[leader], side.pid(leader)
+    values: dict[str, float] = {}
+    crowd = partial(Crowd, cluster=CLUSTER, names=names, controller=address)
+    with CrowdProcess(crowd(number=1)) as masters, CrowdProcess(crowd(number=2)) as slaves:
+        values["registered_s"], values["grown_s"] = _register(masters, slaves, count)
+        context.say(f"{count} sets registered after {values['registered_s']:.1f} s")
+        beats, began = slaves.told().beats + masters.told().beats, time.monotonic()
+        values["beating_cpu"] = cpu_share(pid, QUIET_S)
+        values["beats"] = (slaves.told().beats + masters.told().beats - beats) / (time.monotonic() - began)
+        values["resident_mib"] = resident_mib(pid)[0]
+        waits, asker = _lose_masters(masters, slaves, address, count)
+    context.detail[f"elected_after_ms_{count}"] = waits
+    values["elected_all_ms"], values["elected_p50_ms"] = waits[-1], percentile(waits, 0.5)
+    values["answer_max_ms"] = max(asker.took_ms)
+    context.say(f"{count} masters lost: p50 {values['elected_p50_ms']:.0f} ms, all after {waits[-1]:.0f} ms")
+    return values
+
+
+def run_sets(context: Context) -> dict[str, float]:
+    """Each size with controllers of its own."""
+    values: dict[str, float] = {}
+    for count in SIZES:
+        with sides(context.directory / str(count), context.rocketmq, context.side) as (side, _):
+            idle = cpu_share(side.pid(side.leader()), QUIET_S)
+            found = _sets(context, side, count)
+        values |= {f"{key}_{count}": value for key, value in found.items()} | {"idle_cpu": idle}
+    return values
+
+
+def run_leader(context: Context) -> dict[str, float]:
+    """kill -9 of the leading controller until another one says that it leads and answers for a set."""
+    took: list[float] = []
+    with sides(context.directory, context.rocketmq, context.side) as (side, _):
+        leader = side.leader()
+        crowd = Crowd(cluster=CLUSTER, names=("s0000",), controller=side.names()[leader], number=1)
+        with CrowdProcess(crowd) as one:
+            one.tell("join")
+            _wait(one, "a set", lambda: one.told().masters, 1)
+        for _ in range(2 if context.is_quick else 3):
+            leader = side.leader()
+            began = time.monotonic()
+            side.kill(leader)
+            wait_until(partial(_answers, side, leader), deadline_s=DEADLINE_S, what="the next controller to answer")
+            took.append((time.monotonic() - began) * 1000)
+            context.say(f"next controller after {took[-1]:.0f} ms")
+            side.restart(leader)
+            wait_until(partial(_all_answer, side), deadline_s=DEADLINE_S, what="all controllers to answer")
+    context.detail["next_ms"] = took
+    return {"next_ms": statistics.median(took), "next_max_ms": max(took)}
+
+
+def _answers(side: Side, dead: str) -> bool:
+    others = [address for name, address in side.names().items() if name != dead]
+    return any(asking.is_leader(address) and asking.sets_at(address, ["s0000"]) for address in others)
+
+
+def _all_answer(side: Side) -> bool:
+    return all(asking.leader_of(address) for address in side.names().values())
+
+
+def _rows_of(count: int) -> tuple[Row, ...]:
+    is_large = count == max(SIZES)
+    return (
+        Row(key=f"elected_all_ms_{count}", what=f"{count:,} masters lost: all elected after", unit="ms",
+            aim=1_000 if is_large else None),
+        Row(key=f"elected_p50_ms_{count}", what="  p50", unit="ms"),
+        Row(key=f"answer_max_ms_{count}", what="  longest answer of the controller meanwhile", unit="ms",
+            aim=100 if is_large else None),
+        Row(key=f"registered_s_{count}", what=f"{count:,} sets of two registered, each with a master", unit="s",
+            aim=4 if is_large else None),
+        Row(key=f"grown_s_{count}", what="  and with both in the SyncStateSet", unit="s"),
+        Row(key=f"beating_cpu_{count}", what=f"leader's CPU at {2 * count:,} heartbeats/s", unit="%",
+            aim=10 if is_large else None),
+        Row(key=f"beats_{count}", what="  heartbeats sent", unit="/s", is_floor=True),
+        Row(key=f"resident_mib_{count}", what="  leader's resident memory", unit="MiB",
+            aim=120 if is_large else None),
+    )  # fmt: skip
+
+
+SETS = Section(
+    name="sets",
+    title="many sets of two, simulated brokers",
+    rows=(
+        *(row for count in SIZES for row in _rows_of(count)),
+        Row(key="idle_cpu", what="leader's CPU, idle", unit="%", aim=2),
+    ),
+    run=run_sets,
+)
+LEADER = Section(
+    name="leader",
+    title="kill -9 of the leading controller",
+    rows=(
+        Row(key="next_ms", what="next one leads and answers, p50", unit="ms", aim=1_000),
+        Row(key="next_max_ms", what="  longest", unit="ms"),
+    ),
+    run=run_leader,
+)

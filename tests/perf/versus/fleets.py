@@ -1,0 +1,189 @@
+"""
+Fleets beside fleets: failovers of Java brokers before either controllers, and puts and catch-up of either brokers.
+
+Failovers: the same three Java brokers and the same Java producer, which asks for routes each second; only controllers
+and name service differ. Puts and catch-up: RocketMQ's brokers before RocketMQ's controllers, ours before ours; the same
+client, the same sizes, every replica has a message before its acknowledgement.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deploy.java import asking
+from deploy.java.fleet import SET, JavaFleet
+from deploy.local.fleet import Fleet, Layout
+from deploy.local.processes import wait_until
+from tests.interop_java.admin import BROKERS, create_topic
+from tests.interop_java.sides import JavaSide, Side, sides
+from tests.interop_java.story import KILL, STOP, Plan, Story
+from tests.perf import bench_catch_up, bench_put
+from tests.perf.bench_put import KIB, SHAPES
+from tests.perf.versus.rows import Context, Row, Section
+
+MIB = KIB * KIB
+ROUTE_POLL_MS = 1000
+DEADLINE_S = 150.0
+FILL_MIB = 384
+
+
+def run_failover(context: Context) -> dict[str, float]:
+    """kill -9 and SIGSTOP of Java masters."""
+    plan = Plan(kills=2 if context.is_quick else 3, stops=1, leaders=0, restarts=0, route_poll_ms=ROUTE_POLL_MS)
+    with sides(context.directory, context.rocketmq, context.side) as (side, java):
+        story = Story(side, java, plan, context.say)
+        audit = story.run()
+    if audit.lost or not audit.acked:
+        raise RuntimeError(f"{audit.lost} of {audit.acked} acknowledged messages were lost")
+    values: dict[str, float] = {}
+    for name, kind in (("kill", KILL), ("stop", STOP)):
+        strikes = [strike for strike in story.strikes if strike.kind == kind]
+        elected = [strike.elected_s or 0.0 for strike in strikes]
+        gaps = [strike.gap_s for strike in strikes]
+        context.detail |= {f"{name}_elected_s": elected, f"{name}_gap_s": gaps}
+        values |= {
+            f"{name}_elected_s": statistics.median(elected),
+            f"{name}_gap_s": statistics.median(gaps),
+            f"{name}_gap_max_s": max(gaps),
+            f"{name}_whole_s": statistics.median(strike.in_sync_s for strike in strikes),
+        }
+    return values
+
+
+# --- puts ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _java_brokers(context: Context) -> Iterator[tuple[Side, JavaFleet]]:
+    with sides(context.directory, context.rocketmq, JavaSide.name) as (side, java):
+        for name in BROKERS:
+            java.start_broker(name, controllers=side.controllers, namesrv=side.namesrv)
+            java.wait_serving(name)
+        java.wait_in_sync(side.controllers, len(BROKERS))
+        java.wait_route(side.namesrv, members=len(BROKERS))
+        create_topic(java, side.namesrv, bench_put.TOPIC)
+        yield side, java
+
+
+@contextmanager
+def _our_brokers(context: Context) -> Iterator[Fleet]:
+    with Fleet.create(context.directory / "fleet", Layout(name="versus")) as fleet:
+        fleet.up()
+        yield fleet
+
+
+def _shapes(context: Context, address: str, pids: list[int]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, in_flight, body_bytes in SHAPES:
+        told, cpu = bench_put.put_at(address, pids, in_flight, body_bytes, 2.0 if context.is_quick else 4.0)
+        rate = told.acked / told.seconds
+        values |= {f"rate_{name}": rate, f"p50_{name}": told.p50_ms, f"p99_{name}": told.p99_ms}
+        values |= {f"mib_{name}": rate * body_bytes / MIB, f"cpu_{name}": cpu * 1e6}
+        context.say(f"{in_flight} x {body_bytes} bytes: {rate:,.0f}/s, p50 {told.p50_ms:.2f} ms")
+    return values
+
+
+def run_put(context: Context) -> dict[str, float]:
+    """Every shape, one after the other."""
+    if context.side == JavaSide.name:
+        with _java_brokers(context) as (side, java):
+            seen = java.wait_in_sync(side.controllers, len(BROKERS))
+            pids = [pid for name in BROKERS if (pid := java.processes.pid(name)) is not None]
+            bench_put.put_at(seen.master_address or "", pids, 16, KIB, 5.0)
+            return _shapes(context, seen.master_address or "", pids)
+    with _our_brokers(context) as fleet:
+        master = fleet.file.broker(fleet.master(fleet.set_keys()[0])).listen
+        return _shapes(context, master, [pid for name in fleet.brokers if (pid := fleet.pid(name)) is not None])
+
+
+# --- catch-up --------------------------------------------------------------------------------------------------------
+
+
+def run_catch_up(context: Context) -> dict[str, float]:
+    """A slave whose directory was removed, from its start until it is in the SyncStateSet again."""
+    if context.side != JavaSide.name:
+        with _our_brokers(context) as fleet:
+            bench_catch_up.fill(fleet, FILL_MIB)
+            began = time.monotonic()
+            mib, seconds = bench_catch_up.catch_up(fleet)
+            return {"catch_up": mib / seconds, "back_s": time.monotonic() - began}
+    with _java_brokers(context) as (side, java):
+        seen = java.wait_in_sync(side.controllers, len(BROKERS))
+        master = java.name_of(seen.master_address or "")
+        pids = [pid for name in BROKERS if (pid := java.processes.pid(name)) is not None]
+        while _log_mib(java, master) < FILL_MIB:
+            bench_put.put_at(seen.master_address or "", pids, 8, 256 * KIB, 4.0)
+        slave = next(name for name in BROKERS if name != master)
+        return _java_catch_up(side, java, slave, _log_mib(java, master))
+
+
+def _java_catch_up(side: Side, java: JavaFleet, slave: str, mib: float) -> dict[str, float]:
+    """The same id with an empty log: its identity stays, what it had is gone."""
+    java.kill(slave)
+    wait_until(
+        lambda: (seen := asking.set_of(side.controllers, SET)) is not None and len(seen.in_sync) == 2,
+        deadline_s=DEADLINE_S,
+        what="the slave to have left the SyncStateSet",
+    )
+    store = java.data(slave) / "store"
+    for path in store.iterdir():
+        if path.name != "brokerIdentity":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    began = time.monotonic()
+    java.restart(slave)
+    wait_until(lambda: _log_mib(java, slave) >= 1, deadline_s=DEADLINE_S, what="the first bytes at the slave")
+    first = time.monotonic()
+    wait_until(lambda: _log_mib(java, slave) >= mib * 0.95, deadline_s=DEADLINE_S, what="the slave to have the log")
+    copied_s = time.monotonic() - first
+    java.wait_in_sync(side.controllers, len(BROKERS), deadline_s=DEADLINE_S)
+    return {"catch_up": mib * 0.95 / copied_s, "back_s": time.monotonic() - began}
+
+
+def _log_mib(java: JavaFleet, name: str) -> float:
+    """How far a broker's log reaches, by what it says of itself (1007)."""
+    return asking.log_end_of(java.address(name)) / MIB
+
+
+FAILOVER = Section(
+    name="failover",
+    title="failover of a fleet of Java brokers, as a Java client sees it",
+    rows=(
+        Row(key="kill_elected_s", what="kill -9 of the master: next one elected after", unit="s"),
+        Row(key="kill_gap_s", what="  gap between two acks, median", unit="s"),
+        Row(key="kill_gap_max_s", what="  longest", unit="s"),
+        Row(key="kill_whole_s", what="  whole again after the restart", unit="s"),
+        Row(key="stop_elected_s", what="SIGSTOP of the master: next one elected after", unit="s", aim=13.1),
+        Row(key="stop_gap_s", what="  gap between two acks, median", unit="s"),
+        Row(key="stop_whole_s", what="  whole again after it went on", unit="s"),
+    ),
+    run=run_failover,
+)
+PUT = Section(
+    name="put",
+    title="puts that all three replicas must have",
+    rows=(
+        Row(key="rate_1", what="1 KiB, 1 in flight", unit="/s", is_floor=True),
+        Row(key="p50_1", what="  p50", unit="ms", aim=1),
+        Row(key="rate_16", what="1 KiB, 16 in flight", unit="/s", is_floor=True),
+        Row(key="p50_16", what="  p50", unit="ms"),
+        Row(key="rate_64", what="1 KiB, 64 in flight", unit="/s", aim=20_000, is_floor=True),
+        Row(key="p50_64", what="  p50", unit="ms"),
+        Row(key="cpu_64", what="  CPU of the three brokers per message", unit="us"),
+        Row(key="mib_big", what="256 KiB, 8 in flight", unit="MiB/s", aim=100, is_floor=True),
+        Row(key="p50_big", what="  p50", unit="ms"),
+    ),
+    run=run_put,
+)
+CATCH_UP = Section(
+    name="catch-up",
+    title="catch-up of a wiped slave",
+    rows=(
+        Row(key="catch_up", what="copying the log", unit="MiB/s", is_floor=True),
+        Row(key="back_s", what="  in the SyncStateSet again after its restart", unit="s"),
+    ),
+    run=run_catch_up,
+)

@@ -1,0 +1,133 @@
+"""What the comparison with real RocketMQ stands on: normal forms, differences, the clients' books, the order of faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deploy.java import asking
+from deploy.local.ledger import LEDGER_FILE_NAME, Line
+from tests.interop_java import admin, compare
+from tests.interop_java.books import CONSUMED_FILE_NAME, Books
+from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Plan
+
+
+def asked(output: str, label: str = "set") -> admin.Asked:
+    return admin.Asked(label=label, command="getSyncStateSet", output=output, seconds=0.1)
+
+
+def test_two_runs_on_one_side_have_the_same_normal_form() -> None:
+    """Addresses, client ids, times and stack traces are noise; epochs and ids are not."""
+    first = "#MasterAddr\t127.0.0.1:29701\nat 2026-11-21 06:00:01,123  10.0.0.2@21667#137408\n\tat a.b.C.d(C.java:12)\n"
+    second = "#MasterAddr  127.0.0.1:11111\n\nat 2026-11-21 07:10:59,001 10.0.0.3@4#99\n\tat x.Y.z(Y.java:1)\n\tat x.Y.y(Y.java:2)"
+
+    forms = {
+        admin.normalised(first, {"127.0.0.1:29701": "<b1>"}),
+        admin.normalised(second, {"127.0.0.1:11111": "<b1>"}),
+    }
+
+    assert forms == {"#MasterAddr <b1>\nat <time> <client>\n<trace>"}
+    assert admin.normalised("#MasterEpoch 2", {}) != admin.normalised("#MasterEpoch 3", {})
+
+
+def test_the_order_of_lines_is_no_difference() -> None:
+    """RocketMQ prints from hash maps."""
+    (one,) = compare.compare([asked("a\nb")], [asked("b\na")], ())
+
+    assert one.verdict == "same"
+
+
+def test_a_line_on_one_side_alone_is_named_with_its_side() -> None:
+    (one,) = compare.compare([asked("epoch 1\nx")], [asked("epoch 1\ny\ny")], ())
+
+    assert one.verdict == "DIFFERS"
+    assert one.unexplained == ("only rocketmq: x", "only rollcall: y", "only rollcall: y")
+
+
+def test_an_entry_explains_whole_lines_of_its_own_commands_only() -> None:
+    entry = compare.Allowed(labels=("set",), anchor="why", rocketmq=r"#Nums \d", rollcall=r"#Nums \d")
+
+    (one,) = compare.compare([asked("#Nums 1")], [asked("#Nums 3")], (entry,))
+    (longer,) = compare.compare([asked("#Nums 1")], [asked("#Nums 33")], (entry,))
+    (other,) = compare.compare([asked("#Nums 1", "route")], [asked("#Nums 3", "route")], (entry,))
+
+    assert one.verdict == "explained: why"
+    assert longer.unexplained == ("only rollcall: #Nums 33",)
+    assert len(other.unexplained) == 2
+
+
+def test_sides_that_were_asked_different_things_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="not asked the same"):
+        compare.compare([asked("a", "set")], [asked("a", "route")], ())
+
+
+def test_every_allowed_difference_is_explained_in_the_document() -> None:
+    """Raises if a heading of DIVERGENCE.md that an entry of allowed.toml points to is gone."""
+    labels = {step.label for step in (*admin.FRESH, *admin.ELECTION, *admin.ELECTED, *admin.DEAD)}
+
+    assert {label for entry in compare.allowed() for label in entry.labels} <= labels
+
+
+def test_the_short_form_asks_enough_commands() -> None:
+    """At least fourteen different ones, all of which the long form asks too."""
+    steps = [step for step in admin.FRESH if step.label in admin.SHORT]
+
+    assert len(steps) == len(admin.SHORT)
+    assert len({step.words.split()[0] for step in steps}) >= 14
+
+
+def test_all_faults_of_a_plan_strike() -> None:
+    """As many of each as the plan says, not one kind after the other."""
+    faults = Plan(kills=20, stops=5, leaders=5, restarts=1).faults()
+
+    assert [faults.count(kind) for kind in (KILL, STOP, LEADER, EVERYTHING)] == [20, 5, 5, 1]
+    assert STOP in faults[:10]
+    assert LEADER in faults[:10]
+
+
+def line(key: str, at_ns: int) -> bytes:
+    acked = Line(
+        key=key,
+        set="broker-a",
+        topic="t",
+        queue_id=0,
+        queue_offset=1,
+        physical_offset=2,
+        body_sha256=f"sum of {key}",
+        acked_at_ns=at_ns,
+    )
+    return msgspec.json.encode(acked) + b"\n"
+
+
+def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
+    """The clients append while we read."""
+    ledger, whole = tmp_path / LEDGER_FILE_NAME, line("b", 5)
+    books = Books(tmp_path)
+    assert books.acked_since(0) == 0
+
+    ledger.write_bytes(line("a", 7) + whole[:10])
+    assert books.stamps == [7]
+    with ledger.open("ab") as file:
+        file.write(whole[10:])
+
+    assert books.stamps == [5, 7]
+    assert books.acked_since(6) == 1
+
+
+def test_what_was_acknowledged_and_not_consumed_is_missing(tmp_path: Path) -> None:
+    (tmp_path / LEDGER_FILE_NAME).write_bytes(line("a", 1) + line("b", 2))
+    (tmp_path / CONSUMED_FILE_NAME).write_bytes(b"a\tsum of a\t3\na\tother\t4\nc\tsum of c\t5\n")
+    books = Books(tmp_path)
+
+    assert books.missing() == {"b"}
+    assert dict(books.consumed["a"]) == {"sum of a": 1, "other": 1}
+
+
+def test_bodies_with_bare_numeric_keys_are_read() -> None:
+    """Java writes maps of numbers without quotes; addresses in strings look alike and stay."""
+    assert asking.loads(b'{"brokerAddrs":{0:"10.0.0.1:911",2:"h:1"},"n":[1,2]}') == {
+        "brokerAddrs": {"0": "10.0.0.1:911", "2": "h:1"},
+        "n": [1, 2],
+    }
