@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def queue_ends(log: CommitLog) -> dict[int, int]:
     return ends
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(MESSAGES, st.sets(st.integers(0, 12), max_size=4))
 def test_after_lost_pages_the_log_is_a_prefix_and_can_go_on(messages: list[tuple[int, int]], lost: set[int]) -> None:
@@ -66,6 +68,7 @@ def test_after_lost_pages_the_log_is_a_prefix_and_can_go_on(messages: list[tuple
         crash(log)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(MESSAGES, st.integers(0, 25), MESSAGES)
 def test_a_log_that_was_cut_is_the_log_that_never_had_what_was_cut(

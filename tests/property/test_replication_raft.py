@@ -138,6 +138,7 @@ def _run(seed: int, *, may_wipe: bool) -> None:
             assert sorted(kept) == sorted(acknowledged)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32))
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
@@ -145,6 +146,7 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
     _run(seed, may_wipe=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32))
 def test_nothing_acknowledged_is_lost_when_a_node_loses_its_memory(seed: int) -> None:
