@@ -12,7 +12,8 @@ from typing import Any, dataclass_transform
 
 import msgspec
 
-from api.gateway.headers import Header, quote_keys
+from api.gateway.headers import Header
+from node.remoting.fastjson import quote_keys
 
 # --- requests --------------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,13 @@
 """
-Header classes of RocketMQ as values: ``extFields`` to fields and back (rocketmq-wire section 1.5), and fastjson bodies.
+Header classes of RocketMQ as values: ``extFields`` to fields and back (rocketmq-wire section 1.5).
 
-Here: the conversion, and reading JSON as fastjson 1.2 writes it. Not here: which header a code has
-(``controller_headers``, and the modules of other families), frames (``node.remoting``).
+Here: the conversion. Not here: which header a code has (``controller_headers``, and the modules of other families),
+frames and what bodies look like (``node.remoting``).
 
 Rule 1: names on the wire are the fields' names in camel case; every value is text; null is left out.
 Rule 2: a field that is missing, or is no number where one should be, is null: Java logs that and goes on. So every
 field of a request header has the default None.
 Rule 3: a boolean is true only as "true", in any case.
-Rule 4: what we write is legal JSON, map keys quoted; what we read may have bare digits as keys.
 """
 
 from __future__ import annotations
@@ -71,17 +70,3 @@ def header_fields(header: Header) -> dict[str, str]:
         if value is not None:
             found[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return dict(sorted(found.items()))
-
-
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(\s*:)')
-
-
-def quote_keys(body: bytes) -> bytes:
-    """``body`` with its bare numeric keys in quotes; what is a string stays as it is."""
-    return _TOKENS.sub(_quoted, body)
-
-
-def _quoted(found: re.Match[bytes]) -> bytes:
-    if found.group(2) is None:
-        return found.group(0)
-    return found.group(1) + b'"' + found.group(2) + b'"' + found.group(3)

@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from api.gateway.dispatch import CodeTable, Request
-from api.gateway.headers import quote_keys
 from api.gateway.names_shell import NameShell
 from controller.core.state import EMPTY_FLEET, FleetState
 from controller.replication.ports import Published
 from controller.runtime.session_state import ConnectionId
 from node.remoting.connection import LinkLimits, RemotingConnection
+from node.remoting.fastjson import quote_keys
 from node.remoting.frame import Frame, FrameDecoder, HeaderForm, decode_frame, encode_frame
 
 CAPTURES = {

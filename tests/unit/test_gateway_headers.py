@@ -13,7 +13,8 @@ from api.gateway.controller_headers import (
     read_sync_state_set,
     sync_state_set_body,
 )
-from api.gateway.headers import header_fields, quote_keys, read_header
+from api.gateway.headers import header_fields, read_header
+from node.remoting.fastjson import quote_keys
 
 
 def test_heartbeat_of_a_java_broker_is_read() -> None:
