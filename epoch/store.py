@@ -3,8 +3,8 @@ The epoch history of one log on its disk.
 
 Rule 1: ``save`` returns when the history is durable; a crash leaves the old or the new one, nothing between.
 Rule 2: the ``.bak`` holds the same as the main file, not what was before: an older list would label the newest bytes
-with an older epoch, and a handshake could then keep bytes that differ (D3). It is written behind the main file and not
-synced; a torn one fails its CRC, and then the main file is whole.
+with an older epoch, and a handshake could then keep bytes that differ (D3). So it is as durable as the main file: a
+power cut behind ``save`` must not bring an older one back.
 Rule 3: nothing is guessed (S28). A missing file and a damaged one are errors of their own; who knows that the log is
 new says ``create``.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from epoch.codec import EpochFileCorrupt, decode_history, encode_history
 from epoch.history import EpochHistory
-from node.files import atomic_replace
+from node.files import replace_together
 
 EPOCH_FILE_NAME = "epochFileCheckpoint"
 BACKUP_SUFFIX = ".bak"
@@ -86,10 +86,7 @@ class EpochStore:
     def save(self, history: EpochHistory) -> None:
         """Replace the stored history, an empty one included (W20); durable on return. Raises ``OSError``."""
         data = encode_history(history)
-        atomic_replace(self._path, data, mode=0o644)
-        temporary = self._backup.with_name(self._backup.name + ".tmp")
-        temporary.write_bytes(data)
-        temporary.replace(self._backup)
+        replace_together((self._path, self._backup), data, mode=0o644)
 
 
 def _read(path: Path) -> EpochHistory:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 VERSION_FILE_NAME = "VERSION"
@@ -41,15 +42,26 @@ def atomic_replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
     Raises ``OSError``; the old content is then still there.
     """
-    temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)
-    fsync_directory(path.parent)
+    replace_together((path,), data, mode=mode)
+
+
+def replace_together(paths: Sequence[Path], data: bytes, *, mode: int = 0o600) -> None:
+    """
+    As ``atomic_replace`` for files of one folder that hold the same, with one sync of the folder.
+
+    A crash before the return may leave the first ones new and the others old.
+    """
+    temporaries = [path.with_name(path.name + ".tmp") for path in paths]
+    for temporary in temporaries:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        try:
+            write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    for temporary, path in zip(temporaries, paths, strict=True):
+        temporary.replace(path)
+    fsync_directory(paths[0].parent)
 
 
 def durable_unlink(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,20 @@ def test_both_files_hold_the_same_bytes(path: Path) -> None:
     EpochStore(path).save(history((1, 0), (2, 600)))
     assert path.read_bytes() == backup_of(path).read_bytes()
     assert decode_history(path.read_bytes()) == history((1, 0), (2, 600))
+
+
+def test_a_power_cut_brought_an_older_backup_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was never synced: with a damaged main file the newest bytes got the label of an older epoch (D3)."""
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    EpochStore(path).save(history((1, 0)))
+
+    files, folder = {path.stat().st_ino, backup_of(path).stat().st_ino}, path.parent.stat().st_ino
+    assert set(synced[:-1]) == files
+    assert synced[-1] == folder
