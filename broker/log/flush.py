@@ -1,8 +1,7 @@
 """
 Group commit: one thread syncs, many wait.
 
-Here: the thread, its rounds, and the hand-over to the loop. Not here: what a sync does (``commit_log`` gives the
-function).
+Here: the thread, its rounds, and the hand-over to the loop. Not here: what a sync does (``commit_log`` says it).
 
 Rule 1: one round serves everybody who asked before it began; the loop hears of it once.
 Rule 2: in mode sync a request starts a round at once; in mode async rounds follow ``interval_ms``.
@@ -10,12 +9,14 @@ Rule 3: a failed sync ends the process, through the ``stop_process`` port: the k
 second fsync would report success for them.
 Whatever else ends the thread ends the process, too: without it nothing is durable any more, and nobody would see.
 Rule 4: chores run on the same thread: ``prepare`` (the next segment) before the sync, ``chores`` (checkpoints) after
-it; a full disk in one of them is reported and tried again, because nothing was promised yet.
+it; in mode sync, where acks wait for the next round, at most once in ``interval_ms``. A full disk in one of them is
+reported and tried again, because nothing was promised yet.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from controller.contract.ids import FlushMode
@@ -51,6 +52,8 @@ class GroupFlusher:
         self._requested = LogOffset(0)
         self._flushed = LogOffset(0)
         self._chore_wanted = False
+        self._are_chores_due = True
+        self._chores_done_at_s = 0.0
         self._is_stopping = False
         self._thread: threading.Thread | None = None
         self.rounds = 0
@@ -115,7 +118,12 @@ class GroupFlusher:
         if flushed != self._flushed:
             self._flushed = flushed
             self._publish(flushed)
-        self.chore_error = self._try_chore(self._chores) or prepared
+        now_s = time.monotonic()
+        is_failing = prepared is not None or self.chore_error is not None
+        is_time = self._mode is FlushMode.ASYNC or now_s - self._chores_done_at_s >= self._interval_s
+        if is_time or is_failing or self._are_chores_due:
+            self._are_chores_due, self._chores_done_at_s = False, now_s
+            self.chore_error = self._try_chore(self._chores) or prepared
 
     @staticmethod
     def _try_chore(chore: Callable[[], None]) -> OSError | None:
@@ -130,6 +138,7 @@ class GroupFlusher:
         with self._wake:
             if not self._has_urgent_work():
                 self._wake.wait(self._interval_s)
+            self._are_chores_due |= self._chore_wanted
             self._chore_wanted = False
             return not self._is_stopping
 

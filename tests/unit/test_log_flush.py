@@ -124,3 +124,25 @@ def test_a_fault_in_a_chore_ends_the_process_too() -> None:
     assert stopped.wait(DEADLINE_S)
     assert isinstance(faults[0], ValueError)
     flusher.stop()
+
+
+def test_every_ack_of_a_set_that_syncs_waited_for_the_checkpoints_as_well() -> None:
+    """Chores sync several small files; with a steady stream of requests one round per interval does them."""
+    done: list[int] = []
+    target = 0
+    published = threading.Event()
+
+    def publish(flushed: LogOffset) -> None:
+        if flushed == target:
+            published.set()
+
+    flusher = make(lambda: LogOffset(target), chores=lambda: done.append(target), publish=publish)
+    flusher.start(LogOffset(0))
+    for target in range(1, 21):
+        published.clear()
+        flusher.request(LogOffset(target))
+        assert published.wait(DEADLINE_S)
+    flusher.stop()
+
+    assert flusher.rounds == 20
+    assert len(done) == 1
