@@ -46,6 +46,8 @@ class PutLimits(msgspec.Struct, frozen=True, kw_only=True):
     waiting_messages_max: int = 100_000
     """Appended and not released; above this sends are refused as overloaded."""
     waiting_bytes_max: int = 256 * 1024 * 1024
+    queues_max: int = 100_000
+    """Queues, by topic and id, that have records: each is remembered for ever."""
 
 
 class PutCounters(msgspec.Struct):
@@ -325,10 +327,16 @@ class PutPath:
     ) -> Draft:
         fields = request.header.extFields
         host = self._born_host
+        topic, queues = fields.b.encode(), self._log.queues
+        if len(queues) >= self._limits.queues_max and not queues.has(topic, queue_id):
+            raise SendError(
+                f"{len(queues)} queues have messages, {self._limits.queues_max} are allowed: "
+                f"no new one for topic {fields.b!r}, queue {queue_id}; use one that is there"
+            )
         if properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
         return Draft(
-            topic=fields.b.encode(),
+            topic=topic,
             queue_id=queue_id,
             body=body,
             properties=properties + self._broker_properties,

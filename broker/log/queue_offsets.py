@@ -60,9 +60,13 @@ class QueueOffsets:
         """Where the queue ends; 0 for a queue without records."""
         return self._next.get((topic, queue_id), 0)
 
-    def has_topic(self, topic: bytes) -> bool:
-        """Whether any record of ``topic`` is in the log."""
-        return any(known == topic for known, _ in self._next)
+    def has(self, topic: bytes, queue_id: int) -> bool:
+        """Whether any record of this queue is in the log."""
+        return (topic, queue_id) in self._next
+
+    def __len__(self) -> int:
+        """How many queues have records."""
+        return len(self._next)
 
     def clear(self) -> None:
         """Start again."""

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from broker.handlers.put import PutLimits, PutPath, _Waiting
-from broker.protocol.codes import SendRefusal
+from broker.protocol.codes import ClientResult, Outcome, SendRefusal
 from broker.protocol.send import BatchItem, SendRequest, encode_batch, encode_send, parse_frame
 from controller.contract.ids import MasterEpoch
 from epoch.model import LogOffset
@@ -48,10 +48,12 @@ class Sink:
         }
 
 
-def send(opaque: int, sequence: int | None = None, *, body: bytes = b"x", epoch: int = 0) -> SendRequest:
+def send(
+    opaque: int, sequence: int | None = None, *, body: bytes = b"x", epoch: int = 0, queue_id: int = 0
+) -> SendRequest:
     """As it arrives."""
     stamp = "" if sequence is None else f"ROLLCALL_SEQ\x01{PRODUCER}:{epoch}:{sequence}\x02"
-    raw = encode_send(opaque=opaque, group="g", topic="T", queue_id=0, born_at_ms=1, properties=stamp, body=body)
+    raw = encode_send(opaque=opaque, group="g", topic="T", queue_id=queue_id, born_at_ms=1, properties=stamp, body=body)
     found = parse_frame(memoryview(raw)[4:])
     assert isinstance(found, SendRequest)
     return found
@@ -59,7 +61,7 @@ def send(opaque: int, sequence: int | None = None, *, body: bytes = b"x", epoch:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LogBroker]:
-    made = LogBroker(tmp_path, 1, limits=PutLimits(body_bytes_max=10_000, waiting_messages_max=5))
+    made = LogBroker(tmp_path, 1, limits=PutLimits(body_bytes_max=10_000, waiting_messages_max=5, queues_max=3))
     made.confirms_at_once = False
     made.lead(1)
     yield made
@@ -238,3 +240,18 @@ def test_a_fault_in_the_middle_of_a_batch_costs_its_client_and_not_the_log(
     broker.put.release(broker.log.max_offset)
     assert [code for code, _, _ in sink.answers.values()] == [0]
     assert broker.log.queues.max_offset(b"T", 0) == 2
+
+
+def test_a_client_that_made_up_queues_filled_the_memory_of_every_replica(broker: LogBroker) -> None:
+    """A queue is remembered for ever: at the limit only those that are there take messages, and the refusal says so."""
+    sink = Sink()
+    broker.put.handle(sink, [send(n, queue_id=n) for n in range(4)])
+    broker.put.release(broker.log.max_offset)
+    assert [sink.answers[n][0] for n in range(3)] == [0, 0, 0]
+    assert sink.answers[3] == (ClientResult.MESSAGE_ILLEGAL, SendRefusal.ILLEGAL, Outcome.NOT_APPENDED)
+    (remark,) = [each.remark for write in sink.writes for each in write if each.opaque == 3]
+    assert remark is not None
+    assert "3 are allowed" in remark
+    broker.put.handle(sink, [send(5, queue_id=2)])
+    broker.put.release(broker.log.max_offset)
+    assert sink.answers[5][0] == 0
