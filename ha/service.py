@@ -262,7 +262,7 @@ class HaServer:
     def _tick(self) -> None:
         now_ms = self._clock_ms()
         for connection in list(self._connections):
-            connection.tick(now_ms)
+            connection.guarded_tick(now_ms)
 
     def _tell_confirm(self) -> None:
         self._confirm_timer = None
@@ -457,7 +457,7 @@ class HaClient:
 
     def _tick(self) -> None:
         if self._connection is not None:
-            self._connection.tick(self._clock_ms())
+            self._connection.guarded_tick(self._clock_ms())
 
 
 def _report_failure(runner: asyncio.Task[None]) -> None:

@@ -94,7 +94,7 @@ class _Connection(ABC, Generic[ActionT]):
         except OSError as error:
             self.close(None, f"receive: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001 (ours; the bytes that met it would be read again, for ever)
-            self._close_for_fault(error)
+            self.close_for_fault(error)
 
     @abstractmethod
     def _read(self) -> None:
@@ -146,9 +146,10 @@ class _Connection(ABC, Generic[ActionT]):
         except OSError as error:
             self.close(None, f"send: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001 (ours; a writable socket would call again, for ever)
-            self._close_for_fault(error)
+            self.close_for_fault(error)
 
-    def _close_for_fault(self, error: Exception) -> None:
+    def close_for_fault(self, error: Exception) -> None:
+        """An error of our own, or of who heard an event: it costs this link and is seen."""
         _log.error("ha_link_fault", error=f"{type(error).__name__}: {error}", exc_info=error)
         self.close(None, f"a fault of our own: {type(error).__name__}")
 
@@ -184,6 +185,8 @@ class _Connection(ABC, Generic[ActionT]):
                     self.close(action.code, action.detail)
                 else:
                     self._tell(action)
+        except Exception as error:  # noqa: BLE001 (a listener's; the caller may be a reign that moves, or another link)
+            self.close_for_fault(error)
         finally:
             self._is_executing = False
         if self._parts and not self._is_waiting_to_write and not self.is_closed:
@@ -206,6 +209,17 @@ class _Connection(ABC, Generic[ActionT]):
         self._actions.clear()
         self._sock.close()
         self._tell_closed(code, detail)
+
+    def guarded_tick(self, now_ms: int) -> None:
+        """Time passed; one link's fault must not keep the others from hearing of it."""
+        try:
+            self.tick(now_ms)
+        except Exception as error:  # noqa: BLE001 (ours)
+            self.close_for_fault(error)
+
+    @abstractmethod
+    def tick(self, now_ms: int) -> None:
+        """What is due."""
 
     @abstractmethod
     def _tell(self, action: ActionT) -> None:

@@ -31,12 +31,14 @@ from controller.contract.codes import RequestCode
 from node.remoting.codes import FLAG_RESPONSE, SystemCode
 from node.remoting.connection import LinkLimits
 from node.remoting.frame import Frame, FrameError, encode_frame
+from node.telemetry import get_logger
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """What one readable event brings at most, unless a single frame is larger."""
 WATCHERS_MAX: Final = 10_000
 SWEEP_MS: Final = 1_000
 _LENGTH = struct.Struct(">i")
+_log = get_logger("listen")
 
 
 class Responder(Protocol):
@@ -87,6 +89,9 @@ class ListenConnection(asyncio.BufferedProtocol):
             self._take_frames()
         except FrameError as error:
             self.close(f"protocol error: {error}")
+        except Exception as error:  # noqa: BLE001 (ours; it costs the link that met it, and is seen)
+            _log.error("listen_link_fault", peer=self.peer, exc_info=error)
+            self.close(f"internal fault: {type(error).__name__}: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's callback."""

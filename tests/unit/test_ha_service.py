@@ -15,7 +15,9 @@ import uvloop
 import ha.transport
 from controller.contract.ids import LogOffset, MasterEpoch
 from ha.errors import ErrorCode
+from ha.frames import Handshake
 from ha.links import FollowTarget, LinkReign
+from ha.master_link import MasterLinkState
 from ha.slave_link import SlaveLink
 from tests.support.ha_logs import MappedLog, history
 from tests.support.ha_pair import target
@@ -213,6 +215,30 @@ def test_a_full_disk_on_the_slave_ends_its_link_only(logs: tuple[MappedLog, Mapp
 
     play((logs[0], small), scene)
     small.close()
+
+
+def test_a_listener_s_fault_never_stops_a_reign_from_opening(logs: tuple[MappedLog, MappedLog]) -> None:
+    """It went up through the link into the role change; now it costs the link, and the slave comes back."""
+
+    async def scene(world: World) -> None:
+        log, real = world.master.log, world.master.slave_opened
+        faults = iter((True,))
+
+        def slave_opened(handshake: Handshake, link_generation: int) -> None:
+            if next(faults, False):
+                raise LookupError("a fault of our own")
+            real(handshake, link_generation)
+
+        world.master.slave_opened = slave_opened  # type: ignore[method-assign]
+        log.begin_epoch(1)
+        log.append(os.urandom(1000))
+        world.slave.client.follow(world.target())
+        await until(lambda: any(each.link.state is MasterLinkState.PARKED for each in world.master.server._connections))
+        world.reign()
+        await until(lambda: world.master.acks.get(2) == log.max_offset)  # type: ignore[call-overload]
+        assert next(faults, None) is None
+
+    play(logs, scene)
 
 
 def test_a_slave_reads_on_when_its_log_has_room_again(logs: tuple[MappedLog, MappedLog]) -> None:

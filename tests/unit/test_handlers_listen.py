@@ -6,6 +6,9 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
+from broker.handlers.listen import ListenConnection
 from broker.protocol.codes import ClientCode
 from broker.protocol.routes import decode_route
 from broker.protocol.send import encode_send
@@ -165,5 +168,25 @@ def test_a_loop_never_waits_for_the_log_s_next_segment(tmp_path: Path) -> None:
 
         assert [(await read_frame(reader)).opaque for _ in range(2)] == [1, 2]
         other.close()
+
+    run(tmp_path, test)
+
+
+def test_a_fault_in_a_handler_costs_the_link_that_met_it(tmp_path: Path) -> None:
+    """Nobody heard why the link was gone, and everybody else goes on."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def faulty(connection: ListenConnection, frame: Frame) -> None:
+            raise LookupError("a fault of ours")
+
+        broker.service.add_responder(4711, faulty)
+        bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
+        bad_writer.write(encode_frame(Frame(code=4711, opaque=1)))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await read_frame(bad_reader)
+        bad_writer.close()
+        assert broker.service.closed_by_reason["internal fault:"] == 1
+        writer.write(encode_frame(Frame(code=RequestCode.PROBE, opaque=7)))
+        assert (await read_frame(reader)).opaque == 7
 
     run(tmp_path, test)
