@@ -124,6 +124,7 @@ class RoleShell:
         self._inputs: deque[RoleInput] = deque()
         self._is_busy = False
         self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._view_to_store: StoredView | None = None
         self._is_storing_view = False
@@ -157,7 +158,8 @@ class RoleShell:
             self._owner.settle_link("the link that asked for a cut is gone")
 
     def stop(self) -> None:
-        """No timer any more; steps under way end by themselves."""
+        """No timer any more, whatever is still fed; steps under way end by themselves."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
@@ -166,7 +168,7 @@ class RoleShell:
             self._timer.cancel()
             self._timer = None
         due_us = self.machine.next_due_us
-        if due_us is not None:
+        if due_us is not None and not self._is_stopped:
             self._timer = self._loop.call_at((due_us + 1) / 1_000_000, self.feed, Tick())
 
     def _do(self, action: RoleAction) -> None:

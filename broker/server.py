@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,9 @@ DIRECTORY_KIND = "broker"
 DIRECTORY_VERSION = 1
 STOP_MS_MAX = 20_000
 """A clean stop that takes longer is given up: the next start checks every record."""
+
+DISK_MS_MAX = 5_000
+"""What a write or sync that is under way at the end may still take."""
 
 _log = get_logger("server")
 
@@ -90,6 +94,20 @@ async def _serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.E
         return _complain(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE, error)
 
 
+async def release(disk: ThreadPoolExecutor, *, exit_now: Callable[[int], object] = os._exit) -> None:
+    """The last write is over. One that never ends would keep the process for ever: it is left behind."""
+    last = asyncio.get_running_loop().run_in_executor(disk, lambda: None)
+    disk.shutdown(wait=False)
+    await asyncio.wait((last,), timeout=DISK_MS_MAX / 1000)
+    if not last.done():
+        _log.error(
+            "disk_hangs",
+            waited_ms=DISK_MS_MAX,
+            meaning="a write or sync does not return; the process ends without it, the next start checks every record",
+        )
+        exit_now(int(ExitCode.STORAGE))
+
+
 class _Server:
     """One life of the process; what is opened is closed by ``stack``, last first."""
 
@@ -104,7 +122,7 @@ class _Server:
         """Returns the exit code. Raises what ``_serve`` translates."""
         config, stack = self._config, self._stack
         disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
-        stack.callback(disk.shutdown)
+        stack.push_async_callback(release, disk)
         telemetry = Telemetry()
         health = HealthServer(telemetry, self._health)
         await health.start(*config.health)

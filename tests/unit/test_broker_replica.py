@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from broker.config import BrokerConfig
 from broker.core.durable import Identity
-from broker.core.role_io import PublishRole
+from broker.core.role import RoleMachine
+from broker.core.role_io import PublishRole, SessionLost
 from broker.identity import disown, remember
 from broker.log.commit_log import CommitLog
 from broker.marks import ReplicaFiles
 from broker.replica import Replica
+from broker.server import release
 from controller.contract.codes import RefusalCode, RequestCode
 from controller.contract.commands import ReplicaDescription, SetConfiguration, Value
 from controller.contract.ids import (
@@ -42,6 +46,7 @@ from controller.contract.verdicts import Intactness
 from epoch.history import EpochHistory
 from ha.links import FollowTarget
 from ha.truncation import Cut
+from node.process import ExitCode
 from tests.support.ha_replica import until
 from tests.support.log_tools import draft
 
@@ -301,3 +306,36 @@ def test_a_store_whose_sync_failed_is_another_one_at_the_next_start(tmp_path: Pa
     disown(files)
     disown(files)
     assert remember(ReplicaFiles(tmp_path), KEY).process.store_id != before
+
+
+def test_what_is_fed_behind_the_end_sets_no_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that ended late woke the role machine again, when everything below it was closed."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            monkeypatch.setattr(RoleMachine, "next_due_us", property(lambda _machine: 1))
+            replica.role.stop()
+            replica.role.feed(SessionLost())
+            assert replica.role._timer is None
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_hangs_kept_the_process_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor saw a broker that was neither there nor gone."""
+    codes: list[int] = []
+    writing = threading.Event()
+
+    async def story(disk: ThreadPoolExecutor) -> None:
+        await release(disk, exit_now=codes.append)
+
+    idle = ThreadPoolExecutor(max_workers=1)
+    asyncio.run(story(idle))
+    assert codes == []
+
+    monkeypatch.setattr("broker.server.DISK_MS_MAX", 10)
+    hung = ThreadPoolExecutor(max_workers=1)
+    hung.submit(writing.wait, 5)
+    asyncio.run(story(hung))
+    writing.set()
+    assert codes == [ExitCode.STORAGE]
