@@ -9,7 +9,6 @@ Rule: whoever does not answer in time is ``None`` or an empty answer, never an e
 from __future__ import annotations
 
 import itertools
-import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from controller.contract.codes import RequestCode
 from deploy.local.processes import wait_until
 from node.config import split_address
 from node.remoting.codes import SystemCode
+from node.remoting.fastjson import quote_keys
 from node.remoting.frame import Frame, FrameDecoder, FrameError, encode_frame
 
 ASK_TIMEOUT_S = 1.0
@@ -29,8 +29,6 @@ READ_BYTES = 64 * 1024
 GET_ROUTE = 105
 GET_CLUSTER_INFO = 106
 GET_BROKER_EPOCHS = 1007
-_BARE_KEY = re.compile(r"(?<=[{,])(-?\d+)(?=:)")
-"""Java writes numeric keys of maps without quotes, which is not JSON."""
 
 
 class Link:
@@ -89,7 +87,7 @@ def ask(
 
 def loads(body: bytes) -> Any:
     """A JSON body as Java writes it. Raises ``msgspec.DecodeError``."""
-    return msgspec.json.decode(_BARE_KEY.sub(r'"\1"', body.decode()))
+    return msgspec.json.decode(quote_keys(body))
 
 
 def is_leader(address: str) -> bool:
