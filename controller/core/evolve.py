@@ -31,7 +31,7 @@ from controller.contract.events import (
     SessionOpened,
     SyncStateSetAltered,
 )
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, SyncStateSet
+from controller.contract.ids import BrokerId, Incarnation, LogOffset, ReplicaKind, SessionOrdinal, SyncStateSet
 from controller.contract.verdicts import ElectionKind, Intactness
 from controller.core.proof import reign_of
 from controller.core.recovery import after_report, without
@@ -111,9 +111,25 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         known_confirm=_confirm_after(set_state, event),
     )
     if event.is_recovering:
+        if set_state.recovery is None:
+            result = replace(result, replicas=_without_sessions(result.replicas, event.broker_id))
         known = event.positions if event.are_positions_known else None
         result = replace(result, recovery=after_report(set_state, event.broker_id, event.stored, known))
     return _with_set(result, event)
+
+
+def _without_sessions(replicas: tuple[ReplicaState, ...], reporter: BrokerId) -> tuple[ReplicaState, ...]:
+    """
+    A recovery begins, and everybody else must register again: who registered before it began has not reported to it.
+
+    RocketMQ's brokers have no sessions; the port registers them anew when it hears them.
+    """
+    return tuple(
+        replace(replica, session_ordinal=SessionOrdinal(replica.session_ordinal + 1))
+        if replica.is_registered and replica.kind is ReplicaKind.NATIVE and replica.broker_id != reporter
+        else replica
+        for replica in replicas
+    )
 
 
 def _confirm_after(set_state: SetState, event: ReplicaRegistered) -> LogOffset:

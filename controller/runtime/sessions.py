@@ -15,13 +15,13 @@ incarnation makes any replica replaced at once. The grace does not delay these.
 Rule 4: who came alive or fell silent is replicated state: this machine proposes, and believes what was applied.
 Rule 5: evidence calls a replica ready only while it is heard. When a whole set falls silent, its members are found one
 after the other: without this rule each would be elected in turn, and the set would shrink to the last one found.
+Rule 6 (R7): who knows a later masterEpoch than this leader must register again: a registration reports what it knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from controller.contract.codes import RefusalCode
 from controller.contract.commands import (
     EventRef,
     Evidence,
@@ -31,11 +31,12 @@ from controller.contract.commands import (
     ReplicaEvidence,
     SilenceCause,
 )
-from controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
-from controller.contract.replies import MemberView, Refused, SetView
+from controller.contract.ids import BrokerId, ReplicaKind, SessionOrdinal, SetKey
+from controller.contract.replies import Condition, MemberView, Refused, SetView
 from controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from controller.contract.timing import Timing
 from controller.runtime.actions import Action, Propose, SendProbe
+from controller.runtime.session_refusals import fenced, knows_more, not_registered
 from controller.runtime.session_state import (
     NS_PER_MS,
     ConnectionId,
@@ -75,6 +76,8 @@ FRESH_INTERVALS = 3
 """Heartbeat intervals after which a replica is not called ready any more (Rule 5)."""
 
 ViewOf = Callable[[SetKey], SetView | None]
+
+_REIGNS = (Condition.SERVING, Condition.ENTERING)
 
 
 class Sessions:
@@ -212,9 +215,12 @@ class Sessions:
     def heartbeat(self, beat: Heartbeat, connection: ConnectionId | None, now_ns: int) -> Refused | list[Action]:
         """Count the replica as heard; a refusal if the session it names is not the current one."""
         session = self._sessions.get((beat.set_key, beat.broker_id))
-        refusal = _fenced(session, beat.incarnation, beat.session_ordinal)
+        refusal = fenced(session, beat.incarnation, beat.session_ordinal)
         if session is None or refusal is not None:
-            return refusal or _not_registered(beat.set_key, beat.broker_id)
+            return refusal or not_registered(beat.set_key, beat.broker_id)
+        view = self._view_of(beat.set_key)
+        if view is not None and beat.known_master_epoch > view.master_epoch and view.condition in _REIGNS:
+            return knows_more(beat, view)
         session.state = beat.state
         session.is_ready = beat.is_ready
         session.positions = beat.positions
@@ -266,7 +272,7 @@ class Sessions:
     def link(self, report: LinkReport, now_ns: int) -> Refused | list[Action]:
         """A member says whether its link to the master is open (R13)."""
         reporter = self._sessions.get((report.set_key, report.broker_id))
-        refusal = _fenced(reporter, report.incarnation, report.session_ordinal)
+        refusal = fenced(reporter, report.incarnation, report.session_ordinal)
         if refusal is not None:
             return refusal
         master = self._sessions.get((report.set_key, report.master))
@@ -483,34 +489,3 @@ class Sessions:
             confirm_offset=positions.confirm_offset,
             released=positions.released,
         )
-
-
-def _fenced(session: Session | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
-    if session is None:
-        return None
-    if session.incarnation != incarnation:
-        return Refused(
-            code=RefusalCode.FENCED_INCARNATION,
-            reason=f"incarnation {incarnation} has ended, current is {session.incarnation}",
-            hint="register again with your own incarnation",
-            requested=incarnation,
-            current=session.incarnation,
-        )
-    if session.ordinal != ordinal:
-        return Refused(
-            code=RefusalCode.FENCED_SESSION,
-            reason=f"session {ordinal} was replaced, current is {session.ordinal}",
-            hint="register again to open a session",
-            requested=str(ordinal),
-            current=str(session.ordinal),
-        )
-    return None
-
-
-def _not_registered(key: SetKey, broker_id: BrokerId) -> Refused:
-    return Refused(
-        code=RefusalCode.NEED_TO_BE_REGISTERED,
-        reason=f"replica {broker_id} of {key} is not registered",
-        hint="register first",
-        requested=f"{key}/{broker_id}",
-    )

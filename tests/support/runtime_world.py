@@ -73,6 +73,7 @@ class Replica:
     end: LogOffset = ZERO
     last_epoch: MasterEpoch = NO_EPOCH
     is_ready: bool = True
+    known_epoch: MasterEpoch = MasterEpoch(0)
 
 
 @dataclass(slots=True)
@@ -230,7 +231,7 @@ class World:
                 state=BrokerState.FENCED,
                 is_ready=replica.is_ready,
                 positions=Positions(last_epoch=replica.last_epoch, max_offset=replica.end, confirm_offset=LogOffset(0)),
-                known_master_epoch=MasterEpoch(0),
+                known_master_epoch=replica.known_epoch,
                 known_set_epoch=SyncStateSetEpoch(0),
             ),
             replica.connection,

@@ -30,6 +30,7 @@ from controller.contract.ids import (
     FlushMode,
     Incarnation,
     LogOffset,
+    MasterEpoch,
     ReplicaKind,
     SessionOrdinal,
     SyncStateSetEpoch,
@@ -194,7 +195,7 @@ def test_r1_only_the_present_mastership_may_alter() -> None:
     fleet = Fleet().serving()
     good = fleet.alter(1, 2)
     cases: tuple[tuple[AlterSyncStateSet, RefusalCode], ...] = (
-        (replace(good, master_epoch=fleet.set.master_epoch + 1), RefusalCode.FENCED_MASTER_EPOCH),
+        (replace(good, master_epoch=fleet.set.master_epoch - 1), RefusalCode.FENCED_MASTER_EPOCH),
         (replace(good, broker_id=BrokerId(2)), RefusalCode.INVALID_MASTER),
         (replace(good, incarnation=Incarnation("i1.9")), RefusalCode.FENCED_INCARNATION),
     )
@@ -701,6 +702,30 @@ def test_r7_a_member_that_knows_a_higher_epoch_starts_a_recovery_of_a_serving_se
 
     elected = fleet.want(fleet.elect(evidence=fleet.evidence({1: positions(70, epoch=5)})), Elected)
     assert (elected.verdict.winner, elected.verdict.master_epoch) == (1, EPOCH_JUMP)
+
+
+def test_r7_members_with_open_sessions_were_awaited_for_ever() -> None:
+    """They had registered before somebody showed what the controllers had forgotten; nobody asked them again."""
+    fleet = Fleet().serving()
+    before = fleet.replica(1).session_ordinal
+
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(10, epoch=5)))
+
+    assert fleet.replica(1).session_ordinal > before, "its next heartbeat is refused, and it registers again"
+    fleet.do(fleet.registration(1, holds=positions(70, epoch=5)))
+    fleet.do(fleet.registration(3, holds=positions(70, epoch=5)))
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ()
+
+
+def test_r21_an_alter_of_a_later_epoch_does_not_end_its_reign() -> None:
+    """The controllers are the ones who have forgotten (R7); "stop acknowledging" was the answer."""
+    fleet = Fleet().serving()
+    alter = replace(fleet.alter(1, 2), master_epoch=MasterEpoch(fleet.set.master_epoch + 1))
+    before = fleet.set
+
+    assert refusal_of(fleet.do(alter)) is RefusalCode.WAITING_FOR_REPORTS
+    assert fleet.set == before
 
 
 def test_r7_a_view_of_this_fleet_with_a_higher_set_epoch_starts_a_recovery() -> None:

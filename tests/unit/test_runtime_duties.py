@@ -13,6 +13,7 @@ from controller.contract.commands import (
     SilenceCause,
 )
 from controller.contract.events import MasterElected, ReplicaSilent
+from controller.contract.ids import MasterEpoch
 from controller.contract.replies import Condition
 from controller.contract.session import BrokerState, ProbeAnswer
 from controller.runtime.actions import Propose
@@ -48,6 +49,18 @@ def test_first_election_follows_the_last_replica_that_becomes_ready() -> None:
 
     assert world.the_view(KEY).sync_state_set == (1, 2, 3)
     assert [event.verdict.winner for event in _elected(world)] == [3]
+
+
+def test_who_knows_a_later_epoch_than_the_leader_must_register_again() -> None:
+    """R7: its heartbeats were counted as if nothing were wrong; the controllers had been rolled back under it."""
+    world, replicas = _world()
+    replicas[0].known_epoch = MasterEpoch(world.the_view(KEY).master_epoch + 1)
+
+    refusal = world.beat(replicas[0])
+
+    assert refusal is not None
+    assert refusal.code is RefusalCode.WAITING_FOR_REPORTS
+    assert world.beat(replicas[1]) is None
 
 
 def test_nothing_is_proposed_while_everybody_beats() -> None:

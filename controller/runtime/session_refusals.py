@@ -1,0 +1,57 @@
+"""
+What a broker hears whose session is not the current one.
+
+Here: the refusals of ``sessions``, each with both values and the remedy. Not here: when they are given.
+"""
+
+from __future__ import annotations
+
+from controller.contract.codes import RefusalCode
+from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
+from controller.contract.replies import Refused, SetView
+from controller.contract.session import Heartbeat
+from controller.runtime.session_state import Session
+
+
+def fenced(session: Session | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
+    """If there is a session, and it is another one than what speaks."""
+    if session is None:
+        return None
+    if session.incarnation != incarnation:
+        return Refused(
+            code=RefusalCode.FENCED_INCARNATION,
+            reason=f"incarnation {incarnation} has ended, current is {session.incarnation}",
+            hint="register again with your own incarnation",
+            requested=incarnation,
+            current=session.incarnation,
+        )
+    if session.ordinal != ordinal:
+        return Refused(
+            code=RefusalCode.FENCED_SESSION,
+            reason=f"session {ordinal} was replaced, current is {session.ordinal}",
+            hint="register again to open a session",
+            requested=str(ordinal),
+            current=str(session.ordinal),
+        )
+    return None
+
+
+def knows_more(beat: Heartbeat, view: SetView) -> Refused:
+    """The controllers have lost their memory (R7)."""
+    return Refused(
+        code=RefusalCode.WAITING_FOR_REPORTS,
+        reason=f"masterEpoch {beat.known_master_epoch} is not known here, the newest is {view.master_epoch}",
+        hint="register again: that reports it",
+        requested=str(beat.known_master_epoch),
+        current=str(view.master_epoch),
+    )
+
+
+def not_registered(key: SetKey, broker_id: BrokerId) -> Refused:
+    """Nobody is known under this id."""
+    return Refused(
+        code=RefusalCode.NEED_TO_BE_REGISTERED,
+        reason=f"replica {broker_id} of {key} is not registered",
+        hint="register first",
+        requested=f"{key}/{broker_id}",
+    )
