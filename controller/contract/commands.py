@@ -416,6 +416,32 @@ class CleanReplicas(Command, tag="CleanReplicas"):
     reason: str = ""
 
 
+class ImportedReplica(Value):
+    """One replica of a set that other controllers gave its id to."""
+
+    broker_id: BrokerId
+    address: str
+
+
+class ImportSet(Command, tag="ImportSet"):
+    """
+    Know a RocketMQ set that other controllers still run: its ids, epochs and SyncStateSet as they are there.
+
+    Nothing is elected, granted or cleaned here before each of its replicas has registered here, the master last. Until
+    then a repeat brings what the other controllers say by now.
+    """
+
+    set_key: SetKey
+    replicas: tuple[ImportedReplica, ...]
+    next_id: BrokerId
+    master: BrokerId
+    master_epoch: MasterEpoch
+    """Highest that the other controllers or any broker show: the first epoch here is the next one, without a jump."""
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+    reason: str = ""
+
+
 AnyCommand = (
     InitialiseFleet
     | TakeLeadership
@@ -433,6 +459,7 @@ AnyCommand = (
     | ReportEntered
     | RecordMilestones
     | CleanReplicas
+    | ImportSet
 )
 
 

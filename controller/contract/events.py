@@ -19,6 +19,7 @@ from controller.contract.commands import (
     DetectionStamps,
     EventRef,
     Evidence,
+    ImportedReplica,
     Milestone,
     Positions,
     ReplicaDescription,
@@ -207,6 +208,21 @@ class ReplicasCleaned(Event, tag="replicas-cleaned"):
     reason: str
 
 
+class SetImported(Event, tag="set-imported"):
+    """What other controllers say of a set that is moving here; ``sync_state_set`` is the one in force here after it."""
+
+    replicas: tuple[ImportedReplica, ...]
+    next_id: BrokerId
+    master: BrokerId
+    master_epoch: MasterEpoch
+    imported_set: SyncStateSet
+    imported_set_epoch: SyncStateSetEpoch
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+    awaited_reports: tuple[BrokerId, ...]
+    reason: str
+
+
 class CommandRefused(Event, tag="command-refused"):
     """R24: a refusal is on record. Answers repeated for a known request id are not."""
 
@@ -235,6 +251,7 @@ AnyEvent = (
     | LossGraded
     | MilestoneReached
     | ReplicasCleaned
+    | SetImported
     | CommandRefused
 )
 

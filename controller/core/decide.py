@@ -21,6 +21,7 @@ from controller.contract.commands import (
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
+    ImportSet,
     InitialiseFleet,
     MarkAlive,
     MarkSilent,
@@ -38,6 +39,7 @@ from controller.core.decision import DONE, Decision, refuse
 from controller.core.elections import decide_bootstrap_command, decide_elect, decide_elect_unclean
 from controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
 from controller.core.ids import decide_apply_id
+from controller.core.importing import decide_import
 from controller.core.liveness import decide_alive, decide_goodbye, decide_silent
 from controller.core.milestones import decide_entered, decide_milestones
 from controller.core.registration import decide_register
@@ -113,5 +115,7 @@ def _decide_on_set(fleet: FleetState, operation: Operation) -> Decision:
             return decide_milestones(fleet, operation, command)
         case CleanReplicas() as command:
             return decide_clean(fleet, operation, command)
+        case ImportSet() as command:
+            return decide_import(fleet, operation, command)
         case _:
             raise TypeError(type(operation.command).__name__)

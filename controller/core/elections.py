@@ -29,6 +29,7 @@ from controller.core.decision import Decision, elected, refuse
 from controller.core.election import Ranking, elect
 from controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from controller.core.first_election import decide_bootstrap, decide_first
+from controller.core.importing import validate_imported
 from controller.core.policies import DATA_FIRST, LONGEST, PREFERENCE_FIRST, RESTORED, UNCLEAN, ElectionPolicy
 from controller.core.state import FleetState, ReplicaState, SetState
 
@@ -66,6 +67,9 @@ def decide_elect(
             "start them, or accept a loss with: rollcall elect --unclean --accept-loss BYTES",
             current=recovering.awaited,
         )
+    stale_import = validate_imported(case.set_state, operation, case.evidence)
+    if stale_import is not None:
+        return stale_import
     if recovering is None and not case.set_state.is_established:
         return decide_first(case.set_state, operation, command, case.evidence)
     policy, further = _clean_policy(case.set_state, case.evidence)

@@ -29,10 +29,12 @@ from controller.contract.events import (
     ReplicasCleaned,
     ReplicaSilent,
     SessionOpened,
+    SetImported,
     SyncStateSetAltered,
 )
 from controller.contract.ids import BrokerId, Incarnation, LogOffset, ReplicaKind, SessionOrdinal, SyncStateSet
 from controller.contract.verdicts import ElectionKind, Intactness
+from controller.core.importing import evolve_import
 from controller.core.proof import reign_of
 from controller.core.recovery import after_report, without
 from controller.core.state import (
@@ -139,7 +141,7 @@ def _confirm_after(set_state: SetState, event: ReplicaRegistered) -> LogOffset:
     return LogOffset(max(set_state.known_confirm, reported))
 
 
-def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned) -> SetState:
+def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned | SetImported) -> SetState:
     """
     Bind the event's set to the incarnations that are registered now; members without a proof of their own are suspects.
     """
@@ -337,5 +339,6 @@ _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
     MasterEntered: _entered,
     LossGraded: _graded,
     ReplicasCleaned: _cleaned,
+    SetImported: lambda set_state, event: _with_set(evolve_import(set_state, event), event),
 }
 """Kinds that are not here say something about the fleet, or record what changed nothing."""

@@ -130,7 +130,7 @@ def _check_epochs(old: SetState, new: SetState, records: Sequence[EventRecord]) 
         yield f"C1: the set changed from {old.sync_state_set} to {new.sync_state_set} within one SyncStateSetEpoch"
     if new.master_epoch != old.master_epoch:
         kinds = {record.event.__struct_config__.tag for record in records}
-        if not kinds & {"master-elected", "replicas-cleaned"}:
+        if not kinds & {"master-elected", "replicas-cleaned", "set-imported"}:
             yield f"C1: masterEpoch went from {old.master_epoch} to {new.master_epoch} without an election"
         return
     if new.master not in (None, old.master) or (

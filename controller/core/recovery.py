@@ -25,7 +25,8 @@ from controller.core.state import FleetState, Recovery, SetState
 EPOCH_JUMP = 2**20
 """Epochs between two multiples to which a jump may go."""
 
-_OWN_VIEW = FleetIncarnation("")
+OWN_VIEW = FleetIncarnation("")
+"""Of a view that no fleet's brokers stored: what the controllers know, or were told."""
 
 EPOCH_JUMP_DRAWS = 16
 """How many multiples a jump chooses from."""
@@ -62,7 +63,7 @@ def started(set_state: SetState) -> Recovery:
     What the controllers themselves know is the first stored view. Views are compared by epochs, so it needs no fleet.
     """
     own = StoredView(
-        fleet_incarnation=_OWN_VIEW,
+        fleet_incarnation=OWN_VIEW,
         master_epoch=set_state.master_epoch,
         sync_state_set_epoch=set_state.sync_state_set_epoch,
         sync_state_set=set_state.sync_state_set,
@@ -88,7 +89,8 @@ def after_report(
     if stored is None or not has_content(stored):
         return replace(recovery, reported=reported, highest_epoch=MasterEpoch(highest_epoch))
     newest = max((view for view in (recovery.newest, stored) if view is not None), key=_age)
-    return Recovery(
+    return replace(
+        recovery,
         named=tuple(sorted({*recovery.named, *stored.sync_state_set})),
         reported=reported,
         newest=newest,
@@ -117,14 +119,14 @@ def adopted_set(recovery: Recovery, *, present: SyncStateSet, voters: Collection
 
 def next_master_epoch(set_state: SetState, *, epoch_jump_draw: int, floor: MasterEpoch | None = None) -> MasterEpoch:
     """
-    The epoch of the next reign: one more, or a jump after a wipe or restore (R7).
+    The epoch of the next reign: one more, or a jump after a wipe or restore (R7); an imported set counts on.
 
     Args:
         set_state: The set before the election.
         epoch_jump_draw: 0..15, drawn by the proposer.
         floor: The new epoch is above this one as well; None = no such bound.
     """
-    if set_state.recovery is not None:
+    if set_state.recovery is not None and set_state.recovery.elsewhere is None:
         highest = max(set_state.recovery.highest_epoch, set_state.master_epoch)
         return MasterEpoch((highest // EPOCH_JUMP + 1 + epoch_jump_draw) * EPOCH_JUMP)
     return MasterEpoch(max(set_state.master_epoch, floor if floor is not None else 0) + 1)

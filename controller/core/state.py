@@ -118,6 +118,16 @@ class StoredAlter(Value):
     reason: str
 
 
+class ReignElsewhere(Value):
+    """The reign of other controllers under which a set was when it was imported."""
+
+    master: BrokerId
+    address: str
+    master_epoch: MasterEpoch
+    sync_state_set: SyncStateSet
+    sync_state_set_epoch: SyncStateSetEpoch
+
+
 class Recovery(Value):
     """
     The controllers lost their memory of this set, or a replica knows more than they do (R7).
@@ -135,6 +145,8 @@ class Recovery(Value):
     highest_epoch: MasterEpoch
     """Highest masterEpoch that anybody has shown, of whichever fleet incarnation."""
     highest_set_epoch: SyncStateSetEpoch
+    elsewhere: ReignElsewhere | None = None
+    """Set for one that moves here from other controllers; None = these controllers lost their memory."""
 
     @property
     def awaited(self) -> SyncStateSet:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from controller.contract.commands import SetConfiguration
 from controller.contract.ids import SetKey
 from controller.contract.replies import Condition, MemberView, SetView
+from controller.core.importing import highest_shown, stale_reason
 from controller.core.state import FleetState, ReplicaState, SetState
 
 _UNCONFIGURED = SetConfiguration()
@@ -53,7 +54,17 @@ def condition_of(set_state: SetState) -> tuple[Condition, str]:
         return Condition.CLEANED, f"cleaned; epochs continue above {set_state.master_epoch}"
     if set_state.recovery is not None and set_state.recovery.awaited:
         awaited = ", ".join(map(str, set_state.recovery.awaited))
+        elsewhere = set_state.recovery.elsewhere
+        if elsewhere is not None:
+            return Condition.WAITING_FOR_REPORTS, (
+                f"moves here: replica {elsewhere.master} was master under other controllers in epoch "
+                f"{elsewhere.master_epoch}; replicas {awaited} must register here, the master last"
+            )
         return Condition.WAITING_FOR_REPORTS, f"replicas {awaited} must report before this set may elect (R7)"
+    if set_state.recovery is not None and set_state.recovery.elsewhere is not None:
+        highest = highest_shown(set_state)
+        if highest > set_state.master_epoch:
+            return Condition.WAITING_FOR_REPORTS, f"{stale_reason(set_state.recovery.elsewhere, highest)}; import again"
     if not set_state.is_established and set_state.recovery is None:
         return _condition_before_first_election(set_state)
     if set_state.recovery is None and set_state.is_master_alive:
