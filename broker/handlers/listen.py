@@ -36,6 +36,8 @@ from node.telemetry import get_logger
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """What one readable event brings at most, unless a single frame is larger."""
 WATCHERS_MAX: Final = 10_000
+UNCONFIRMED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Behind confirm; who asks for the confirmed end of a queue has so much looked through, on the loop."""
 SWEEP_MS: Final = 1_000
 _LENGTH = struct.Struct(">i")
 _log = get_logger("listen")
@@ -311,8 +313,18 @@ class ListenService:
             connection.respond(frame, ClientResult.SYSTEM_ERROR, remark=f"topic and queueId are needed: {error!r}")
             return
         queues = self._log.queues
-        is_max = frame.code == ClientCode.GET_MAX_OFFSET
-        offset = queues.max_offset(topic, queue_id) if is_max else queues.min_offset(topic, queue_id)
+        if frame.code == ClientCode.GET_MIN_OFFSET:
+            offset = queues.min_offset(topic, queue_id)
+        elif fields.get("committed") == "false":
+            offset = queues.max_offset(topic, queue_id)
+        else:
+            # As RocketMQ, whose consume queues end at confirm: what lies behind it may yet be cut.
+            pending_bytes = self._log.max_offset - self._log.confirm_offset
+            if pending_bytes > UNCONFIRMED_BYTES_MAX:
+                remark = f"{pending_bytes} bytes are not confirmed, {UNCONFIRMED_BYTES_MAX} are looked through; retry"
+                connection.respond(frame, ClientResult.SYSTEM_BUSY, remark=remark)
+                return
+            offset = self._log.confirmed_queue_end(topic, queue_id)
         connection.respond(frame, SystemCode.SUCCESS, ext_fields={"offset": str(offset)})
 
     def _answer_route(self, connection: ListenConnection, frame: Frame) -> None:

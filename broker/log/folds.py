@@ -61,6 +61,17 @@ class LogFolds:
         self.offset = end
         self.producers.advance(end)
 
+    def queue_end_at(self, segments: Sequence[Segment], topic: bytes, queue_id: int, offset: LogOffset) -> int:
+        """Where a queue ended when the log ended at ``offset``; reads what lies behind. Raises ``RecordError``."""
+        for segment, at in _records(segments, self.boundary_at_or_below(offset), self.offset):
+            end = segment.base + at + int.from_bytes(segment.view[at : at + 4], "big")
+            if end <= offset or blank_bytes(segment.view, at) is not None:
+                continue
+            found_topic, found_id, queue_offset, is_queued, _ = fold_parts(segment.view, at)
+            if is_queued and (found_topic, found_id) == (topic, queue_id):
+                return queue_offset
+        return self.queues.max_offset(topic, queue_id)
+
     def cut(self, segments: Sequence[Segment], end: LogOffset) -> None:
         """
         Undo everything at or above ``end``, a record boundary, while the bytes are still there (rule 2).

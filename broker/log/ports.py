@@ -138,6 +138,10 @@ class BrokerLog(ReplicaLog, Protocol):
         """Fold of the log: next offset of every queue (R19)."""
         ...
 
+    def confirmed_queue_end(self, topic: bytes, queue_id: int) -> int:
+        """Next offset of a queue, counting confirmed records only; costs reading the others."""
+        ...
+
     def record_epoch(self, entry: EpochEntry) -> None:
         """
         Blocking, milliseconds. The entry is durable on return; its start is the end of the log (R9, R12).

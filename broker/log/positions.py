@@ -102,6 +102,10 @@ class LogPositions:
         """Fold of the log: next offset of every queue (R19)."""
         return self._folds.queues
 
+    def confirmed_queue_end(self, topic: bytes, queue_id: int) -> int:
+        """Next offset of a queue, counting confirmed records only; costs reading the others."""
+        return self._folds.queue_end_at(self._files.segments, topic, queue_id, self._confirm)
+
     def is_record_boundary(self, offset: LogOffset) -> bool:
         """Whether a record starts at ``offset``, or it is the end of the log."""
         if offset in (self._max, self._whole):

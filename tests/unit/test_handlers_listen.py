@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker.handlers.listen import ListenConnection
-from broker.protocol.codes import ClientCode
+from broker.protocol.codes import ClientCode, ClientResult
 from broker.protocol.routes import decode_route
 from broker.protocol.send import encode_send
 from controller.contract.codes import RequestCode
+from epoch.model import LogOffset
 from node.remoting.frame import Frame, decode_frame, encode_frame
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
@@ -188,5 +189,53 @@ def test_a_fault_in_a_handler_costs_the_link_that_met_it(tmp_path: Path) -> None
         assert broker.service.closed_by_reason["internal fault:"] == 1
         writer.write(encode_frame(Frame(code=RequestCode.PROBE, opaque=7)))
         assert (await read_frame(reader)).opaque == 7
+
+    run(tmp_path, test)
+
+
+def test_the_end_of_a_queue_counted_messages_that_a_failover_may_take_away(tmp_path: Path) -> None:
+    """Who begins at the end began behind messages that nobody had acknowledged; the next master used the number again."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def end_of(queue_id: int, **fields: str) -> Frame:
+            asked = {"topic": "T", "queueId": str(queue_id), **fields}
+            other_writer.write(encode_frame(Frame(code=ClientCode.GET_MAX_OFFSET, opaque=9, ext_fields=asked)))
+            return await read_frame(other_reader)
+
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
+        writer.write(a_send(1) + a_send(2))
+        await read_frame(reader)
+        broker.confirms_at_once = False
+        writer.write(a_send(3) + a_send(4, b"x" * 2000) + a_send(5))
+        await until(lambda: broker.put.counters.appended == 5)
+
+        assert (await end_of(0)).ext_fields == {"offset": "2"}
+        assert (await end_of(1)).ext_fields == {"offset": "0"}
+        assert (await end_of(0, committed="false")).ext_fields == {"offset": "5"}
+        broker.log.note_confirm(LogOffset(broker.log.max_offset - 1), LogOffset(0))
+        assert (await end_of(0)).ext_fields == {"offset": "4"}, "half a record is confirmed, it counts as none"
+        broker.put.release(broker.log.max_offset)
+        assert (await end_of(0)).ext_fields == {"offset": "5"}
+        other_writer.close()
+
+    run(tmp_path, test)
+
+
+def test_an_end_that_is_too_far_away_to_look_for_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop reads what is not confirmed, so there is a limit, and it is named."""
+    monkeypatch.setattr("broker.handlers.listen.UNCONFIRMED_BYTES_MAX", 100)
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        broker.confirms_at_once = False
+        writer.write(a_send(1, b"x" * 2000))
+        await until(lambda: broker.put.counters.appended == 1)
+        asked = {"topic": "T", "queueId": "0"}
+        writer.write(encode_frame(Frame(code=ClientCode.GET_MAX_OFFSET, opaque=9, ext_fields=asked)))
+        answer = await read_frame(reader)
+        assert answer.code == ClientResult.SYSTEM_BUSY
+        assert answer.remark is not None
+        assert "100" in answer.remark
 
     run(tmp_path, test)
