@@ -31,6 +31,7 @@ from api.gateway.broker_port import BrokerGateway
 from api.gateway.metrics import GatewayMetrics, NameMetrics
 from api.gateway.names_shell import EXPIRY_INTERVAL_MS, NameShell
 from api.gateway.names_shell import FILE_NAME as NAMES_FILE_NAME
+from api.gateway.rocketmq import RocketmqController
 from api.rest.app import make_app
 from api.rest.peers import Peers
 from controller.core.state import FleetState
@@ -182,6 +183,10 @@ class _Node:
         self._peers = Peers(settings)
         self._gateway = BrokerGateway(service, frame_bytes_max=_frame_bytes_max(document))
         self._names = self._name_service(service, path) if document.fleet.name_service else None
+        # Behind the name service: of the two 904 it takes its own, and the controllers' the rest.
+        self._rocketmq = RocketmqController(
+            self._gateway, service, expected_replicas=document.fleet.rocketmq_expected_replicas
+        )
         metrics.read_from(self._queries.reading)
         GatewayMetrics(self._gateway, self._telemetry.registry)
 
@@ -269,6 +274,7 @@ class _Node:
         for task in started.background:
             task.cancel()
         await asyncio.gather(*started.background, return_exceptions=True)
+        await self._rocketmq.stop()
         await self._gateway.stop()
         if self._names is not None:
             await self._names.stop()

@@ -33,8 +33,13 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A preset of ``controller.contract.timing``."""
     name_service: bool = False
     """Whether controllers serve RocketMQ's name server codes on their broker ports (a fleet may keep its own)."""
+    rocketmq_expected_replicas: int = 1
+    """Replicas that must have registered before a set of RocketMQ brokers elects its first master."""
     open_broker_ports: bool = False
-    """Brokers may be bound to any address. Their ports have no authentication: only where the network is trusted."""
+    """
+    Brokers, and broker ports of controllers, may be bound to any address. None of these ports has authentication: only
+    where the network is trusted.
+    """
 
 
 class TlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -169,15 +169,9 @@ class BrokerMemberGroup(Body):
 
 
 class ElectedBody(Body, kw_only=True):
-    """
-    Answer to 1002. Brokers read ``syncStateSet`` alone; mqadmin looks for the members at top level, so they are there
-    too.
-    """
+    """Answer to 1002. Brokers read ``syncStateSet`` alone, and need it also when nobody was elected anew."""
 
-    broker_addrs: dict[str, str] | None = None
     broker_member_group: BrokerMemberGroup | None = None
-    broker_name: str | None = None
-    cluster: str | None = None
     sync_state_set: tuple[int, ...]
 
 

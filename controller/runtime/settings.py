@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from controller.contract.ids import ControllerName, FleetIncarnation
 from controller.contract.timing import PRESETS, Preset, Timing
+from controller.core.state import REPLICAS_PER_SET_MAX
 from node.config import ConfigError, FleetFile, refuse_unsafe_bind
 
 
@@ -58,7 +59,7 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
 
     Raises ``ConfigError``: unknown name or preset, broken timing, an unsafe bind, a malformed incarnation.
     """
-    document.controller(name)
+    own = document.controller(name)
     try:
         timing = PRESETS[Preset(document.fleet.timing)]
     except ValueError:
@@ -69,8 +70,13 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
     incarnation = document.fleet.incarnation
     if len(incarnation) != 32 or any(digit not in "0123456789abcdef" for digit in incarnation):
         raise ConfigError(f"fleet.incarnation is {incarnation!r}; it must be 32 lower-case hex digits (rollcall init)")
-    for key, address in (("rest", document.controller(name).rest), ("broker", document.controller(name).broker)):
-        refuse_unsafe_bind(f"controllers.{name}.{key}", address, remedy="put an authenticating proxy in front of it")
+    refuse_unsafe_bind(f"controllers.{name}.rest", own.rest, remedy="put an authenticating proxy in front of it")
+    if not document.fleet.open_broker_ports:
+        remedy = "where everybody on the network is trusted, set fleet.open_broker_ports = true"
+        refuse_unsafe_bind(f"controllers.{name}.broker", own.broker, remedy=remedy)
+    expected = document.fleet.rocketmq_expected_replicas
+    if not 1 <= expected <= REPLICAS_PER_SET_MAX:
+        raise ConfigError(f"fleet.rocketmq_expected_replicas is {expected}; it must be 1 to {REPLICAS_PER_SET_MAX}")
     return ServiceSettings(
         name=ControllerName(name),
         fleet_name=document.fleet.name,

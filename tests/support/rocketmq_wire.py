@@ -1,0 +1,199 @@
+"""One controller with its broker port open, and the Java ends of the wire: raw frames in, decoded answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from api.gateway.broker_port import BrokerGateway
+from api.gateway.rocketmq import RocketmqController
+from controller.core.state import SetState
+from controller.runtime.service import ControllerService
+from deploy.local.processes import free_ports
+from node.remoting.connection import RemotingConnection, RemotingServer
+from node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
+from tests.support.runtime_controller import NAMES, Controller, Group, running_group
+
+CAPTURES = Path(__file__).parents[1] / "interop" / "captures.json"
+ANSWER_S_MAX = 3.0
+"""What a Java broker waits for an answer."""
+
+
+def captured(title: str) -> Frame:
+    """The captured frame whose title begins so."""
+    entries = [entry for entry in json.loads(CAPTURES.read_text()) if entry["title"].startswith(title)]
+    assert len(entries) == 1, [entry["title"] for entry in entries]
+    (frame,) = FrameDecoder().feed(bytes.fromhex(entries[0]["hex"]))
+    return frame
+
+
+@dataclass(slots=True)
+class JavaPeer:
+    """A Java process's connection to the controller, frame by frame."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    form: HeaderForm = HeaderForm.JSON
+    _decoder: FrameDecoder = field(default_factory=FrameDecoder)
+
+    async def ask(self, frame: Frame) -> Frame:
+        """Send ``frame`` in this peer's header form; its answer. Raises ``TimeoutError`` as a Java broker would."""
+        self.writer.write(encode_frame(replace(frame, form=self.form, rpc_name=None)))
+        return await self.answer(frame.opaque)
+
+    async def answer(self, opaque: int) -> Frame:
+        """The next frame, which must be the answer to ``opaque``."""
+        async with asyncio.timeout(ANSWER_S_MAX):
+            while True:
+                data = await self.reader.read(65_536)
+                assert data, "the controller closed the connection"
+                frames = self._decoder.feed(data)
+                if frames:
+                    (frame,) = frames
+                    assert frame.opaque == opaque
+                    assert frame.is_response
+                    return frame
+
+    def tell(self, frame: Frame) -> None:
+        """Send a one-way."""
+        self.writer.write(encode_frame(replace(frame, form=self.form, rpc_name=None)))
+
+    async def request(self, code: int, body: bytes = b"", **fields: object) -> Frame:
+        """Ask with these header fields."""
+        return await self.ask(_frame(code, body, fields))
+
+    def beat(self, broker_id: int, **fields: object) -> None:
+        """A 904 as Java 5.3.3 sends it; ``fields`` replace what is usual."""
+        usual = {
+            "brokerId": broker_id, "clusterName": "c1", "brokerName": "broker-z", "brokerAddr": address_of(broker_id),
+            "epoch": -1, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000,
+            "electionPriority": 2_147_483_647,
+        }  # fmt: skip
+        self.tell(replace(_frame(904, b"", usual | fields), flag=2))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.writer.close()
+
+
+def _frame(code: int, body: bytes, fields: dict[str, object]) -> Frame:
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+    return Frame(code=code, opaque=77, body=body, ext_fields=texts or None, language="JAVA", version=479)
+
+
+def address_of(broker_id: int) -> str:
+    """Where that broker says it listens."""
+    return f"127.0.0.1:{31_997 + broker_id}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Port:
+    """One controller, leading, with its port open."""
+
+    group: Group
+    leader: Controller
+    gateway: BrokerGateway
+    rocketmq: RocketmqController
+    number: int
+    form: HeaderForm = HeaderForm.JSON
+    _peers: list[JavaPeer] = field(default_factory=list)
+
+    async def peer(self) -> JavaPeer:
+        """A further Java process."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
+        self._peers.append(JavaPeer(reader, writer, self.form))
+        return self._peers[-1]
+
+    def set(self, name: str = "broker-z") -> SetState:
+        """Its newest applied state."""
+        found = self.rocketmq.replicas.find(name)
+        assert found is not None
+        return found
+
+    async def joined(self, broker_id: int, *, name: str = "broker-z", address: str = "") -> JavaPeer:
+        """A broker that has an id and has registered, as Java does at its start."""
+        peer = await self.peer()
+        where = address or address_of(broker_id)
+        names = {"clusterName": "c1", "brokerName": name}
+        assert (await peer.request(1012, **names)).ext_fields == {**names, "nextBrokerId": str(broker_id)}
+        code = f"{where};1795220982059"
+        assert (await peer.request(1013, **names, appliedBrokerId=broker_id, registerCheckCode=code)).code == 0
+        assert (await peer.request(1003, **names, brokerId=broker_id, brokerAddress=where, invokeTime=1)).code == 0
+        return peer
+
+
+def with_port(
+    directory: Path, scenario: Callable[[Port], Awaitable[None]], *, form: HeaderForm = HeaderForm.JSON,
+    expected_replicas: int = 1, leads: bool = True,
+) -> None:  # fmt: skip
+    """Run ``scenario`` against one leading controller."""
+
+    async def main() -> None:
+        made: list[tuple[BrokerGateway, RocketmqController]] = []
+
+        def make(service: ControllerService) -> BrokerGateway:
+            gateway = BrokerGateway(service)
+            made.append((gateway, RocketmqController(gateway, service, expected_replicas=expected_replicas)))
+            return gateway
+
+        async with running_group(directory, NAMES[:1], make_port=make) as group:
+            gateway, rocketmq = made[0]
+            (number,) = free_ports(1)
+            await gateway.start(f"127.0.0.1:{number}")
+            if leads:
+                await group.elect("c1")
+            port = Port(
+                group=group, leader=group["c1"], gateway=gateway, rocketmq=rocketmq, number=number, form=form
+            )  # fmt: skip
+            try:
+                await scenario(port)
+            finally:
+                for peer in port._peers:
+                    peer.close()
+                await rocketmq.stop()
+                await gateway.stop()
+
+    asyncio.run(main())
+
+
+@dataclass(slots=True)
+class JavaListener:
+    """A Java broker's listen port: keeps what was pushed, and answers it as Java does."""
+
+    ha_address: str = ""
+    """Answered to 906 without an address; empty: not master."""
+    pushed: list[Frame] = field(default_factory=list)
+    _server: RemotingServer | None = None
+
+    async def start(self) -> str:
+        """Listen; returns host:port."""
+        (number,) = free_ports(1)
+        self._server = RemotingServer(self)
+        await self._server.start("127.0.0.1", number)
+        return f"127.0.0.1:{number}"
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            await self._server.stop()
+
+    def connected(self, connection: RemotingConnection) -> None:
+        pass
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        pass
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.code not in (906, 1008):
+                connection.respond(frame, 3, remark=f" request type {frame.code} not supported")
+                continue
+            self.pushed.append(frame)
+            is_question = frame.code == 906 and not frame.ext_fields
+            fields = {"masterHaAddress": self.ha_address, "masterFlushOffset": "0"} if self.ha_address else {}
+            connection.respond(frame, 0, ext_fields=fields if is_question else None)
