@@ -37,8 +37,9 @@ def module(name: str, *arguments: str) -> NoReturn:
 
 def job(name: str, arguments: Sequence[str]) -> NoReturn:
     """Become an analytics job. Raises ``typer.Exit`` if there is none of that name, or no Spark (2)."""
-    if not name.isidentifier():
+    job_module = name.replace("-", "_")
+    if not job_module.isidentifier():
         raise fail(f"rollcall: {name!r} is not the name of a job", Exit.WRONG_USE)
     if find_spec("pyspark") is None:
         raise fail("rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", Exit.WRONG_USE)
-    module(f"analytics.jobs.{name}", *arguments)
+    module(f"analytics.jobs.{job_module}", *arguments)
