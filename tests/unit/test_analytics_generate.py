@@ -1,0 +1,169 @@
+"""Synthetic fleets: the real core decided all of it, it repeats, and the truth beside it is the truth."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+
+import msgspec
+import pytest
+
+from analytics.core.fleet_story import FleetStory
+from analytics.core.plan import Fault, Mix, Plan
+from analytics.core.truth import ReignTruth
+from controller.contract.commands import Phase
+from controller.contract.events import EventRecord
+from controller.contract.ids import SetKey
+from controller.core.history import history_of
+from controller.core.invariants import check_state, check_transition
+from controller.core.views import condition_of
+
+pytestmark = pytest.mark.slow
+
+ROUGH = Plan(
+    seed=7,
+    fleets=1,
+    sets=4,
+    days=2,
+    faults_per_day=120,
+    mix=Mix(pause=40, member_pause=20, member_crash=25, power=40),
+    controller_changes_per_day=8,
+    controller_failover_share=0.4,
+    async_share=0.25,
+    dropped_stamp_share=0.05,
+)
+"""Everything goes wrong, often twice at a time."""
+
+
+@cache
+def lived(plan: Plan) -> tuple[FleetStory, tuple[EventRecord, ...]]:
+    """One fleet to its end, with every invariant of the controllers checked after each entry."""
+    story = FleetStory(plan, 0)
+    records: list[EventRecord] = []
+    before = story.state
+    for entry in story.entries():
+        assert check_transition(before, story.state, entry) == ()
+        before = story.state
+        records += entry
+    assert check_state(story.state) == ()
+    return story, tuple(records)
+
+
+def by_set(records: tuple[EventRecord, ...]) -> dict[SetKey, list[EventRecord]]:
+    found = defaultdict(list)
+    for record in records:
+        if record.set_key is not None:
+            found[record.set_key].append(record)
+    return found
+
+
+def test_the_core_keeps_every_invariant_and_comes_to_rest() -> None:
+    """Every entry is sound (C1-C7, C10, R24), and at the end every set is served by a master with all its replicas."""
+    story, records = lived(ROUGH)
+
+    assert len(records) > 2_000
+    for state in story.state.sets.values():
+        assert condition_of(state)[0].value == "serving"
+        assert len(state.sync_state_set) == ROUGH.replicas
+
+
+def test_every_kind_of_trouble_is_there() -> None:
+    """A truth test without a false alarm, a lost byte or an election without a winner would prove nothing."""
+    story, records = lived(ROUGH)
+    reigns = story.truth.reigns
+    kinds = {type(record.event).__name__ for record in records}
+
+    assert {fault.value for fault in Fault} - {"member-crash", "member-pause", "switchover"} <= {
+        r.fault for r in reigns
+    }
+    assert {"first", "failover", "requested", "unclean"} <= {r.kind for r in reigns}
+    assert {"ElectionFailed", "SessionOpened", "ReplicaAlive", "GoodbyeSaid"} <= kinds
+    assert any(r.is_false for r in reigns)
+    assert any(r.is_controller_caused for r in reigns)
+    assert any(r.regret_bytes for r in reigns)
+    assert any(r.lost_bytes for r in reigns)
+    assert any(r.total_us is None for r in reigns)
+    assert {"proven", "unknown", "refuted"} <= {r.grade for r in reigns}
+    assert story.truth.exposures
+    assert {gap.is_detected for gap in story.truth.gaps} == {True, False}
+
+
+def test_a_plan_gives_one_history() -> None:
+    """The same plan and number give the same bytes; another seed or number gives another history."""
+    plan = Plan(sets=2, days=1, faults_per_day=20)
+
+    def text(story: FleetStory) -> bytes:
+        return b"\n".join(msgspec.json.encode(record) for entry in story.entries() for record in entry)
+
+    assert text(FleetStory(plan, 0)) == text(FleetStory(plan, 0))
+    assert text(FleetStory(plan, 0)) != text(FleetStory(plan, 1))
+    assert text(FleetStory(plan, 0)) != text(FleetStory(msgspec.structs.replace(plan, seed=2), 0))
+
+
+def test_truth_is_what_history_folds() -> None:
+    """Phase by phase, total, grade and cut of every reign: known from the world, and read from events."""
+    story, records = lived(ROUGH)
+    truths = {(row.broker_set, row.master_epoch): row for row in story.truth.reigns}
+    seen = 0
+
+    for key, own in by_set(records).items():
+        for row in history_of(own):
+            truth = truths[key.name, row.master_epoch]
+            spans = {span.phase: span.duration_us for span in row.phases}
+            assert {phase: spans.get(phase) for phase in PHASES} == {
+                phase: getattr(truth, PHASES[phase]) for phase in PHASES
+            }
+            assert (row.total_us, row.grade, row.cut_bytes) == (truth.total_us, truth.grade, truth.cut_bytes)
+            assert (row.kind, row.from_master, row.to_master) == (truth.kind, truth.from_master, truth.to_master)
+            seen += 1
+
+    assert seen == len(truths)
+
+
+PHASES = {
+    phase: f"{phase.value.replace('-', '_')}_us"
+    for phase in (
+        Phase.DETECTED,
+        Phase.PROPOSED,
+        Phase.COMMITTED,
+        Phase.NOTIFIED,
+        Phase.PROMISED,
+        Phase.ROLE_APPLIED,
+        Phase.SERVING,
+        Phase.FIRST_ACK,
+    )
+}
+
+
+def test_a_proven_failover_lost_nothing() -> None:
+    """The grade is the product's word, the lost bytes are the world's: promise 1, checked from outside."""
+    story, _ = lived(ROUGH)
+    proven = [row for row in story.truth.reigns if row.grade == "proven"]
+
+    assert proven
+    assert [row for row in proven if row.lost_bytes] == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Plan(fleets=0), "fleets is 0"),
+        (Plan(replicas=9), "replicas is 9"),
+        (Plan(async_share=1.5), "async_share is 1.5"),
+        (Plan(mix=Mix(crash=-1)), "negative weight"),
+    ],
+)
+def test_an_impossible_plan_says_why(plan: Plan, words: str) -> None:
+    """Both values are named."""
+    assert words in "; ".join(plan.violations())
+
+
+def test_about_as_many_failovers_as_were_asked_for() -> None:
+    """``--failovers`` is an aim, within a fifth."""
+    plan = Plan(seed=3, fleets=1, sets=4, days=10).for_failovers(300)
+    story = FleetStory(plan, 0)
+    for _ in story.entries():
+        pass
+    moved: list[ReignTruth] = [row for row in story.truth.reigns if row.kind != "first"]
+
+    assert 240 <= len(moved) <= 360
