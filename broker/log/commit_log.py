@@ -245,11 +245,10 @@ class CommitLog(LogPositions):
             space = last.end - self._max
             if length + BLANK_BYTES_MIN <= space:
                 return
-            following = self._supply.take(last.end)
+            following = self._supply.grow(self._max)
             pack_blank(last.view, self._max - last.base, space)
         else:
-            following = self._supply.take(segments[-1].end if segments else self._max)
-        segments.append(following)
+            following = self._supply.grow(self._max)
         self._max = self._whole = LogOffset(following.base)
         self._folds.offset = self._max
 
@@ -312,7 +311,7 @@ class CommitLog(LogPositions):
     def _segment_with_room(self) -> Segment:
         segments = self._files.segments
         if not segments or self._max == segments[-1].end:
-            segments.append(self._supply.take(segments[-1].end if segments else self._max))
+            self._supply.grow(self._max)
         return segments[-1]
 
     # --- durability --------------------------------------------------------------------------------------------------

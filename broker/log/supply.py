@@ -4,11 +4,13 @@ The next segment of a log, made before it is needed: allocating one takes the di
 Here: one spare segment and who may have it. Not here: what a segment is (``segment``), when a log goes on in the next
 one (``commit_log``), the thread that prepares (``flush``).
 
-The loop asks ``is_ready`` and waits for ``told``; who takes a segment that is not there makes it, and blocks.
+The loop asks ``is_ready`` and waits for ``told``; who goes on without makes it, and blocks.
 
-Rule 1: a spare is only ever taken for the offset that it was made for; after a cut it is thrown away.
+Rule 1: a spare is made for the end of the last segment; with a cut, which moves that, it is thrown away.
 Rule 2: a spare lies in the log's folder under its name, so nothing is made while a cut runs: made for the old end it
 would be a hole in the folder at the next start. The caller holds the log's disk lock.
+Rule 3: the list of segments grows here alone, under the lock: between two steps the flush thread would make a segment
+again that is in use, under the same name.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class SegmentSupply:
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``take`` will not wait for the disk. A disk that refused counts: who takes gets its error."""
+        """Whether ``grow`` will not wait for the disk. A disk that refused counts: who grows gets its error."""
         return self._spare is not None or self._error is not None
 
     def want(self) -> None:
@@ -77,25 +79,25 @@ class SegmentSupply:
             finally:
                 self._told()
 
-    def take(self, base: int) -> Segment:
+    def grow(self, end: int) -> Segment:
         """
-        The segment that begins at ``base``: the prepared one, or one made now.
+        Add the next segment to a log that ends at ``end``: the prepared one, or one made now.
 
         Raises ``OSError``: the disk refused, to the preparing thread (told once, then it is tried again) or now.
         """
-        self._ask_at = base + self._files.segment_bytes // 2
-        error, self._error = self._error, None
-        if error is not None and self._spare is None:
-            raise error
         with self._lock:
+            segments = self._files.segments
+            base = segments[-1].end if segments else end
             spare, self._spare = self._spare, None
-            if spare is not None and spare.base == base:
-                return spare
-            if spare is not None:
-                # Prepared for an end that a cut has taken away.
-                spare.close()
-                spare.path.unlink()
-            return Segment.create(self._files.log_folder, base, self._files.segment_bytes)
+            error, self._error = self._error, None
+            if spare is None:
+                if error is not None:
+                    raise error
+                spare = Segment.create(self._files.log_folder, base, self._files.segment_bytes)
+            assert spare.base == base, "rules 1 and 2"
+            segments.append(spare)
+            self._ask_at = base + self._files.segment_bytes // 2
+            return spare
 
     def discard(self) -> None:
         """Blocking. The log is cut or closed: whatever was prepared is gone. Raises ``OSError``."""

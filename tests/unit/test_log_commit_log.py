@@ -14,7 +14,7 @@ from broker.core.producers import ProducerStamp
 from broker.log.commit_log import CommitLog
 from broker.log.cut import CutUnfinishedError
 from broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
-from broker.log.record import RecordError
+from broker.log.record import RecordError, pack_blank
 from broker.log.segment import Segment
 from controller.contract.ids import FlushMode
 from epoch.model import EpochEntry, LogOffset, MasterEpoch
@@ -370,6 +370,27 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     crash(log)
     log = open_log(tmp_path)
     assert len(read_by_the_document(tmp_path / "commitlog")) == 1
+    crash(log)
+
+
+def test_the_flush_thread_made_the_segment_again_that_had_just_been_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between taking it and adding it to the log: a new file of its name, and what was written next had none (D13)."""
+    log = never_synced(open_log(tmp_path))
+
+    def pack_blank_slowly(view: memoryview, at: int, length: int) -> None:
+        pack_blank(view, at, length)
+        log._prepare_segment()
+
+    monkeypatch.setattr("broker.log.commit_log.pack_blank", pack_blank_slowly)
+    places = [append_all(log, draft(b"x" * 3000))[0] for _ in range(20)]
+    before = log_bytes(log)
+    assert len(log._files.segments) > 2
+    crash(log)
+    assert [(each.offset, each.queue_offset) for each in read_by_the_document(tmp_path / "commitlog")] == places
+    log = open_log(tmp_path)
+    assert log_bytes(log) == before
     crash(log)
 
 
