@@ -20,6 +20,8 @@ from controller.contract.commands import (
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
+    ImportedReplica,
+    ImportSet,
     MarkAlive,
     MarkSilent,
     Milestone,
@@ -40,6 +42,7 @@ from controller.contract.ids import (
     MasterEpoch,
     RegisterCode,
     ReplicaKind,
+    SyncStateSetEpoch,
 )
 from controller.core.state import ReplicaState, SetState
 from tests.support.core_builders import Fleet, ids, positions, stored
@@ -53,7 +56,7 @@ _NOBODY = Incarnation("nobody")
 def lives(max_steps: int = 25) -> st.SearchStrategy[list[list[Step]]]:
     """Entries of one to three steps each."""
     small = st.integers(min_value=0, max_value=5)
-    step = st.tuples(st.integers(min_value=0, max_value=16), small, small, small, st.integers(min_value=0, max_value=9))
+    step = st.tuples(st.integers(min_value=0, max_value=17), small, small, small, st.integers(min_value=0, max_value=9))
     return st.lists(st.lists(step, min_size=1, max_size=3), min_size=1, max_size=max_steps)
 
 
@@ -239,6 +242,21 @@ def _clean(fleet: Fleet, step: Step) -> AnyCommand:
     )
 
 
+def _import(fleet: Fleet, step: Step) -> AnyCommand:
+    members = ids(*range(1, step[1] % 4 + 2))
+    return ImportSet(
+        set_key=fleet.key,
+        replicas=tuple(
+            ImportedReplica(broker_id=broker_id, address=f"10.0.0.{broker_id}:911") for broker_id in members
+        ),
+        next_id=BrokerId(len(members) + 1 + step[3]),
+        master=members[step[2] % len(members)],
+        master_epoch=MasterEpoch(step[3] + 1),
+        sync_state_set=members,
+        sync_state_set_epoch=SyncStateSetEpoch(step[2]),
+    )
+
+
 _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _apply_id,
     _register,
@@ -257,4 +275,5 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _entered,
     _milestones,
     _clean,
+    _import,
 )
