@@ -50,6 +50,8 @@ class SendFailedError(Exception):
 class SendResult(msgspec.Struct, frozen=True, kw_only=True):
     """An acknowledged message. ``queue_offset`` is None if only a duplicate's answer arrived."""
 
+    answered_by: str
+    """Listen address (host:port) of the broker that acknowledged it."""
     message_id: str
     queue_id: int
     queue_offset: int | None
@@ -90,7 +92,8 @@ class _Pending(msgspec.Struct):
 class _Link(asyncio.Protocol):
     """One connection to a master; everything that arrives at once is one batch."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, address: str) -> None:
+        self.address = address
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.Transport | None = None
         self._producer = producer
@@ -264,7 +267,7 @@ class Producer:
         try:
             host, port = split_address(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                _, link = await loop.create_connection(lambda: _Link(self), host, port)
+                _, link = await loop.create_connection(lambda: _Link(self, address), host, port)
         except (OSError, TimeoutError, ValueError):
             return False
         self.counters.links += 1
@@ -305,7 +308,7 @@ class Producer:
             return
         fields = frame.ext_fields or {}
         if frame.code == ClientResult.PUT_OK:
-            self._acked(pending, fields)
+            self._acked(link, pending, fields)
         else:
             self._refused(link, pending, fields, frame.remark or f"code {frame.code}")
         if self._must_renumber and not self._by_opaque:
@@ -313,7 +316,7 @@ class Producer:
             for waiting in self._window:
                 self._write(waiting)
 
-    def _acked(self, pending: _Pending, fields: dict[str, str]) -> None:
+    def _acked(self, link: _Link, pending: _Pending, fields: dict[str, str]) -> None:
         self.counters.acked += 1
         is_duplicate = fields.get("duplicate") == "true"
         if is_duplicate:
@@ -322,6 +325,7 @@ class Producer:
         if not pending.done.done():
             pending.done.set_result(
                 SendResult(
+                    answered_by=link.address,
                     message_id=fields.get("msgId", ""),
                     queue_id=pending.queue_id,
                     queue_offset=None if is_duplicate else int(fields.get("queueOffset", "0")),

@@ -117,7 +117,7 @@ def fail_over(story: Story) -> None:
     fault_at_ns = faults.kill_and_see(fleet, master)
     story.dying_ms = (fault_at_ns - killed_at_ns) / 1e6
     wait_acks(story, STEADY_ACKS)
-    story.felt = felt_since(story, fault_at_ns)
+    story.felt = felt_since(story, master, fault_at_ns)
     say(f"   gone after {story.dying_ms:.0f} ms; acknowledgements again {story.felt.total_ms:.0f} ms later")
     say(f"   the producer felt {story.felt.gap_ms:.0f} ms without one")
     story.row = wait_row(story, MasterEpoch(epoch + 1), is_complete)
@@ -204,12 +204,12 @@ def wait_acks(story: Story, count: int) -> None:
     wait_until(lambda: acked() >= goal, deadline_s=STEADY_DEADLINE_S, what=f"{count:,} more acknowledgements")
 
 
-def felt_since(story: Story, fault_at_ns: int) -> Interruption:
-    """From the ledger. Raises ``LauncherError`` if the fault was not felt at all."""
-    stamps = [line.acked_at_ns for line in ledger.read(story.fleet.directory)]
-    found = ledger.interruption(stamps, fault_at_ns)
+def felt_since(story: Story, dead: str, fault_at_ns: int) -> Interruption:
+    """From the ledger. Raises ``LauncherError`` if nobody took over."""
+    fleet = story.fleet
+    found = ledger.failover(ledger.read(fleet.directory), fleet.file.broker(dead).listen, fault_at_ns)
     if found is None:
-        raise LauncherError("no acknowledgement before or after the fault")
+        raise LauncherError(f"no acknowledgement of {dead} before the fault, or of another broker after it")
     return found
 
 

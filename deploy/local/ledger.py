@@ -34,6 +34,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """None: only a duplicate's answer arrived, which does not say where the first one went."""
     body_sha256: str = msgspec.field(name="bodySha256")
     acked_at_ns: int
+    acked_by: str = ""
+    """Listen address (host:port) of the broker that acknowledged it; empty = not known."""
 
 
 def offset_of(message_id: str) -> int | None:
@@ -74,7 +76,7 @@ class Interruption:
     """How a fault felt to producers."""
 
     gap_ms: float
-    """The longest time without an acknowledgement that ended after the fault."""
+    """The time without an acknowledgement."""
     total_ms: float
     """From the fault to the acknowledgement that ended the gap."""
 
@@ -91,3 +93,18 @@ def interruption(acked_at_ns: Sequence[int], fault_at_ns: int) -> Interruption |
         return None
     gap_ns, ended_at_ns = max(gaps)
     return Interruption(gap_ms=gap_ns / 1e6, total_ms=(ended_at_ns - fault_at_ns) / 1e6)
+
+
+def failover(lines: Sequence[Line], dead: str, fault_at_ns: int) -> Interruption | None:
+    """
+    From the last acknowledgement of the broker at the address ``dead`` to the first one of another broker.
+
+    Both around ``fault_at_ns``: pauses that a slow machine makes before or afterwards are not the failover's.
+    None if nobody else acknowledged after it, or the dead one never did.
+    """
+    last_ns = max((line.acked_at_ns for line in lines if line.acked_by == dead), default=None)
+    others_ns = (line.acked_at_ns for line in lines if line.acked_by != dead and line.acked_at_ns > fault_at_ns)
+    first_ns = min(others_ns, default=None)
+    if last_ns is None or first_ns is None:
+        return None
+    return Interruption(gap_ms=(first_ns - last_ns) / 1e6, total_ms=(first_ns - fault_at_ns) / 1e6)

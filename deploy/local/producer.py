@@ -162,6 +162,7 @@ def _line(key: str, set_name: str, body: bytes, result: SendResult, now_ns: int)
         physical_offset=ledger.offset_of(result.message_id),
         body_sha256=hashlib.sha256(body).hexdigest(),
         acked_at_ns=now_ns,
+        acked_by=result.answered_by,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from deploy.local import audit, ledger
-from deploy.local.ledger import Interruption, Line, interruption
+from deploy.local.ledger import Interruption, Line, failover, interruption
 
 MS = 1_000_000
 
 
-def line(number: int, acked_at_ns: int = 0) -> Line:
+def line(number: int, acked_at_ns: int = 0, acked_by: str = "a") -> Line:
     return Line(
         key=f"K{number}",
         set="broker-a",
@@ -20,6 +20,7 @@ def line(number: int, acked_at_ns: int = 0) -> Line:
         physical_offset=100 * number,
         body_sha256="00",
         acked_at_ns=acked_at_ns,
+        acked_by=acked_by,
     )
 
 
@@ -51,3 +52,18 @@ def test_no_acknowledgement_after_the_fault_is_no_interruption_but_an_outage() -
     """None instead of a number that would look good."""
     assert interruption([0, 10], fault_at_ns=20) is None
     assert interruption([30], fault_at_ns=20) is None
+
+
+def test_a_longer_pause_after_the_failover_was_taken_for_it() -> None:
+    """What counts is who acknowledged: a busy machine made a pause of 270 ms 3.5 s after a failover of 90 ms."""
+    lines = [
+        line(1, 500 * MS),
+        line(2, 506 * MS),
+        line(3, 590 * MS, "b"),
+        line(4, 591 * MS, "b"),
+        line(5, 900 * MS, "b"),
+    ]
+
+    assert failover(lines, "a", fault_at_ns=505 * MS) == Interruption(gap_ms=84.0, total_ms=85.0)
+    assert failover(lines[:2], "a", fault_at_ns=505 * MS) is None
+    assert failover(lines[2:], "a", fault_at_ns=505 * MS) is None
