@@ -143,6 +143,8 @@ def build(side: Side, java: JavaFleet, say: Callable[[str], object]) -> None:
     clients = java.directory / "clients"
     java.start_consumer(clients, namesrv=side.namesrv, topic=TOPIC)
     wait_until(lambda: _lines(clients / "consumed.tsv") >= MESSAGES, deadline_s=DEADLINE_S, what="all to be consumed")
+    # A consumer tells its offsets every 5 s; until then the broker does not know its group.
+    wait_until(lambda: _is_told(java, side), deadline_s=DEADLINE_S, what="the consumer's offsets at the broker")
     say(f"{side.name}: three brokers in sync, {MESSAGES} messages consumed")
 
 
@@ -177,6 +179,12 @@ def interrogate(
     return tuple(asked)
 
 
+def _is_told(java: JavaFleet, side: Side) -> bool:
+    """Whether every message counts as consumed, and the group's retry topic is there."""
+    said = java.mqadmin("consumerProgress", "-n", side.namesrv, "-g", GROUP).output
+    return "Consume Diff Total: 0" in said and said.count(SET) == QUEUES + 1
+
+
 def create_topic(java: JavaFleet, namesrv: str, topic: str) -> None:
     """By mqadmin, with four queues; returns when it is routed."""
     said = java.mqadmin("updateTopic", "-n", namesrv, "-c", CLUSTER, "-t", topic, "-r", str(QUEUES), "-w", str(QUEUES))
@@ -193,7 +201,7 @@ def _ask(side: Side, java: JavaFleet, step: Step) -> Asked:
     return Asked(
         label=step.label,
         command=step.words.format(**{key: _WORDS.get(key, value) for key, value in places.items()}),
-        output=normalised(said.output, _aliases(side, java), step.noise),
+        output=normalised(said.output, _aliases(side, java, step), step.noise),
         seconds=said.seconds,
     )
 
@@ -215,19 +223,17 @@ def _places(side: Side, java: JavaFleet) -> dict[str, str]:
     }
 
 
-def _aliases(side: Side, java: JavaFleet) -> dict[str, str]:
-    """Address -> what it is called in a comparison."""
-    found: dict[str, str] = {}
+def _aliases(side: Side, java: JavaFleet, step: Step) -> dict[str, str]:
+    """Address -> what it is called in a comparison; here a controller may be a name server too: what it was asked as."""
+    found = dict.fromkeys(side.controllers.split(";"), "<controller>")
+    if "{ns}" in step.words:
+        found |= dict.fromkeys(side.namesrv.split(";"), "<namesrv>")
     for name in BROKERS:
         host, _, port = java.address(name).partition(":")
         found[f"{host}:{port}"] = f"<{name}>"
         found[f"{host}:{int(port) + 1}"] = f"<{name} ha>"
         found[f"{host}:{int(port) - 2}"] = f"<{name} fast>"
         found[str(java.data(name))] = f"<{name} data>"
-    for address in side.namesrv.split(";"):
-        found[address] = "<namesrv>"
-    for address in side.controllers.split(";"):
-        found[address] = "<controller>"
     return found
 
 
