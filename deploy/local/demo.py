@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -37,6 +36,7 @@ from deploy.local.ledger import Interruption
 from deploy.local.processes import LauncherError, our_environment, python_module, wait_until
 from node.config import FLEET_FILE_NAME, ConfigError
 
+DEFAULT_DIRECTORY = Path(".demo")
 PRODUCER = "producer"
 STEADY_ACKS = 3_000
 """Acknowledged before and after each fault, so that there is something to lose."""
@@ -68,9 +68,33 @@ def say(text: str = "") -> None:
     print(text, flush=True)
 
 
+def is_checkout() -> bool:
+    """Whether we run in a checkout, with its shim and its Makefile, or from a wheel, anywhere."""
+    return Path("rollcall").is_file() and Path("Makefile").is_file()
+
+
+def rollcall() -> str:
+    """The command as it is called here."""
+    return "./rollcall" if is_checkout() else "rollcall"
+
+
+def demo_verb(verb: str, directory: Path) -> str:
+    """A verb of the demo as it is called here."""
+    if not is_checkout():
+        return f"rollcall demo {verb} --directory {directory}"
+    return f"make demo-{verb}" + ("" if directory == DEFAULT_DIRECTORY else f" DEMO={directory}")
+
+
+def audit_command(directory: Path) -> str:
+    """The audit as it is called here."""
+    script = Path(audit.__file__)
+    here = Path.cwd()
+    return f"python3 {script.relative_to(here) if script.is_relative_to(here) else script} {directory}"
+
+
 def show(fleet: Fleet, *arguments: str) -> int:
     """Run a command of the CLI as a user would, and print it with its output; returns its exit code."""
-    say(f"\n$ ./rollcall {' '.join(arguments)}")
+    say(f"\n$ {rollcall()} {' '.join(arguments)}")
     environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())}
     done = subprocess.run(
         python_module("api.cli.main", *arguments),
@@ -176,10 +200,12 @@ def judge(story: Story) -> None:
     say("\n5  Every acknowledged message, on every replica, by the raw files")
     fleet.processes.terminate(PRODUCER)
     wait_level(story)
-    script = Path(audit.__file__)
-    say(f"$ python3 {script.name} {fleet.directory.name}")
+    say(f"$ {audit_command(fleet.directory)}")
     done = subprocess.run(
-        [sys.executable, "-I", str(script), str(fleet.directory), "--json"], capture_output=True, text=True, check=False
+        [sys.executable, "-I", audit.__file__, str(fleet.directory), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode not in (0, 1):
         raise LauncherError(f"the audit did not work: {done.stderr.strip()}")
@@ -309,8 +335,12 @@ def run(directory: Path) -> int:
         fail_over_with_a_tail(story)
         judge(story)
     result = result_of(story)
-    say("\nNext:  make demo-up     then  kill -9 $(cat .demo/run/broker-a-1.pid)     ./rollcall history broker-a")
-    say(f"       python3 deploy/local/audit.py {directory} --self-test     ./rollcall analytics timeline {directory}\n")
+    say(f"""
+Next:
+  {audit_command(directory)} --self-test
+  {rollcall()} analytics timeline {directory}
+  {demo_verb("up", directory)}
+""")
     wrong = faults_of(result)
     for line in wrong:
         say(f"FAILED  {line}")
@@ -335,7 +365,9 @@ def require_down(fleet: Fleet) -> None:
     """Raises ``LauncherError`` naming what runs."""
     running = [name for name in fleet.processes.names() if fleet.processes.pid(name) is not None]
     if running:
-        raise LauncherError(f"{', '.join(running)} of {fleet.directory} still run; stop them with: make demo-down")
+        raise LauncherError(
+            f"{', '.join(running)} of {fleet.directory} still run; stop them with: {demo_verb('down', fleet.directory)}"
+        )
 
 
 def up(directory: Path) -> int:
@@ -358,11 +390,11 @@ def up(directory: Path) -> int:
         f"""
 It runs. What a client feels: tail -f {directory}/log/{PRODUCER}.log
   kill -9 $(cat {directory}/run/broker-a-1.pid)
-  ./rollcall history broker-a
-  ./rollcall elect broker-a --to 1
+  {rollcall()} history broker-a
+  {rollcall()} elect broker-a --to 1
   curl -s http://{rest}/v1/sets/{fleet.file.fleet.name}/broker-a
-  python3 deploy/local/audit.py {directory}
-  make demo-down"""
+  {audit_command(directory)}
+  {demo_verb("down", directory)}"""
     )
     return 0
 
@@ -389,15 +421,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rollcall demo", description="Play with a fleet on this machine.")
     parser.add_argument("verb", choices=("run", "up", "down", "kill", "stop", "cont"))
     parser.add_argument("name", nargs="?", help="for kill, stop and cont: c1, broker-a-1, …")
-    parser.add_argument("--directory", type=Path, default=Path(".demo"))
+    parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
     options = parser.parse_args(arguments)
-    directory = Path(os.path.relpath(options.directory))
     if (options.name is not None) != (options.verb in ("kill", "stop", "cont")):
         parser.error("kill, stop and cont want the name of one process, the others none")
     try:
         if options.name is not None:
-            return send_signal(directory, options.verb, options.name)
-        return {"run": run, "up": up, "down": down}[options.verb](directory)
+            return send_signal(options.directory, options.verb, options.name)
+        return {"run": run, "up": up, "down": down}[options.verb](options.directory)
     except (LauncherError, ConfigError) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
