@@ -6,8 +6,9 @@ Here: who was told what, the order of the messages, tries. Not here: when someth
 Imported by: ``rocketmq``. Source: rocketmq-wire sections 2.4 (1008) and 3.3 (906).
 
 Rule 1: 1008 is sent as a request: its answer says that the role has been applied or is older news.
-Rule 2: only the new master knows its HA address. It is asked by 906 until it answers as master; then every slave that
-has its 1008 gets that address by 906, so that it does not wait for a name server.
+Rule 2: the master first. Only it knows its HA address: it is asked by 906 until it answers as master. Then every slave
+gets its 1008, and right behind it that address by 906, so that it does not wait for a name server. A slave that
+connects before its master is one is sent away, and comes back after 5 s. It waits ``MASTER_FIRST_MS`` at most.
 Rule 3: a process is told of one masterEpoch once; who cannot be reached is tried ``ATTEMPTS_MAX`` times, and then left
 to its own poll of 5 s. Losing all of this costs time only.
 Rule 4: what is pushed is the newest view; a run for an older epoch ends.
@@ -41,6 +42,7 @@ ATTEMPTS_MAX = 12
 PAUSE_MS = 50
 PAUSE_MS_MAX = 1_000
 """Between two tries; doubles from ``PAUSE_MS``: about 7 s in all, longer than a broker's own poll."""
+MASTER_FIRST_MS = 500
 CONNECT_MS_MAX = 500
 ANSWER_MS_MAX = 2_000
 LINKS_MAX = 512
@@ -153,7 +155,6 @@ class RocketmqPushes:
             return True
         ha_address: asyncio.Future[ExchangeHaHeader | None] = asyncio.get_running_loop().create_future()
         others = [member for member in members if member.broker_id != master.broker_id]
-        # The master first: its turn comes before those of the slaves that wait for its answer.
         results = await asyncio.gather(
             self._tell_master(view, master, ha_address),
             *(self._tell_slave(view, master, member, ha_address) for member in others),
@@ -194,11 +195,10 @@ class RocketmqPushes:
         member: MemberView,
         ha_address: asyncio.Future[ExchangeHaHeader | None],
     ) -> bool:
+        await asyncio.wait((ha_address,), timeout=MASTER_FIRST_MS / 1000)
+        exchange = ha_address.result() if ha_address.done() else None
         async with self._links, _Link(member.description.address) as link:
-            if not await self._tell_role(link, view, master, member):
-                return False
-            exchange = await ha_address
-            if exchange is None:
+            if not await self._tell_role(link, view, master, member) or exchange is None:
                 return False
             answer = await self._ask(link, RequestCode.EXCHANGE_BROKER_HA_INFO, exchange)
             is_told = answer.code == SystemCode.SUCCESS
