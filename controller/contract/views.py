@@ -191,6 +191,8 @@ class EventPage(Value):
     """Where to go on; None = nothing was there within the wait."""
     gap: str | None = None
     """Set if this node cannot give what lies between ``from`` and the first event."""
+    last: EventRef | None = None
+    """The newest event that this node has synced: everything up to it can be read here; None = nothing yet."""
 
 
 class ElectionPreview(Value):

@@ -218,6 +218,8 @@ class Queries:
         deadline = loop.time() + max(0, min(wait_ms, EVENTS_WAIT_MS_MAX)) / 1000
         limit = max(1, min(limit, PAGE_EVENTS_MAX))
         while True:
+            # Before the page is read: what it names must be readable.
+            last = self._service.journal.last
             page: Page = await self._on_reader(lambda: self._service.journal.read(start, limit=limit, set_key=set_key))
             left_ms = int((deadline - loop.time()) * 1000)
             if page.records or left_ms <= 0:
@@ -227,6 +229,7 @@ class Queries:
                     events=page.records,
                     next_from=page.next_from,
                     gap=gap,
+                    last=last,
                 )
             await self._service.wait_for_events(left_ms)
 
