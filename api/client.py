@@ -251,14 +251,22 @@ class Client:
 
         Raises ``ClientError``.
         """
+        return self._decode(self.events_text(start=start, key=key, limit=limit, wait_ms=wait_ms), EventPage)
+
+    def events_text(
+        self, *, start: EventRef | None = None, key: SetKey | None = None, limit: int = 200, wait_ms: int = 0
+    ) -> bytes:
+        """
+        The page of ``events`` as it was sent, for who keeps events of newer versions too.
+
+        Raises ``ClientError``.
+        """
         params = {"limit": str(limit), "waitMs": str(wait_ms)}
         if start is not None:
             params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
         if key is not None:
             params["set"] = str(key)
-        return self._decode(
-            self._ask(_Call(method="GET", path="/v1/events", params=params, wait_ms=wait_ms)), EventPage
-        )
+        return self._ask(_Call(method="GET", path="/v1/events", params=params, wait_ms=wait_ms))
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
