@@ -132,9 +132,11 @@ class JavaFleet:
         self._configure(name, {"listenPort": str(port), "bindAddress": HOST})
         return self._launch(name, NAMESRV_MAIN, port, NAMESRV_HEAP_MIB)
 
-    def start_controllers(self, count: int = 3, settings: Mapping[str, str] | None = None) -> str:
+    def start_controllers(
+        self, count: int = 3, settings: Mapping[str, str] | None = None, *, prefix: str = "jc"
+    ) -> str:
         """
-        Start ``count`` controllers, the names ``jc0``, ``jc1``, …; returns their addresses, joined by ``;``.
+        Start ``count`` new controllers, the names ``jc0``, ``jc1``, …; returns their addresses, joined by ``;``.
 
         Raises:
             LauncherError: as ``Processes.start``.
@@ -142,7 +144,7 @@ class JavaFleet:
         ports = free_ports(count)
         peers = ";".join(f"n{number}-{HOST}:{port}" for number, port in enumerate(ports))
         for number, port in enumerate(ports):
-            name = f"jc{number}"
+            name = f"{prefix}{number}"
             own = {
                 "controllerDLegerGroup": "group1",
                 "controllerDLegerPeers": peers,

@@ -1,10 +1,10 @@
 """
-``make interop``, ``interop-short``: unmodified Java brokers, clients and mqadmin before Rollcall's controllers.
+``make interop``, ``interop-short``, ``interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|all [--short] [--side rocketmq|rollcall] [--keep DIRECTORY]
+    python -m tests.interop_java failovers|admin|all|move [--short] [--side rocketmq|rollcall] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
-under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both.
+under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``move``: a live fleet there and back.
 Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
 """
 
@@ -20,8 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
+from deploy.java.fleet import JavaFleet
 from deploy.local.processes import LauncherError
 from tests.interop_java import admin, compare
+from tests.interop_java.move import Move
+from tests.interop_java.move import table as move_table
 from tests.interop_java.sides import JavaSide, RollcallSide, sides
 from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Audit, Plan, Story, table
 
@@ -48,13 +51,31 @@ def failovers(rocketmq: RocketMq, directory: Path, side: str, plan: Plan) -> lis
     )
     wanted = {KILL: plan.kills, STOP: plan.stops, LEADER: plan.leaders, EVERYTHING: plan.restarts}
     wrong = [f"{kind}: {counted[kind]} instead of {count}" for kind, count in wanted.items() if counted[kind] != count]
-    wrong += [f"{name} is 0" for name in ("acked", "consumed") if not getattr(audit, name)]
-    wrong += [
+    return wrong + _complaints(audit)
+
+
+def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
+    """From RocketMQ's controllers to ours and back under load; returns what did not hold."""
+    began = time.monotonic()
+    with JavaFleet(directory / "java", rocketmq) as java:
+        move = Move(java, directory, admin.to_stderr)
+        try:
+            audit = move.run()
+        finally:
+            print(f"\nA RocketMQ {rocketmq.version} fleet moves to Rollcall's controllers and back")
+            print(move_table(move.steps), flush=True)
+    print(_audit_line(audit))
+    print(f"RESULT  {len(move.steps)} steps; {time.monotonic() - began:.0f} s")
+    return _complaints(audit)
+
+
+def _complaints(audit: Audit) -> list[str]:
+    zero = [f"{name} is 0" for name in ("acked", "consumed") if not getattr(audit, name)]
+    return zero + [
         f"{name} is {getattr(audit, name)}, not 0"
         for name in ("lost", "changed", "epochs_fell", "ids_changed")
         if getattr(audit, name)
     ]
-    return wrong
 
 
 def _audit_line(audit: Audit) -> str:
@@ -91,7 +112,7 @@ def questions(rocketmq: RocketMq, directory: Path, *, is_short: bool) -> list[st
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="make interop", description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("what", choices=("failovers", "admin", "all"))
+    parser.add_argument("what", choices=("failovers", "admin", "all", "move"))
     parser.add_argument("--short", action="store_true", help="a few of each, at most six minutes")
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
@@ -113,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong += failovers(rocketmq, directory / "failovers", options.side, plan)
         if options.what in ("admin", "all"):
             wrong += questions(rocketmq, directory / "admin", is_short=options.short)
+        if options.what == "move":
+            wrong += there_and_back(rocketmq, directory / "move")
     except LauncherError as error:
         wrong.append(str(error))
     for line in wrong:

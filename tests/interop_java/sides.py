@@ -20,6 +20,7 @@ from deploy.local.fleet import Fleet, Layout
 
 CONTROLLERS = 3
 LEADER_DEADLINE_S = 60.0
+START_DEADLINE_S = 90.0
 
 
 class Side(abc.ABC):
@@ -65,20 +66,23 @@ class JavaSide(Side):
 
     name = "rocketmq"
 
-    def __init__(self, java: JavaFleet) -> None:
-        """Nothing is started yet."""
+    def __init__(self, java: JavaFleet, prefix: str = "jc") -> None:
+        """Nothing is started yet; ``prefix``: of the controllers' names."""
         self._java = java
+        self._prefix = prefix
 
-    def up(self) -> None:
-        """One name server and three DLedger controllers."""
-        self.namesrv = self._java.start_namesrv()
-        self.controllers = self._java.start_controllers(CONTROLLERS)
-        self._java.wait_listening("namesrv", *self.names())
+    def up(self, namesrv: str = "") -> None:
+        """Three DLedger controllers, and a name server unless there is one already."""
+        self.namesrv = namesrv or self._java.start_namesrv()
+        self.controllers = self._java.start_controllers(CONTROLLERS, prefix=self._prefix)
+        self._java.wait_listening(*self.names())
+        if not namesrv:
+            self._java.wait_listening("namesrv")
         self.leader()
 
     def names(self) -> dict[str, str]:
         """``jc0``, ``jc1``, ``jc2``."""
-        return {f"jc{number}": address for number, address in enumerate(self.controllers.split(";"))}
+        return {f"{self._prefix}{number}": address for number, address in enumerate(self.controllers.split(";"))}
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -120,7 +124,7 @@ class RollcallSide(Side):
         self.fleet = Fleet.create(self._directory, layout)
         self.controllers = ";".join(self.fleet.broker_port_addresses())
         self.namesrv = self.controllers
-        self.fleet.up_controllers()
+        self.fleet.up_controllers(deadline_s=START_DEADLINE_S)
         self.leader()
 
     def names(self) -> dict[str, str]:
@@ -140,7 +144,7 @@ class RollcallSide(Side):
     def restart(self, name: str) -> None:
         """As it was."""
         self.fleet.restart(name)
-        self.fleet.wait_live([name])
+        self.fleet.wait_live([name], deadline_s=START_DEADLINE_S)
 
     def restart_all(self) -> None:
         """All at once: there is no moment in which one is left."""
@@ -148,7 +152,7 @@ class RollcallSide(Side):
             self.fleet.terminate(name)
         for name in self.fleet.controllers:
             self.fleet.restart(name)
-        self.fleet.wait_live(self.fleet.controllers)
+        self.fleet.wait_live(self.fleet.controllers, deadline_s=START_DEADLINE_S)
         self.leader()
 
 
@@ -171,7 +175,7 @@ def sides(
     """A side that is up, and the launcher of what is put before it; all of it is stopped afterwards."""
     with JavaFleet(directory / "java", rocketmq) as java:
         if which == JavaSide.name:
-            side = JavaSide(java)
+            side: Side = JavaSide(java)
             side.up()
             yield side, java
         else:
