@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 JAVA_MAJOR_MIN = 17
 JAVA_ANSWER_MS_MAX = 20_000
 
+SHUFFLE_PARTITIONS = 64
+
+DRIVER_MEMORY = "2g"
+"""Heap of a ``local`` session; a cluster's executors have their own setting."""
+
 
 class NoSpark(RuntimeError):
     """Spark cannot start here; the message says what to install."""
@@ -48,8 +53,13 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
+        # A number that overflows in one bad event is that event's trouble, not the job's.
+        .config("spark.sql.ansi.enabled", "false")
+        # Many small shuffle partitions, that adaptive execution puts together again by their size.
+        .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
+        .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
         .config("spark.log.level", "ERROR")
+        .config("spark.driver.memory", DRIVER_MEMORY)
     )
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)

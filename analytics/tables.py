@@ -159,13 +159,13 @@ line string the text
 BRONZE_QUALITY = Table(
     layer="bronze",
     name="quality",
-    meaning="What was read, per file: lines = blank + split away + holes + rejected + events.",
+    meaning="What was read, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
     key=("source_file", "name"),
     partitions=(),
     columns=columns_of(
         """
-source_file string where it was read; empty: counts of the whole table
-name string lines, blank, holes, pieces (records that shared a line), rejected:WHY, events; of the whole: copies, kept
+source_file string where it was read
+name string lines; blank; shared (lines with more than one record, pages too); pieces (texts); rejected:WHY
 count bigint how many
 """
     ),
@@ -194,6 +194,7 @@ winner_hash bigint xxhash64 of the winner's incarnation
 previous_epoch bigint epoch before
 triggered_seq bigint seq of the event that triggered the election: the silence or goodbye of the master
 set_size int members of the new SyncStateSet
+regret_bytes bigint how much more than the winner an eligible candidate held; 0 = the best one won
 fault_age_us bigint first sign of the fault before the proposal; null = no detection stamps
 detected_age_us bigint detection before the proposal
 last_heartbeat_age_us bigint last heartbeat of the deposed master before the proposal
@@ -264,6 +265,7 @@ SILVER_TENURES = Table(
         + """
 master_epoch bigint its epoch
 broker_id int the master
+elected_seq bigint seq of its election
 elected_at_ms bigint stamp of its election
 served_at_ms bigint first moment with a serving master: fault + total_us, else the stamp of its entry; null = never
 ended_at_ms bigint stamp of the next election; null = reigns still
@@ -314,6 +316,7 @@ last_heartbeat_age_us bigint at the proposal
 fault_age_us bigint first sign of the fault, at the proposal
 returned_at_ms bigint stamp of the replica's next session, sign of life or registration; null = not back
 returned_seq bigint seq of that event
+returned_hash bigint xxhash64 of the incarnation that came back
 is_same_incarnation boolean whether the process that came back is the one that was given up; null = not back
 """
     ),

@@ -17,15 +17,36 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from analytics.reigns import SPANS, is_failover, reigns, span_column
+from analytics import bronze, silver
+from analytics.bronze import Why
+from analytics.lines import NoJournals, find_journals, pieces, read_lines
 from analytics.session import NoSpark, spark_session
-from analytics.source import Journals, NoJournals, find_journals, read_journals
+from analytics.silver import SPANS, span_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_MAX = 500
-"""Rows that a terminal shows; more are counted."""
+"""Rows that are shown; the lake's tables have them all."""
+
+COLUMNS = (
+    "cluster",
+    "broker_set",
+    "master_epoch",
+    "elected_at_ms",
+    "kind",
+    "cause",
+    "is_failover",
+    "from_master",
+    "to_master",
+    *(span_column(phase) for phase in SPANS),
+    "total_us",
+    "unattributed_us",
+    "grade",
+    "loss_bytes",
+    "cut_bytes",
+    "requested_by",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,31 +73,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def timeline(events: DataFrame) -> DataFrame:
+    """One row per reign, oldest first: ``silver.reigns`` with who asked for the election."""
+    asked = silver.elections(events).select("fleet", "seq", "requested_by").withColumnRenamed("seq", "elected_seq")
+    reigns = silver.reigns(events).join(asked, ["fleet", "elected_seq"], "left")
+    return reigns.orderBy("elected_at_ms", "cluster", "broker_set", "master_epoch").select(*COLUMNS)
+
+
 def _run(spark: SparkSession, files: Sequence[Path], *, output: str) -> int:
-    journals = read_journals(spark, files)
-    table = reigns(journals.events).orderBy("elected_at_ms", "cluster", "broker_set", "master_epoch")
-    rows = [row.asDict() for row in table.limit(ROWS_MAX).collect()]
-    counts = _counts(journals, rows)
+    # Counts and the table each read this: parsing dominates, so it is done once and spills to disk if it must.
+    judged = bronze.once(bronze.judged(pieces(read_lines(spark, files)))).persist()
+    found = {row["why"]: row["count"] for row in judged.groupBy("why").count().collect()}
+    rows = [row.asDict() for row in timeline(judged.where("why is null")).limit(ROWS_MAX).collect()]
+    counts = {
+        "files": len(files),
+        "events": found.pop(None, 0),
+        "holes": found.pop(Why.HOLE.value, 0),
+        "bad_lines": sum(found.values()),
+        "reigns": len(rows),
+        "failovers": sum(row["is_failover"] for row in rows),
+    }
     if output == "json":
         print(msgspec.json.encode({"counts": counts, "rows": rows}).decode())
     else:
         Console(width=None if sys.stdout.isatty() else 200).print(_rendered(rows))
         print(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items()))
     if counts["bad_lines"]:
-        example = journals.bad.first()
+        example = judged.where(judged["why"].isNotNull() & (judged["why"] != Why.HOLE.value)).first()
         print(f"bad line, e.g. {example['why']}: {example['line'][:200]}", file=sys.stderr)
     return 0 if rows else 1
-
-
-def _counts(journals: Journals, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {
-        "files": journals.files,
-        "events": journals.events.count(),
-        "bad_lines": journals.bad.count(),
-        "holes": journals.holes.count(),
-        "reigns": len(rows),
-        "failovers": sum(is_failover(row["kind"]) for row in rows),
-    }
 
 
 def _rendered(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,16 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+from analytics import bronze
 from analytics.jobs import timeline
-from analytics.reigns import SPANS, reigns, span_column
-from analytics.session import NoSpark, check_java, spark_session
-from analytics.source import find_journals, read_journals
+from analytics.lines import find_journals, pieces, read_lines
+from analytics.silver import SPANS, span_column
 from controller.contract.commands import DetectionStamps, Milestone, Phase, SilenceCause
 from controller.contract.ids import BrokerId, Incarnation, LogOffset
 from controller.core.history import history_of
 from tests.support.core_builders import Fleet, positions
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """One session for the module."""
-    try:
-        check_java()
-    except NoSpark as error:
-        pytest.skip(str(error))
-    quick_start = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    session = spark_session(app="tests", master="local[1]", settings=quick_start)
-    yield session
-    session.stop()
 
 
 def reached(epoch: int, phase: Phase, elapsed: int, *, by: int | None, observed: int | None = None) -> Milestone:
@@ -102,17 +88,19 @@ def write_journals(fleet: Fleet, directory: Path) -> None:
 
 
 def test_the_table_is_what_history_folds(spark: Any, tmp_path: Path) -> None:
-    """Row by row and phase by phase; copies of an event count once; bad lines are counted."""
+    """Row by row and phase by phase; copies count once, also two on one line; what is no event is counted."""
     fleet = story()
     write_journals(fleet, tmp_path)
     expected = {row.master_epoch: row for row in history_of(fleet.records)}
 
-    journals = read_journals(spark, find_journals([tmp_path]))
-    rows = reigns(journals.events).collect()
+    judged = bronze.once(bronze.judged(pieces(read_lines(spark, find_journals([tmp_path]))))).persist()
+    rows = timeline.timeline(judged.where("why is null")).collect()
+    rejected = sorted(row["why"] for row in judged.where("why is not null").collect())
+    events = judged.where("why is null").count()
+    judged.unpersist()
 
-    assert journals.events.count() == len(fleet.records)
-    assert sorted(row["why"] for row in journals.bad.collect()) == ["not an event record", "two objects on one line"]
-    assert journals.holes.count() == 1
+    assert events == len(fleet.records)
+    assert rejected == ["hole", "not an event record"]
     assert len(rows) == len(expected) == 3
     for row in rows:
         history = expected[row["master_epoch"]]

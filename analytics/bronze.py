@@ -1,0 +1,282 @@
+"""
+Bronze: every event once, flat, with its line; every other text with the reason why it is none.
+
+Here: judging and flattening texts, dropping copies, all in column expressions. Not here: files (``lines``), merging
+with what a lake already holds, publishing (``layers``).
+
+Rule 1: one parse gives the columns and the judgement. Fields that this program does not know are kept in the line; a
+record of a newer schema version is read by the fields that are known, because fields are only added.
+Rule 2: texts are shuffled by (cluster, day, range of Raft indexes): copies of an event meet, and a huge day of one
+cluster is many tasks, small days share one.
+Rule 3: copies are neighbours after a sort and are dropped there (no aggregate over wide rows). Of copies that differ
+the one that the lake holds already stays, else the smallest text; the others are rejected, never dropped.
+Rule 4: files are sorted by kind, phase, seq: a reader of a few kinds skips the pages of the others.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from analytics import codes
+from analytics.lines import HOLE
+from analytics.schema import event_record_schema
+from analytics.tables import BRONZE_EVENTS, FLEET_CLUSTER, ORDINALS_PER_INDEX
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+INDEXES_PER_BUCKET = 1 << 18
+"""Raft indexes of one cluster and day that are sorted together."""
+
+REJECTED_BUCKETS = 64
+"""Rejected texts of one file are spread over so many tasks."""
+
+INDEX_END = 1 << 43
+"""``seq`` of any smaller index fits into 64 bits."""
+
+STAMP_MS_END = 253_402_300_800_000
+"""The year 10000: a later stamp has no date that Parquet, Spark and people agree on."""
+
+CORRUPT = "_corrupt_record"
+
+
+class Why(StrEnum):
+    """Why a text is no event."""
+
+    NOT_A_RECORD = "not an event record"
+    """Not JSON, cut off, a value of a wrong type, or one of the fields that name an event is missing."""
+    TRAILING = "something follows the record on its line"
+    VERSION = "schema version is not a positive number"
+    RANGE = "a number that names the event is out of range"
+    STAMP = "stamp is not a date"
+    HOLE = "hole"
+    """Not a fault of the file: a controller says what it cannot give."""
+    DIFFERS = "differs from another copy of the same event"
+
+
+def judged(pieces: DataFrame) -> DataFrame:
+    """
+    One row per text: the columns of ``BRONZE_EVENTS``, ``bucket``, ``is_old``, ``why``; ``why`` null = an event.
+
+    Args:
+        pieces: Columns ``source_file`` and ``line`` (``lines.pieces``).
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = StructType([*event_record_schema().fields, StructField(CORRUPT, StringType())])
+    line = f.col("line")
+    options = {"columnNameOfCorruptRecord": CORRUPT}
+    # A hole is not parsed: the parser would call it a record without fields.
+    text = f.when(~line.startswith(HOLE), line)
+    parsed = pieces.withColumn("record", f.from_json(text, schema, options)).withColumn("why", _why())
+    is_event = f.col("why").isNull()
+    flat = {name: f.when(is_event, column) for name, column in _columns().items()}
+    flat["cluster"] = f.coalesce(flat["cluster"], source_of())
+    rows = parsed.select(
+        *(flat[name].alias(name) for name in BRONZE_EVENTS.column_names if name not in ("line", "source_file")),
+        "line",
+        "source_file",
+        f.lit(False).alias("is_old"),
+        "why",
+    )
+    return rows.withColumn("bucket", _bucket())
+
+
+def source_of() -> Column:
+    """Short name of ``source_file``: the partition of what was rejected in it."""
+    from pyspark.sql import functions as f
+
+    return f.lower(f.hex(f.xxhash64("source_file")))
+
+
+def _bucket() -> Column:
+    from pyspark.sql import functions as f
+
+    of_rejected = f.pmod(f.xxhash64("line"), f.lit(REJECTED_BUCKETS))
+    return f.coalesce(f.floor(f.col("index") / INDEXES_PER_BUCKET), of_rejected)
+
+
+def merging(old: DataFrame, new: DataFrame) -> DataFrame:
+    """
+    Events that a lake holds, and further ones, as ``judged`` gives them: copies of the old are dropped, not the old.
+    """
+    from pyspark.sql import functions as f
+
+    both = old.withColumn("is_old", f.lit(True)).unionByName(new.withColumn("is_old", f.lit(False)))
+    return both.withColumns({"why": f.lit(None).cast("string"), "bucket": _bucket()})
+
+
+def once(rows: DataFrame) -> DataFrame:
+    """Drop copies; of copies that differ all but one are rejected. Sorted as bronze files are (rule 4)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    # One entry's events and their copies are one group: groups are small, however large a day is.
+    entry = Window.partitionBy("cluster", "day", "bucket", "fleet", "index").orderBy(
+        "term", "ordinal", f.col("is_old").desc(), "line", "source_file"
+    )
+    same = (f.lag("term").over(entry) == f.col("term")) & (f.lag("ordinal").over(entry) == f.col("ordinal"))
+    is_event = f.col("why").isNull()
+    marked = rows.repartition("cluster", "day", "bucket").select(
+        "*",
+        (is_event & f.coalesce(same, f.lit(False))).alias("is_copy"),
+        f.lag("line").over(entry).alias("previous_line"),
+    )
+    differs = f.col("is_copy") & (f.col("line") != f.col("previous_line"))
+    return (
+        marked.where(~f.col("is_copy") | differs)
+        .withColumns(
+            {
+                "why": f.when(differs, f.lit(Why.DIFFERS.value)).otherwise(f.col("why")),
+                "cluster": f.when(differs, source_of()).otherwise(f.col("cluster")),
+                "day": f.when(~differs, f.col("day")),
+            }
+        )
+        .drop("is_copy", "previous_line")
+    )
+
+
+def _why() -> Column:
+    from pyspark.sql import functions as f
+
+    record, line = f.col("record"), f.col("line")
+    named = [record[name] for name in ("version", "fleetIncarnation", "term", "index", "ordinal", "stampedAtMs")]
+    is_nameless = record[CORRUPT].isNotNull() | record["event"]["kind"].isNull() | record.isNull()
+    for field in named:
+        is_nameless = is_nameless | field.isNull()
+    return (
+        f.when(line.startswith(HOLE), Why.HOLE.value)
+        .when(is_nameless, Why.NOT_A_RECORD.value)
+        .when(~f.rtrim(line).endswith("}") | line.rlike(r'\}\s*\{"'), Why.TRAILING.value)
+        .when(record["version"] < 1, Why.VERSION.value)
+        .when(
+            ~record["index"].between(0, INDEX_END - 1)
+            | ~record["ordinal"].between(0, ORDINALS_PER_INDEX - 1)
+            | (record["term"] < 0),
+            Why.RANGE.value,
+        )
+        .when(~record["stampedAtMs"].between(0, STAMP_MS_END - 1), Why.STAMP.value)
+    )
+
+
+def _columns() -> dict[str, Column]:
+    """Columns of an event, from ``record``."""
+    from pyspark.sql import functions as f
+
+    record = f.col("record")
+    event = record["event"]
+    stamp = record["stampedAtMs"]
+    return {
+        "cluster": f.coalesce(record["setKey"]["cluster"], f.lit(FLEET_CLUSTER)),
+        "day": f.to_date(f.timestamp_millis(stamp)),
+        "fleet": f.coalesce(
+            f.when(record["fleetIncarnation"] != "", record["fleetIncarnation"]), event["fleetIncarnation"], f.lit("")
+        ),
+        "term": record["term"],
+        "index": record["index"],
+        "ordinal": record["ordinal"],
+        "seq": seq_of(record),
+        "stamped_at_ms": stamp,
+        "broker_set": record["setKey"]["name"],
+        "kind": codes.code_of(event["kind"], codes.KINDS),
+        "requested_by": record["requestedBy"],
+        "version": record["version"].try_cast("int"),
+        **_facts(event),
+        **_election(event),
+        **_members(event),
+        "controller": event["controller"],
+    }
+
+
+def seq_of(ref: Column) -> Column:
+    """``seq`` of something with index and ordinal."""
+    return ref["index"] * ORDINALS_PER_INDEX + ref["ordinal"]
+
+
+def _facts(event: Column) -> dict[str, Column]:
+    """Who reports what."""
+    from pyspark.sql import functions as f
+
+    milestone, verdict, kind = event["milestone"], event["verdict"], event["kind"]
+    incarnation = f.coalesce(event["masterIncarnation"], milestone["incarnation"], event["incarnation"])
+    broker_id = (
+        f.when(kind == "master-elected", event["master"])
+        .when(kind == "milestone-reached", milestone["brokerId"])
+        .otherwise(event["brokerId"])
+    )
+    cause = f.when(kind == "goodbye-said", f.lit(codes.CAUSES["goodbye"])).otherwise(
+        codes.code_of(f.coalesce(event["cause"], event["detection"]["cause"]), codes.CAUSES)
+    )
+    return {
+        "master_epoch": f.when(
+            kind != "election-failed",
+            f.coalesce(event["masterEpoch"], milestone["masterEpoch"], verdict["masterEpoch"]),
+        ),
+        "broker_id": broker_id.try_cast("int"),
+        "incarnation_hash": f.when(incarnation.isNotNull(), f.xxhash64(incarnation)),
+        "phase": codes.code_of(milestone["phase"], codes.PHASES),
+        "elapsed_us": milestone["elapsedUs"],
+        "observed_us": milestone["observedUs"],
+        "cut_from": milestone["cutFrom"],
+        "cut_to": milestone["cutTo"],
+        "released": milestone["released"],
+        "cause": cause,
+        "grade": codes.code_of(verdict["grade"], codes.GRADES),
+        "bound_bytes": verdict["boundBytes"],
+        "cut_bytes": verdict["cutBytes"],
+        "intactness": codes.code_of(event["intactness"], codes.INTACTNESS),
+    }
+
+
+def _election(event: Column) -> dict[str, Column]:
+    from pyspark.sql import functions as f
+
+    verdict, detection = event["verdict"], event["detection"]
+    is_election = event["kind"].isin("master-elected", "election-failed")
+    heartbeat = f.when(detection["cause"] == "timeout", detection["lastHeartbeatAgeUs"])
+    # The first sign of the fault: DetectionStamps.fault_age_us.
+    signs = f.greatest(
+        detection["sessionClosedAgeUs"], detection["linkClosedAgeUs"], detection["probeRefusedAgeUs"], heartbeat
+    )
+    judged_ones = verdict["candidates"]
+    eligible = f.filter(judged_ones, lambda one: one["outcome"].isin("elected", "eligible"))
+    held = f.transform(
+        eligible, lambda one: f.struct(one["lastEpoch"].alias("epoch"), one["maxOffset"].alias("offset"))
+    )
+    winner = f.filter(judged_ones, lambda one: one["outcome"] == "elected")
+    regret = f.greatest(f.lit(0).cast("bigint"), f.array_max(held)["offset"] - f.get(winner, f.lit(0))["maxOffset"])
+    columns = {
+        "election_kind": codes.code_of(verdict["kind"], codes.ELECTION_KINDS),
+        "previous_master": verdict["previousMaster"].try_cast("int"),
+        "previous_epoch": verdict["previousEpoch"],
+        "triggered_seq": seq_of(event["triggeredBy"]),
+        "candidates": f.size(judged_ones),
+        "candidates_eligible": f.size(eligible),
+        "regret_bytes": regret,
+        "estimated_loss_bytes": verdict["estimatedLossBytes"],
+        "policy": verdict["policy"],
+    }
+    return {name: f.when(is_election, column) for name, column in columns.items()} | {
+        "fault_age_us": f.coalesce(signs, detection["detectedAgeUs"]),
+        "detected_age_us": detection["detectedAgeUs"],
+        "last_heartbeat_age_us": detection["lastHeartbeatAgeUs"],
+    }
+
+
+def _members(event: Column) -> dict[str, Column]:
+    from pyspark.sql import functions as f
+
+    kind, verdict = event["kind"], event["verdict"]
+    is_altered = (kind == "sync-state-set-altered") & verdict["isAccepted"]
+    is_told = kind.isin("master-elected", "replica-registered", "replicas-cleaned")
+    members = f.when(is_altered, verdict["syncStateSet"]).when(is_told, event["syncStateSet"])
+    return {
+        "sync_state_set": members.try_cast("array<int>"),
+        "sync_state_set_epoch": f.when(is_altered, verdict["syncStateSetEpoch"]).when(
+            is_told, event["syncStateSetEpoch"]
+        ),
+        "is_accepted": f.when(kind.isin("sync-state-set-altered", "alter-refused"), verdict["isAccepted"]),
+        "expected_replicas": event["configuration"]["expectedReplicas"].try_cast("int"),
+    }

@@ -1,0 +1,229 @@
+"""
+The gold tables that cover the whole lake: sums of the daily ones, and percentiles of their histograms.
+
+Here: column expressions over daily tables. Not here: the days (``gold``).
+Rule 1: nothing is read but daily tables, and keys and counts for quality: a longer period is the sum of its days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from analytics.codes import KINDS
+from analytics.gold_tables import (
+    GOLD_CLUSTERS,
+    GOLD_DOMINANCE_DAILY,
+    GOLD_FAILOVERS_DAILY,
+    GOLD_NODES,
+    GOLD_NODES_DAILY,
+    GOLD_QUALITY,
+    GOLD_RTO,
+    GOLD_RTO_DAILY,
+    GOLD_SETS,
+    GOLD_SETS_DAILY,
+)
+from analytics.tables import (
+    BRONZE_EVENTS,
+    BRONZE_QUALITY,
+    FLEET_CLUSTER,
+    SILVER_HORIZONS,
+    SILVER_REIGNS,
+    SILVER_SYNC_STATE_SETS,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ALL = "*"
+PPM = 1_000_000
+PERCENTS = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99}
+
+Read = Callable[[Table], "DataFrame"]
+
+
+def _for_all(name: str) -> Column:
+    """One row for the value itself and one for all of them."""
+    from pyspark.sql import functions as f
+
+    return f.explode(f.array(f.col(name), f.lit(ALL))).alias(name)
+
+
+def _divided(whole: Column, part: Column) -> Column:
+    """Rounded down; null if there is nothing to divide by."""
+    from pyspark.sql import functions as f
+
+    return f.when(part > 0, f.floor(whole / part))
+
+
+def percentiles(histogram: DataFrame, keys: list[str]) -> DataFrame:
+    """
+    Nearest-rank percentiles of a histogram with columns ``duration_ms`` and ``failovers``, by ``keys``.
+
+    Columns: the keys, ``failovers``, those of ``PERCENTS``, ``max_ms``.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    bins = histogram.groupBy(*keys, "duration_ms").agg(f.sum("failovers").alias("n"))
+    up_to = Window.partitionBy(*keys).orderBy("duration_ms").rowsBetween(Window.unboundedPreceding, 0)
+    of_key = Window.partitionBy(*keys)
+    ranked = bins.withColumns({"rank": f.sum("n").over(up_to), "of": f.sum("n").over(of_key)})
+    # In whole numbers: rank / of >= percent / 100.
+    reached = {
+        name: f.min(f.when(f.col("rank") * 100 >= f.col("of") * percent, f.col("duration_ms")))
+        for name, percent in PERCENTS.items()
+    }
+    return ranked.groupBy(*keys).agg(
+        f.sum("n").alias("failovers"),
+        *(column.alias(name) for name, column in reached.items()),
+        f.max("duration_ms").alias("max_ms"),
+    )
+
+
+def rto(read: Read) -> DataFrame:
+    """``gold.rto``."""
+    from pyspark.sql import functions as f
+
+    keys = ["cluster", "cause", "phase"]
+
+    def by_key(table: Table, *columns: str) -> DataFrame:
+        rows = read(table).select(_for_all("cluster"), "cause", "phase", *columns)
+        return rows.select("cluster", _for_all("cause"), "phase", *columns)
+
+    found = percentiles(by_key(GOLD_RTO_DAILY, "duration_ms", "failovers"), keys)
+    dominated = by_key(GOLD_DOMINANCE_DAILY, "failovers").groupBy(*keys).agg(f.sum("failovers").alias("dominated"))
+    return (
+        found.join(dominated, keys, "left")
+        .withColumn("dominated", f.coalesce("dominated", f.lit(0).cast("bigint")))
+        .select(*GOLD_RTO.column_names)
+    )
+
+
+def clusters(read: Read) -> DataFrame:
+    """``gold.clusters``."""
+    from pyspark.sql import functions as f
+
+    def summed(table: Table, names: dict[str, str]) -> DataFrame:
+        rows = read(table).withColumn("cluster", _for_all("cluster"))
+        return rows.groupBy("cluster").agg(*(f.sum(source).alias(name) for name, source in names.items()))
+
+    counts = [name for name in GOLD_FAILOVERS_DAILY.column_names if name in GOLD_CLUSTERS.column_names]
+    of_failovers = {name: name for name in counts if name not in ("cluster", "outage_ms")}
+    of_sets = {name: name for name in ("observed_ms", "available_ms", "outage_ms", "exposed_ms")}
+    span = (
+        read(SILVER_HORIZONS)
+        .where(f.col("cluster") != FLEET_CLUSTER)
+        .withColumn("cluster", _for_all("cluster"))
+        .groupBy("cluster")
+        .agg(f.min("day").alias("first_day"), f.max("day").alias("last_day"))
+    )
+    sets = read(GOLD_SETS_DAILY).where("observed_ms > 0").withColumn("cluster", _for_all("cluster"))
+    how_many = sets.groupBy("cluster").agg(f.count_distinct("fleet", "broker_set").alias("sets"))
+    joined = (
+        span.join(summed(GOLD_FAILOVERS_DAILY, of_failovers), "cluster", "left")
+        .join(summed(GOLD_SETS_DAILY, of_sets | {"set_days_below_sla": "below_sla"}), "cluster", "left")
+        .join(how_many, "cluster", "left")
+    )
+    numbers = ["sets", *of_failovers, *of_sets, "set_days_below_sla"]
+    return (
+        joined.fillna(0, numbers)
+        .withColumn("availability_ppm", _divided(f.col("available_ms") * PPM, f.col("observed_ms")))
+        .select(*GOLD_CLUSTERS.column_names)
+    )
+
+
+def sets(read: Read) -> DataFrame:
+    """``gold.sets``."""
+    from pyspark.sql import functions as f
+
+    key = ["cluster", "fleet", "broker_set"]
+    renamed = {"days_below_sla": "below_sla"}
+    names = [name for name in GOLD_SETS.column_names if name not in (*key, "availability_ppm", "mtbf_ms")]
+    sums = [f.sum(renamed.get(name, name)).alias(name) for name in names]
+    return (
+        read(GOLD_SETS_DAILY)
+        .groupBy(*key)
+        .agg(*sums)
+        .withColumns(
+            {
+                "availability_ppm": _divided(f.col("available_ms") * PPM, f.col("observed_ms")),
+                "mtbf_ms": _divided(f.col("available_ms"), f.col("failovers")),
+            }
+        )
+        .select(*GOLD_SETS.column_names)
+    )
+
+
+def nodes(read: Read) -> DataFrame:
+    """``gold.nodes``."""
+    from pyspark.sql import functions as f
+
+    of_set = ["cluster", "fleet", "broker_set"]
+    names = ("faults", "goodbyes", "timeouts", "false_alarms", "masters_lost", "gone_ms")
+    observed = read(GOLD_SETS_DAILY).groupBy(*of_set).agg(f.sum("observed_ms").alias("observed_ms"))
+    zero = f.lit(0).cast("bigint")
+    return (
+        read(GOLD_NODES_DAILY)
+        .groupBy(*of_set, "broker_id")
+        .agg(*(f.sum(name).alias(name) for name in names))
+        .join(observed, of_set, "left")
+        .withColumn("observed_ms", f.coalesce("observed_ms", zero))
+        .withColumn("mtbf_ms", _divided(f.greatest(zero, f.col("observed_ms") - f.col("gone_ms")), f.col("faults")))
+        .select(*GOLD_NODES.column_names)
+    )
+
+
+def quality(read: Read) -> DataFrame:
+    """``gold.quality``."""
+    from pyspark.sql import functions as f
+
+    of_files = read(BRONZE_QUALITY).groupBy("name").agg(f.sum("count").alias("count"))
+    kept = read(SILVER_HORIZONS).agg(f.lit("events").alias("name"), f.sum("events").alias("count"))
+    read_events = of_files.agg(
+        f.lit("copies").alias("name"),
+        (
+            f.sum(f.when(f.col("name") == "pieces", f.col("count")).otherwise(0))
+            - f.sum(f.when(f.col("name").startswith("rejected:"), f.col("count")).otherwise(0))
+        ).alias("count"),
+    )
+    copies = read_events.crossJoin(kept.select(f.col("count").alias("kept"))).select(
+        "name", (f.col("count") - f.col("kept")).alias("count")
+    )
+    of_failovers = read(GOLD_FAILOVERS_DAILY).select(
+        f.explode(
+            f.array(
+                *(
+                    f.struct(f.lit(name).alias("name"), f.col(name).alias("count"))
+                    for name in ("backward_stamps", "incomplete", "open")
+                )
+            )
+        ).alias("one")
+    )
+    negative = read(SILVER_SYNC_STATE_SETS).where("ended_at_ms < began_at_ms")
+    # Epochs that something is known of, but not the election: it lies in a hole of the journals.
+    epoch = ["fleet", "cluster", "broker_set", "master_epoch"]
+    told = read(BRONZE_EVENTS).where(f.col("kind").isin(KINDS["master-entered"], KINDS["loss-graded"]))
+    orphans = told.select(*epoch).distinct().join(read(SILVER_REIGNS).select(*epoch), epoch, "left_anti")
+    parts = (
+        orphans.agg(f.lit("orphans").alias("name"), f.count("*").alias("count")),
+        of_files,
+        kept,
+        copies,
+        of_failovers.groupBy("one.name").agg(f.sum("one.count").alias("count")),
+        negative.agg(f.lit("negative_intervals").alias("name"), f.count("*").alias("count")),
+    )
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.unionByName(part)
+    return whole.withColumn("count", f.coalesce("count", f.lit(0).cast("bigint"))).select(*GOLD_QUALITY.column_names)
+
+
+TOTALS: tuple[tuple[Table, Callable[[Read], DataFrame]], ...] = (
+    (GOLD_RTO, rto),
+    (GOLD_CLUSTERS, clusters),
+    (GOLD_SETS, sets),
+    (GOLD_NODES, nodes),
+    (GOLD_QUALITY, quality),
+)

@@ -1,0 +1,158 @@
+"""
+Silver, things that last: tenures, SyncStateSets, silences, each from its beginning to what ended it.
+
+Here: windows over narrow rows, one sort per table. Not here: reigns (``silver``), how they are cut into days
+(``gold``).
+
+Rule 1: events of one fleet are ordered by ``seq``, reigns by epoch, never by stamps. An interval whose end is stamped
+before its beginning is kept as it is; gold counts it as negative and gives it no time.
+Rule 2: rows that were published before take part in the sort again, so that an event that came late ends, splits or
+closes what it should.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analytics.codes import CAUSES, KINDS, code_of, word_of
+from analytics.tables import SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+US_PER_MS = 1_000
+
+_SET = ("fleet", "cluster", "broker_set")
+_CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned")
+_GONE = ("replica-silent", "goodbye-said")
+_BACK = ("replica-registered", "session-opened", "replica-alive")
+
+
+def tenures(reigns: DataFrame) -> DataFrame:
+    """``silver.tenures`` of all reigns of their sets."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    of_set = Window.partitionBy(*_SET).orderBy("master_epoch")
+    after_fault_us = f.col("total_us") - f.col("fault_age_us")
+    served = f.coalesce(f.col("elected_at_ms") + f.floor(after_fault_us / US_PER_MS), f.col("entered_at_ms"))
+    next_fault_ms = f.floor(f.lead("fault_age_us").over(of_set) / US_PER_MS)
+    return reigns.withColumns(
+        {
+            "broker_id": f.col("to_master"),
+            "served_at_ms": served,
+            "ended_at_ms": f.lead("elected_at_ms").over(of_set),
+            "next_epoch": f.lead("master_epoch").over(of_set),
+            "end_kind": f.lead("kind").over(of_set),
+            "end_cause": f.lead("cause").over(of_set),
+            "end_triggered_seq": f.lead("triggered_seq").over(of_set),
+            "lost_at_ms": f.lead("elected_at_ms").over(of_set) - next_fault_ms,
+        }
+    ).select(*SILVER_TENURES.column_names)
+
+
+def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+    """``silver.sync_state_sets``; its epoch says whether an event changed the set or only repeats it."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    points = events.where(
+        f.col("kind").isin([KINDS[kind] for kind in _CHANGES_SET]) & (f.col("sync_state_set_epoch") > 0)
+    ).select(
+        *_SET,
+        "seq",
+        f.col("stamped_at_ms").alias("began_at_ms"),
+        "sync_state_set",
+        "sync_state_set_epoch",
+        f.col("kind").alias("changed_by"),
+    )
+    if published is not None:
+        points = points.unionByName(published.select(*points.columns))
+    of_set = Window.partitionBy(*_SET).orderBy("seq")
+    repeats = f.lag("sync_state_set_epoch").over(of_set).eqNullSafe(f.col("sync_state_set_epoch"))
+    changes = points.withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
+    return changes.withColumns(
+        {
+            "day": f.to_date(f.timestamp_millis("began_at_ms")),
+            "set_size": f.size("sync_state_set"),
+            "ended_at_ms": f.lead("began_at_ms").over(of_set),
+            "ended_seq": f.lead("seq").over(of_set),
+        }
+    ).select(*SILVER_SYNC_STATE_SETS.column_names)
+
+
+def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+    """``silver.silences``; a replica is back with its next session, sign of life or registration."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    gone = f.col("kind").isin([KINDS[kind] for kind in _GONE])
+    points = events.where(gone | f.col("kind").isin([KINDS[kind] for kind in _BACK])).select(
+        *_SET,
+        "seq",
+        "broker_id",
+        "incarnation_hash",
+        "term",
+        f.col("stamped_at_ms").alias("found_at_ms"),
+        f.when(gone, f.col("cause")).alias("cause"),
+        "last_heartbeat_age_us",
+        "fault_age_us",
+        gone.alias("is_gone"),
+    )
+    if published is not None:
+        points = points.unionByName(_points(published))
+    # Backwards in time, so that "the next return" is the last one that was seen.
+    backwards = Window.partitionBy(*_SET, "broker_id").orderBy(f.col("seq").desc(), f.col("is_gone").desc())
+    back = f.when(
+        ~f.col("is_gone"), f.struct("seq", f.col("found_at_ms").alias("at_ms"), f.col("incarnation_hash").alias("who"))
+    )
+    following = points.withColumns(
+        {"back": f.last(back, ignorenulls=True).over(backwards), "newer_seq": f.lag("seq").over(backwards)}
+    )
+    # A silence that is in the events and among the published rows is one.
+    is_once = f.col("newer_seq").isNull() | (f.col("newer_seq") != f.col("seq"))
+    return (
+        following.where(f.col("is_gone") & is_once)
+        .withColumns(
+            {
+                "day": f.to_date(f.timestamp_millis("found_at_ms")),
+                "cause": word_of(f.col("cause"), CAUSES),
+                "returned_at_ms": f.col("back.at_ms"),
+                "returned_seq": f.col("back.seq"),
+                "returned_hash": f.col("back.who"),
+                "is_same_incarnation": f.col("back.who") == f.col("incarnation_hash"),
+            }
+        )
+        .select(*SILVER_SILENCES.column_names)
+    )
+
+
+def _points(published: DataFrame) -> DataFrame:
+    """A published row as the silence, and as the return if it is known."""
+    from pyspark.sql import functions as f
+
+    gone = published.select(
+        *_SET,
+        "seq",
+        "broker_id",
+        "incarnation_hash",
+        "term",
+        "found_at_ms",
+        code_of(f.col("cause"), CAUSES).alias("cause"),
+        "last_heartbeat_age_us",
+        "fault_age_us",
+        f.lit(True).alias("is_gone"),
+    )
+    back = published.where(f.col("returned_seq").isNotNull()).select(
+        *_SET,
+        f.col("returned_seq").alias("seq"),
+        "broker_id",
+        f.col("returned_hash").alias("incarnation_hash"),
+        "term",
+        f.col("returned_at_ms").alias("found_at_ms"),
+        f.lit(None).cast("int").alias("cause"),
+        f.lit(None).cast("bigint").alias("last_heartbeat_age_us"),
+        f.lit(None).cast("bigint").alias("fault_age_us"),
+        f.lit(False).alias("is_gone"),
+    )
+    return gone.unionByName(back)

@@ -1,0 +1,10 @@
+"""``rollcall analytics silver [--lake FOLDER]``: bring silver up to date with bronze. See ``run``."""
+
+from __future__ import annotations
+
+import sys
+
+from analytics.jobs.run import main
+
+if __name__ == "__main__":
+    sys.exit(main(layers=("silver",)))

@@ -1,0 +1,282 @@
+"""
+A lake: tables as Parquet files below one folder, published so that a reader never sees half a table.
+
+Here: the manifest, staging, publishing, sweeping. Not here: what tables hold (``tables``), how rows are made.
+
+    LAKE/manifest.json                                  which folders are the tables, and what they were made from
+    LAKE/data/LAYER/TABLE/run=RUN/cluster=C/day=D/*.parquet
+    LAKE/lock                                           held by the one writer
+
+Rule 1: files are written into a folder of their own run, synced, and only then named by a new manifest, which replaces
+the old one by a rename. A run that is killed leaves folders that nobody names; the next writer removes them.
+Rule 2: a partition is replaced as a whole: what is recomputed and comes out empty is gone (no stale partition stays).
+Rule 3: folders that the last ``VERSIONS_KEPT`` manifests name stay, so that a reader of an older one can finish.
+Rule 4: one writer at a time; a second one is refused with the first one's pid.
+Rule 5: a lake lies on a file system that all workers see, with rename and locks: a disk, NFS; not an object store.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import msgspec
+
+from analytics.tables import Table
+from node.files import atomic_replace, fsync_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSIONS_KEPT = 3
+"""Manifests, the newest included, whose files are not swept."""
+
+WHOLE = "."
+"""The one partition of a table without partitions."""
+
+Partitions = dict[str, list[str]]
+"""Folder below the run (``cluster=a/day=2026-01-01``) -> the runs that hold its rows."""
+
+
+class LakeBusy(RuntimeError):
+    """Another writer holds the lake; the message names it."""
+
+
+class NoLake(ValueError):
+    """There is no lake, or the layer that is asked for was never built; the message says what to run."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is published."""
+
+    version: int = 0
+    tables: dict[str, Partitions] = msgspec.field(default_factory=dict)
+    inputs: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Path of each ingested file -> (bytes, modification time in ns) when it was read."""
+    built_from: dict[str, Partitions] = msgspec.field(default_factory=dict)
+    """Layer -> the partitions that it was computed from, so that the next run finds what has changed since."""
+    horizons: dict[str, int] = msgspec.field(default_factory=dict)
+    """Fleet -> stamp of its last event when gold was built: open intervals were counted up to it."""
+    batches: dict[str, int] = msgspec.field(default_factory=dict)
+    """Stream (its checkpoint) -> the last micro-batch that is in here: one that is repeated adds nothing."""
+
+
+class Lake:
+    """Reading."""
+
+    def __init__(self, root: Path) -> None:
+        """Nothing is read or made."""
+        self.root = root.absolute()
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.root / "manifest.json"
+
+    def manifest(self) -> Manifest:
+        """The newest published one; an empty one if nothing was published."""
+        try:
+            return msgspec.json.decode(self.manifest_path.read_bytes(), type=Manifest)
+        except FileNotFoundError:
+            return Manifest()
+        except msgspec.DecodeError as error:
+            raise NoLake(f"{self.manifest_path} is not a manifest of this program: {error}") from error
+
+    def require(self) -> Manifest:
+        """The newest manifest. Raises ``NoLake`` if nothing was ever published."""
+        found = self.manifest()
+        if found.version == 0:
+            raise NoLake(f"no lake in {self.root}; make one with: rollcall analytics run PATH... --lake {self.root}")
+        return found
+
+    def read(
+        self,
+        spark: SparkSession,
+        table: Table,
+        *,
+        manifest: Manifest | None = None,
+        only: Iterable[str] | None = None,
+    ) -> DataFrame:
+        """
+        Rows of a table, or of its partitions ``only``, as one manifest names them; empty if there are none.
+
+        Raises ``NoLake`` if the manifest cannot be read.
+        """
+        published = (manifest or self.manifest()).tables.get(table.path, {})
+        wanted = published if only is None else {name: published[name] for name in only if name in published}
+        return self.read_folders(spark, table, wanted)
+
+    def read_folders(self, spark: SparkSession, table: Table, wanted: Partitions) -> DataFrame:
+        """Rows of these folders, published or staged."""
+        paths = _paths(self.root / "data" / table.path, wanted)
+        if not paths:
+            return spark.createDataFrame([], table.schema())
+        base = str(self.root / "data" / table.path)
+        return spark.read.schema(table.schema()).option("basePath", base).parquet(*paths).select(*table.column_names)
+
+    @contextmanager
+    def writer(self) -> Iterator[Writer]:
+        """
+        Hold the lake for writing. Nothing is published unless ``Writer.publish`` is called.
+
+        Raises ``LakeBusy`` if another process writes, ``NoLake`` if the manifest cannot be read.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / "lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise LakeBusy(f"{self.root} is being written by pid {holder}; wait for it, or stop it") from error
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield Writer(self)
+
+
+def _paths(base: Path, wanted: Partitions) -> list[str]:
+    """Folders to read; the run's own folder where all that it holds is wanted: one path instead of thousands."""
+    by_run: dict[str, list[str]] = {}
+    for partition, runs in wanted.items():
+        for run in runs:
+            by_run.setdefault(run, []).append(partition)
+    paths: list[str] = []
+    for run, partitions in sorted(by_run.items()):
+        folder = base / f"run={run}"
+        if len(partitions) == len(partitions_in(folder)):
+            paths.append(str(folder))
+        else:
+            paths += [str(folder / partition) for partition in sorted(partitions)]
+    return paths
+
+
+def values_of(partition: str) -> tuple[str, dt.date]:
+    """Cluster and day of a partition's folder name, e.g. ``cluster=a%2Fb/day=2026-01-31``."""
+    cluster, day = partition.split("/")
+    return unquote(cluster.removeprefix("cluster=")), dt.date.fromisoformat(day.removeprefix("day="))
+
+
+def partitions_in(folder: Path) -> list[str]:
+    """Leaf folders of partitions below a run's folder."""
+    if not folder.is_dir():
+        return []
+    leaves = sorted({str(file.parent.relative_to(folder)) for file in folder.rglob("*.parquet")})
+    return [WHOLE if leaf == "." else leaf for leaf in leaves]
+
+
+class Writer:
+    """Stages tables and publishes them together. ``manifest`` is what would be published now."""
+
+    def __init__(self, lake: Lake) -> None:
+        """The lock is held. What a killed run left is removed."""
+        self.lake = lake
+        self.published = lake.manifest()
+        self.manifest = self.published
+        self._staged = 0
+        self._sweep()
+
+    def read(self, spark: SparkSession, table: Table, *, only: Iterable[str] | None = None) -> DataFrame:
+        """Rows as they will be published: what this writer staged is there."""
+        return self.lake.read(spark, table, manifest=self.manifest, only=only)
+
+    def folder(self, table: Table) -> tuple[str, Path]:
+        """Name and folder of a new run of a table. Nobody reads it before ``replace`` names it."""
+        self._staged += 1
+        run = f"v{self.published.version + 1:08d}-{self._staged:03d}"
+        return run, self.lake.root / "data" / table.path / f"run={run}"
+
+    def stage(self, table: Table, rows: DataFrame) -> tuple[str, Path]:
+        """Write rows into a folder of their own, in the table's columns."""
+        run, folder = self.folder(table)
+        write = rows.select(*table.column_names).write.option("compression", "zstd")
+        if table.partitions:
+            write = write.partitionBy(*table.partitions)
+        write.parquet(str(folder))
+        return run, folder
+
+    def replace(
+        self, table: Table, added: Mapping[str, Sequence[str]], *, removed: Iterable[str] | None = None
+    ) -> None:
+        """
+        Let ``added`` take the place of the partitions ``removed``, and of those of the same name.
+
+        ``removed`` None: of the whole table.
+        """
+        before: Partitions = {} if removed is None else dict(self.manifest.tables.get(table.path, {}))
+        for partition in removed or ():
+            before.pop(partition, None)
+        before.update({partition: list(runs) for partition, runs in added.items()})
+        self.update(tables={**self.manifest.tables, table.path: before})
+
+    def put(self, table: Table, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
+        """``stage`` and ``replace``: rows are all that the partitions ``removed`` shall hold."""
+        run, folder = self.stage(table, rows)
+        self.replace(table, {partition: [run] for partition in partitions_in(folder)}, removed=removed)
+
+    def update(self, **changes: object) -> None:
+        """Change other fields of the manifest."""
+        self.manifest = msgspec.structs.replace(self.manifest, **changes)
+
+    def publish(self) -> Manifest:
+        """
+        Sync what was staged, then let the new manifest take the old one's place. Nothing changed: nothing is written.
+        """
+        if self.manifest == self.published:
+            return self.published
+        version = self.published.version + 1
+        for table, partitions in self.manifest.tables.items():
+            _sync_runs(self.lake.root / "data" / table, self._new_runs(partitions))
+        newest = msgspec.structs.replace(self.manifest, version=version)
+        content = msgspec.json.encode(newest, order="sorted")
+        atomic_replace(self.lake.root / "manifests" / f"{version:08d}.json", content)
+        atomic_replace(self.lake.manifest_path, content)
+        self.published = self.manifest = newest
+        self._staged = 0
+        self._sweep()
+        return newest
+
+    def _new_runs(self, partitions: Partitions) -> set[str]:
+        mark = f"v{self.published.version + 1:08d}-"
+        return {run for runs in partitions.values() for run in runs if run.startswith(mark)}
+
+    def _sweep(self) -> None:
+        """Remove folders that no kept manifest names."""
+        (self.lake.root / "manifests").mkdir(parents=True, exist_ok=True)
+        history = sorted((self.lake.root / "manifests").glob("*.json"))
+        # A manifest that was kept but not published (killed between the two writes) names nothing that counts.
+        kept = [self.published]
+        for path in history[::-1]:
+            version = int(path.stem)
+            if version > self.published.version or len(kept) >= VERSIONS_KEPT:
+                path.unlink()
+            elif version < self.published.version:
+                kept.append(msgspec.json.decode(path.read_bytes(), type=Manifest))
+        for folder in (self.lake.root / "data").glob("*/*/run=*"):
+            table, run = str(folder.parent.relative_to(self.lake.root / "data")), folder.name.removeprefix("run=")
+            named = {
+                partition
+                for manifest in kept
+                for partition, runs in manifest.tables.get(table, {}).items()
+                if run in runs
+            }
+            for partition in partitions_in(folder):
+                if partition not in named and partition != WHOLE:
+                    shutil.rmtree(folder / partition)
+            if not named:
+                shutil.rmtree(folder)
+
+
+def _sync_runs(base: Path, runs: Iterable[str]) -> None:
+    for run in sorted(runs):
+        for folder, _, files in os.walk(base / f"run={run}"):
+            for name in files:
+                with (Path(folder) / name).open("rb") as file:
+                    os.fsync(file.fileno())
+            fsync_directory(Path(folder))

@@ -1,0 +1,333 @@
+"""
+The three layers of a lake, brought up to date: what changed is computed again, the rest stays as it is published.
+
+Here: which partitions a layer has to look at, and putting its tables in place. Not here: their rows (``bronze``,
+``silver``, ``intervals``, ``gold``), the mechanism of publishing (``lake``).
+
+Rule 1: a layer knows the partitions that it was built from. Same partitions: nothing to do. Ingesting a file again, or
+copies of it, changes no partition.
+Rule 2 (bronze): a day of a cluster is written anew if the files brought events for it that it lacked.
+Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are those that
+are published, and the events since the day before the first change, together (``silver`` rule 2, ``intervals``
+rule 2); only days whose rows differ are written.
+Rule 4 (gold): daily tables are made anew from the first day with a changed silver row, or that was not over; what
+covers the whole lake is added up from the daily tables.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analytics import bronze, gold, gold_totals, intervals, lines, silver
+from analytics.gold_tables import GOLD_FAILOVERS
+from analytics.lake import Partitions, Writer, partitions_in, values_of
+from analytics.progress import Progress
+from analytics.tables import (
+    BRONZE_EVENTS,
+    BRONZE_QUALITY,
+    BRONZE_REJECTED,
+    SILVER,
+    SILVER_ELECTIONS,
+    SILVER_HORIZONS,
+    SILVER_LEADERSHIPS,
+    SILVER_REIGNS,
+    SILVER_SILENCES,
+    SILVER_SYNC_STATE_SETS,
+    SILVER_TENURES,
+    SILVER_TRUNCATIONS,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+SKEW_DAYS = 1
+"""A report may carry the date of so many days before its election's: leaders' clocks differ."""
+
+OF_ONE_DAY = (
+    (SILVER_ELECTIONS, silver.elections),
+    (SILVER_TRUNCATIONS, silver.truncations),
+    (SILVER_LEADERSHIPS, silver.leaderships),
+    (SILVER_HORIZONS, silver.horizons),
+)
+"""Tables whose rows depend on the events of their own day only."""
+
+FILE_ORDER = ("kind", "phase", "seq")
+"""Order of the rows in a bronze file: a reader of one kind skips the pages of the others."""
+
+READ_COUNTS = ("lines", "blank", "shared", "pieces")
+
+FOLDED: tuple[tuple[Table, Callable[[DataFrame, DataFrame | None], DataFrame]], ...] = (
+    (SILVER_REIGNS, silver.reigns),
+    (SILVER_SYNC_STATE_SETS, intervals.sync_state_sets),
+    (SILVER_SILENCES, intervals.silences),
+)
+"""Tables whose rows grow while later days come."""
+
+
+class Layers:
+    """Brings the layers of one lake up to date. Nothing is published but by the writer."""
+
+    def __init__(self, spark: SparkSession, writer: Writer, progress: Progress) -> None:
+        """The lake is held by ``writer``."""
+        self._spark = spark
+        self._writer = writer
+        self._progress = progress
+
+    # --- bronze ------------------------------------------------------------------------------------------------------
+
+    def ingest_files(self, files: Sequence[Path], *, again: bool = False) -> int:
+        """
+        Read those of ``files`` that are new or have changed since they were read; all of them if ``again``.
+
+        Returns how many were read.
+        """
+        known = {} if again else self._writer.manifest.inputs
+        found = {str(file.absolute()): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
+        fresh = [Path(path) for path, seen in found.items() if known.get(path) != seen]
+        if not fresh:
+            return 0
+        self.ingest(lines.read_lines(self._spark, fresh))
+        read = {str(path): found[str(path)] for path in fresh}
+        self._writer.update(inputs={**self._writer.manifest.inputs, **read})
+        return len(fresh)
+
+    def ingest(self, texts: DataFrame, *, is_continued: bool = False) -> None:
+        """
+        Add texts (``lines.as_lines``) to bronze.
+
+        Args:
+            texts: Read twice, so they must be the same each time.
+            is_continued: They follow what was read of the same sources before; else they take its place in the counts.
+        """
+        with self._progress.step("bronze: count lines"):
+            read = _counts(texts)
+        if not is_continued:
+            sources = {f"source={row['source']}" for row in read}
+            self._writer.replace(BRONZE_REJECTED, {}, removed=sources)
+        with self._progress.step("bronze: parse"):
+            run = self._stage_events(bronze.once(bronze.judged(lines.pieces(texts))))
+            added = self._merge(run)
+        self._writer.replace(BRONZE_EVENTS, added, removed=())
+        with self._progress.step("bronze: count events"):
+            self._put_quality(read, is_continued=is_continued)
+
+    def _stage_events(self, rows: DataFrame) -> str:
+        """Write events and rejected texts in one job, then move both into folders of their tables. Returns the run."""
+        from pyspark.sql import functions as f
+
+        outcome = f.when(f.col("why").isNull(), "event").otherwise("rejected")
+        run, folder = self._writer.folder(BRONZE_EVENTS)
+        both = folder.with_name(f"run={run}-both")
+        parts = ("outcome", "cluster", "day")
+        columns = (*parts, *(name for name in BRONZE_EVENTS.column_names if name not in parts), "why")
+        ordered = rows.withColumn("outcome", outcome).select(*columns).sortWithinPartitions(*parts, *FILE_ORDER)
+        ordered.write.partitionBy(*parts).option("compression", "zstd").parquet(str(both))
+        folder.mkdir()
+        for cluster in sorted((both / "outcome=event").glob("cluster=*")):
+            cluster.rename(folder / cluster.name)
+        self._keep_rejected(run, both / "outcome=rejected")
+        shutil.rmtree(both)
+        return run
+
+    def _keep_rejected(self, run: str, folder: Path) -> None:
+        target = self._writer.lake.root / "data" / BRONZE_REJECTED.path / f"run={run}"
+        kept = dict(self._writer.manifest.tables.get(BRONZE_REJECTED.path, {}))
+        for cluster in sorted(folder.glob("cluster=*")):
+            name = cluster.name.replace("cluster=", "source=", 1)
+            (without_day,) = cluster.iterdir()
+            target.mkdir(parents=True, exist_ok=True)
+            without_day.rename(target / name)
+            kept[name] = [*kept.get(name, []), run]
+        self._writer.replace(BRONZE_REJECTED, kept)
+
+    def _merge(self, run: str) -> Partitions:
+        """The days that the staged run brings something for; those that are there already are merged with it."""
+        lake, published = self._writer.lake, self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})
+        staged = partitions_in(lake.root / "data" / BRONZE_EVENTS.path / f"run={run}")
+        added: Partitions = {name: [run] for name in staged if name not in published}
+        both = [name for name in staged if name in published]
+        if both:
+            old = self._writer.read(self._spark, BRONZE_EVENTS, only=both)
+            new = lake.read_folders(self._spark, BRONZE_EVENTS, {name: [run] for name in both})
+            merged = self._stage_events(bronze.once(bronze.merging(old, new)))
+            now = lake.read_folders(self._spark, BRONZE_EVENTS, {name: [merged] for name in both})
+            sizes = _rows_by_day(old), _rows_by_day(now)
+            added |= {name: [merged] for name in both if len({size.get(values_of(name)) for size in sizes}) > 1}
+        return added
+
+    def _put_quality(self, read: Sequence[Row], *, is_continued: bool) -> None:
+        from pyspark.sql import functions as f
+
+        published = self._writer.manifest.tables.get(BRONZE_REJECTED.path, {})
+        names = [name for row in read if (name := f"source={row['source']}") in published]
+        rejected = self._writer.read(self._spark, BRONZE_REJECTED, only=names)
+        by_reason = rejected.groupBy("source_file", "why").agg(f.count("*").alias("count"))
+        reasons = by_reason.withColumn("name", f.concat(f.lit("rejected:"), "why"))
+        rows = [(row["source_file"], name, row[name]) for row in read for name in READ_COUNTS]
+        fresh = self._spark.createDataFrame(rows, "source_file string, name string, count bigint")
+        before = self._writer.read(self._spark, BRONZE_QUALITY)
+        kept = before.join(fresh.select("source_file").distinct(), "source_file", "left_anti")
+        if is_continued:
+            earlier = before.where(f.col("name").isin(*READ_COUNTS)).join(
+                fresh.select("source_file").distinct(), "source_file", "left_semi"
+            )
+            fresh = fresh.unionByName(earlier).groupBy("source_file", "name").agg(f.sum("count").alias("count"))
+        self._writer.put(BRONZE_QUALITY, kept.unionByName(fresh).unionByName(reasons.drop("why")).coalesce(1))
+
+    # --- silver ------------------------------------------------------------------------------------------------------
+
+    def silver(self, *, is_full: bool = False) -> bool:
+        """Bring silver up to date. Returns whether anything had changed."""
+        source = self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})
+        built = {} if is_full else self._writer.manifest.built_from.get("silver", {})
+        changed = [name for name, runs in source.items() if built.get(name) != runs]
+        if not changed and not is_full:
+            return False
+        for table, rows_of in OF_ONE_DAY:
+            with self._progress.step(table.path.replace("/", ": ")):
+                rows = rows_of(self._writer.read(self._spark, BRONZE_EVENTS, only=changed))
+                self._writer.put(table, rows, removed=changed if built else None)
+        scope = _Scope.of(changed, source) if built else None
+        events = self._writer.read(self._spark, BRONZE_EVENTS, only=scope.events if scope else None)
+        for table, fold in FOLDED:
+            with self._progress.step(table.path.replace("/", ": ")):
+                published = self._published(table, scope)
+                self._put_changed(table, fold(events, published), published, scope)
+        with self._progress.step("silver: tenures"):
+            reigns = self._published(SILVER_REIGNS, scope)
+            if reigns is None:
+                reigns = self._writer.read(self._spark, SILVER_REIGNS)
+            self._put_changed(SILVER_TENURES, intervals.tenures(reigns), self._published(SILVER_TENURES, scope), scope)
+        self._writer.update(built_from={**self._writer.manifest.built_from, "silver": dict(source)})
+        return True
+
+    def _published(self, table: Table, scope: _Scope | None) -> DataFrame | None:
+        """Rows of the clusters that are looked at; None: everything is made anew."""
+        if scope is None:
+            return None
+        names = self._writer.manifest.tables.get(table.path, {})
+        return self._writer.read(self._spark, table, only=[n for n in names if values_of(n)[0] in scope.clusters])
+
+    def _put_changed(self, table: Table, rows: DataFrame, published: DataFrame | None, scope: _Scope | None) -> None:
+        """Write the days whose rows differ from those that are published."""
+        if published is None or scope is None:
+            self._writer.put(table, rows)
+            return
+        rows = rows.persist()
+        try:
+            before, now = _fingerprints(published), _fingerprints(rows)
+            differing = {day for day in before.keys() | now.keys() if before.get(day) != now.get(day)}
+            if not differing:
+                return
+            days = self._spark.createDataFrame(sorted(differing), "cluster string, day date")
+            names = self._writer.manifest.tables.get(table.path, {})
+            removed = [name for name in names if values_of(name) in differing]
+            self._writer.put(table, rows.join(days.hint("broadcast"), ["cluster", "day"], "left_semi"), removed=removed)
+        finally:
+            rows.unpersist()
+
+    # --- gold --------------------------------------------------------------------------------------------------------
+
+    def gold(self, *, is_full: bool = False) -> bool:
+        """Bring gold up to date. Returns whether anything had changed."""
+        source = {
+            f"{table.path}/{name}": runs
+            for table in SILVER
+            for name, runs in self._writer.manifest.tables.get(table.path, {}).items()
+        }
+        built = {} if is_full else self._writer.manifest.built_from.get("gold", {})
+        differing = [name for name in source.keys() | built.keys() if built.get(name) != source.get(name)]
+        if not differing and not is_full and "gold" in self._writer.manifest.built_from:
+            return False
+        tables = {table.name: self._writer.read(self._spark, table) for table in SILVER}
+        horizons = {row["fleet"]: row["at_ms"] for row in gold.horizon_of_fleets(tables["horizons"]).collect()}
+        since = self._gold_since(differing, horizons) if built else None
+        days = gold.Days(tables=tables, since=since)
+        for table, rows_of in gold.DAILY:
+            with self._progress.step(table.path.replace("/", ": ")):
+                if table is not GOLD_FAILOVERS:
+                    days.tables["failovers"] = self._writer.read(self._spark, GOLD_FAILOVERS)
+                names = self._writer.manifest.tables.get(table.path, {})
+                removed = None if since is None else [name for name in names if values_of(name)[1] >= since]
+                self._writer.put(table, days.only_since(rows_of(days)), removed=removed)
+        with self._progress.step("gold: totals"):
+            self._put_totals()
+        self._writer.update(built_from={**self._writer.manifest.built_from, "gold": source}, horizons=horizons)
+        return True
+
+    def _gold_since(self, differing: Iterable[str], horizons: dict[str, int]) -> dt.date:
+        """The first day that may have changed (rule 4)."""
+        days = [values_of(name.split("/", 2)[2])[1] for name in differing]
+        known = self._writer.manifest.horizons
+        days += [_day_of(known[fleet]) for fleet, at_ms in horizons.items() if known.get(fleet, at_ms) != at_ms]
+        return min(days)
+
+    def _put_totals(self) -> None:
+        def read(table: Table) -> DataFrame:
+            return self._writer.read(self._spark, table)
+
+        for table, rows_of in gold_totals.TOTALS:
+            self._writer.put(table, rows_of(read).coalesce(1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """What a later run of silver looks at."""
+
+    clusters: frozenset[str]
+    events: list[str]
+    """Partitions of bronze."""
+
+    @classmethod
+    def of(cls, changed: Iterable[str], source: Iterable[str]) -> _Scope:
+        first: dict[str, dt.date] = {}
+        for cluster, day in map(values_of, changed):
+            first[cluster] = min(first.get(cluster, day), day)
+        slack = dt.timedelta(days=SKEW_DAYS)
+        looked_at = [
+            name
+            for name, (cluster, day) in ((name, values_of(name)) for name in source)
+            if cluster in first and day >= first[cluster] - slack
+        ]
+        return cls(clusters=frozenset(first), events=looked_at)
+
+
+def _counts(texts: DataFrame) -> Sequence[Row]:
+    """Per source file: numbers about files, not data."""
+    from pyspark.sql import functions as f
+
+    text = f.col("text")
+    rows: list[Row] = (
+        texts.groupBy("source_file")
+        .agg(
+            f.count("*").alias("lines"),
+            f.count_if(lines.is_blank(text)).alias("blank"),
+            f.count_if(lines.is_shared(text)).alias("shared"),
+            f.sum(lines.count_of(text)).alias("pieces"),
+        )
+        .withColumn("source", bronze.source_of())
+        .collect()
+    )
+    return rows
+
+
+def _rows_by_day(rows: DataFrame) -> dict[tuple[str, dt.date], int]:
+    return {(row["cluster"], row["day"]): row["count"] for row in rows.groupBy("cluster", "day").count().collect()}
+
+
+def _fingerprints(rows: DataFrame) -> dict[tuple[str, dt.date], tuple[int, int]]:
+    """Per cluster and day: how many rows, and a hash of all of them in any order."""
+    from pyspark.sql import functions as f
+
+    hashed = rows.groupBy("cluster", "day").agg(f.count("*").alias("n"), f.bit_xor(f.xxhash64("*")).alias("hash"))
+    return {(row["cluster"], row["day"]): (row["n"], row["hash"]) for row in hashed.collect()}
+
+
+def _day_of(at_ms: int) -> dt.date:
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).date()

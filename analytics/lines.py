@@ -1,0 +1,126 @@
+"""
+From files to single JSON texts, one per event: nothing is judged, nothing is lost.
+
+Here: finding files, reading them as text, taking apart lines that hold more than one record, pages of ``/v1/events``.
+Not here: what a text says (``bronze``).
+
+Rule 1: a record begins with ``{"version":``, a page with ``{"freshness":``. In a JSON string the quotes would be
+escaped, so neither can stand inside one: a line is taken apart there, and a torn record before a good one costs only
+itself.
+Rule 2: a line that says ``{"gap":`` is a hole: what a controller cannot give, and another one's journal may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+JOURNAL_PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst")
+
+HOLE = '{"gap":'
+RECORD = '{"version":'
+PAGE = '{"freshness":'
+
+_BEFORE_RECORD = r'(?=\{"version":)'
+_BEFORE_PAGE = r'(?=\{"freshness":)'
+
+
+class NoJournals(ValueError):
+    """Nothing to read; the message says where was looked."""
+
+
+def find_journals(paths: Sequence[Path]) -> list[Path]:
+    """
+    Files named by ``paths``; of a folder all journals below it.
+
+    Raises ``NoJournals`` if a path does not exist or nothing was found.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(
+                file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern) if file.parent.name == "events"
+            ) or sorted(file for pattern in JOURNAL_PATTERNS for file in path.glob(pattern))
+        elif path.exists():
+            found.append(path)
+        else:
+            raise NoJournals(f"{path} does not exist")
+    if not found:
+        looked = ", ".join(str(path) for path in paths)
+        raise NoJournals(
+            f"no journals ({', '.join(JOURNAL_PATTERNS)}) in {looked}: name a controller's data directory, a folder"
+            " with journals in it, or a file that holds pages of /v1/events"
+        )
+    return found
+
+
+def read_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """Columns ``source_file`` and ``text``: the files' lines as they are, empty ones too."""
+    return as_lines(spark.read.text([str(file.absolute()) for file in files]))
+
+
+def as_lines(text: DataFrame) -> DataFrame:
+    """The same of what Spark's text source gives, batch or stream."""
+    from pyspark.sql import functions as f
+
+    return text.select(f.col("_metadata.file_path").alias("source_file"), f.col("value").alias("text"))
+
+
+def is_blank(text: Column) -> Column:
+    """Whether a line is empty but for white space."""
+    from pyspark.sql import functions as f
+
+    return f.length(f.trim(text)) == 0
+
+
+def pieces(lines: DataFrame) -> DataFrame:
+    """Columns ``source_file`` and ``line``: one JSON text per row; a hole stays a row. Blank lines end here."""
+    from pyspark.sql import functions as f
+
+    return (
+        lines.where(~is_blank(f.col("text")))
+        .select("source_file", f.explode(_pieces(f.col("text"))).alias("line"))
+        .where(~is_blank(f.col("line")))
+    )
+
+
+def count_of(text: Column) -> Column:
+    """How many rows ``pieces`` makes of a line."""
+    from pyspark.sql import functions as f
+
+    shared = f.size(f.filter(_pieces(text), lambda piece: ~is_blank(piece)))
+    return f.when(is_blank(text), 0).when(is_shared(text), shared).otherwise(1)
+
+
+def is_shared(text: Column) -> Column:
+    """Whether a line has to be taken apart: it is a page, or a second record begins in it."""
+    from pyspark.sql import functions as f
+
+    return text.startswith(PAGE) | (f.locate(RECORD, text, 2) > 0)
+
+
+def _pieces(text: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    pages = f.flatten(f.transform(f.split(text, _BEFORE_PAGE), _page))
+    return (
+        f.when(text.startswith(PAGE), pages)
+        .when(is_shared(text), f.split(text, _BEFORE_RECORD))
+        .otherwise(f.array(text))
+    )
+
+
+def _page(text: Column) -> Column:
+    """The records of one page, and its hole; a text that is no page stays what it is, to be rejected."""
+    from pyspark.sql import functions as f
+
+    page = f.from_json(text, "events array<string>, gap string, _corrupt_record string")
+    hole = f.when(page["gap"].isNotNull(), f.array(f.concat(f.lit(HOLE), f.to_json(f.struct(page["gap"])), f.lit("}"))))
+    is_page = page["events"].isNotNull() & page["_corrupt_record"].isNull()
+    return f.when(is_page, f.concat(page["events"], f.coalesce(hole, f.array().cast("array<string>")))).otherwise(
+        f.array(text)
+    )

@@ -1,0 +1,281 @@
+"""
+Silver, one row per thing that happened: reigns with their phases, elections, truncations, changes of leader.
+
+Here: column expressions over bronze events. Not here: things that last (``intervals``), publishing (``layers``).
+
+Rule 1: the phases chain as in ``controller.core.history`` (its rules 1-3); a test compares both row by row.
+Rule 2: a reign is a fold of minima and maxima over its events: copies and any order give the same row, and a row of an
+earlier run is one more fact. So a later run, or a stream, adds to what is published instead of reading it all again.
+Rule 3: one aggregate over fixed-width columns only. Facts are keyed by epoch and reporter; the election itself is keyed
+by its winner and incarnation, so that the winner's reports meet it without a join. Other replicas' reports stay alone.
+Rule 4: a report counts if its incarnation is the elected one; one without an incarnation is the leader's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analytics import codes
+from analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
+from analytics.tables import (
+    SILVER_ELECTIONS,
+    SILVER_HORIZONS,
+    SILVER_LEADERSHIPS,
+    SILVER_REIGNS,
+    SILVER_TRUNCATIONS,
+)
+from controller.contract.commands import Phase
+from controller.contract.verdicts import ElectionKind, Grade
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LEADER_PHASES = (Phase.COMMITTED, Phase.NOTIFIED)
+WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)
+SPANS = (Phase.DETECTED, Phase.PROPOSED, *LEADER_PHASES, *WINNER_PHASES)
+"""Phases of a failover that have a duration, in their order."""
+
+FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
+"""Kinds of election that replace a master that was lost."""
+
+_SET = ("fleet", "cluster", "broker_set")
+_REIGN = (*_SET, "master_epoch")
+_REPORTER = ("reporter", "reporter_hash")
+
+_STAMPED = (*LEADER_PHASES, *WINNER_PHASES, Phase.FULL_REDUNDANCY)
+_OF_ELECTION = {
+    "elected_seq": "seq",
+    "elected_at_ms": "stamped_at_ms",
+    "term": "term",
+    "election_kind": "election_kind",
+    "cause_code": "cause",
+    "from_master": "previous_master",
+    "previous_epoch": "previous_epoch",
+    "triggered_seq": "triggered_seq",
+    "set_size": "set_size",
+    "regret_bytes": "regret_bytes",
+    "fault_age_us": "fault_age_us",
+    "detected_age_us": "detected_age_us",
+    "last_heartbeat_age_us": "last_heartbeat_age_us",
+}
+"""Column of a fact -> column of the election's event: one event, so its maximum is itself."""
+_OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "cut_bytes"}
+_FACTS = (*_OF_ELECTION, "total_us", "route_converged_us", "entered_at_ms", "graded_seq", *_OF_GRADE)
+
+
+def span_column(phase: Phase) -> str:
+    """Name of a phase's duration, in microseconds."""
+    return f"{phase.value.replace('-', '_')}_us"
+
+
+def stamp_column(phase: Phase) -> str:
+    """Name of a phase's stamp, in microseconds on its reporter's clock."""
+    return f"at_{phase.value.replace('-', '_')}_us"
+
+
+def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+    """
+    ``silver.reigns`` of bronze events, and of rows that were published before: those grow, none is lost.
+
+    A reign whose election is in neither is left out; ``gold.quality`` counts it.
+    """
+    from pyspark.sql import functions as f
+
+    facts = _facts_of_events(events)
+    if published is not None:
+        facts = facts.unionByName(_facts_of_reigns(published))
+    by_reporter = facts.groupBy(*_REIGN, *_REPORTER).agg(*_folds())
+    known = by_reporter.where(f.col("elected_seq").isNotNull() | f.col("reporter").isNull())
+    # The winner is the only reporter that is left.
+    winner = (f.max("reporter").alias("to_master"), f.max("reporter_hash").alias("winner_hash"))
+    by_reign = known.groupBy(*_REIGN).agg(*_folds(), *winner)
+    return _finished(by_reign.where(f.col("elected_seq").isNotNull()))
+
+
+def _folds() -> list[Column]:
+    """What becomes of each fact when facts of one key meet."""
+    from pyspark.sql import functions as f
+
+    return [
+        *(f.max(name).alias(name) for name in _OF_ELECTION),
+        *(f.min(stamp_column(phase)).alias(stamp_column(phase)) for phase in _STAMPED),
+        f.min("total_us").alias("total_us"),
+        f.max("route_converged_us").alias("route_converged_us"),
+        f.min("entered_at_ms").alias("entered_at_ms"),
+        # The newest grade of an epoch: a later one corrects an earlier one.
+        *(f.max_by(name, "graded_seq").alias(name) for name in _OF_GRADE),
+        f.max("graded_seq").alias("graded_seq"),
+    ]
+
+
+def _facts_of_events(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    kind, phase = f.col("kind"), f.col("phase")
+    wanted = [PHASES[one] for one in (*_STAMPED, Phase.ROUTE_CONVERGED)]
+    is_elected, is_entered = kind == KINDS["master-elected"], kind == KINDS["master-entered"]
+    is_graded = kind == KINDS["loss-graded"]
+    is_milestone = (kind == KINDS["milestone-reached"]) & phase.isin(wanted)
+    is_route = phase == PHASES[Phase.ROUTE_CONVERGED]
+    # Whoever reports that routes are right speaks of the whole set.
+    is_own = ~is_graded & (phase.isNull() | ~is_route)
+    stamps = {stamp_column(one): f.when(phase == PHASES[one], f.col("elapsed_us")) for one in _STAMPED}
+    return events.where(is_elected | is_entered | is_graded | is_milestone).select(
+        *_REIGN,
+        f.when(is_own, f.col("broker_id")).alias("reporter"),
+        f.when(is_own & f.col("broker_id").isNotNull(), f.col("incarnation_hash")).alias("reporter_hash"),
+        *(
+            f.when(is_elected, f.size("sync_state_set") if source == "set_size" else f.col(source)).alias(name)
+            for name, source in _OF_ELECTION.items()
+        ),
+        *(column.alias(name) for name, column in stamps.items()),
+        f.when(phase == PHASES[Phase.FIRST_ACK], f.col("observed_us")).alias("total_us"),
+        f.when(is_route, f.col("observed_us")).alias("route_converged_us"),
+        f.when(is_entered, f.col("stamped_at_ms")).alias("entered_at_ms"),
+        *(f.when(is_graded, f.col(source)).alias(name) for name, source in _OF_GRADE.items()),
+        f.when(is_graded, f.col("seq")).alias("graded_seq"),
+    )
+
+
+def _facts_of_reigns(published: DataFrame) -> DataFrame:
+    """A published row as one fact of its winner."""
+    from pyspark.sql import functions as f
+
+    coded = {
+        "reporter": f.col("to_master"),
+        "reporter_hash": f.col("winner_hash"),
+        "election_kind": code_of(f.col("kind"), ELECTION_KINDS),
+        "cause_code": code_of(f.col("cause"), CAUSES),
+        "grade_code": code_of(f.col("grade"), GRADES),
+    }
+    # A reign without detection has its kind for a cause: no code.
+    coded["cause_code"] = f.when(coded["cause_code"] > codes.UNKNOWN, coded["cause_code"])
+    names = (*_REIGN, *_REPORTER, *_FACTS, *(stamp_column(phase) for phase in _STAMPED))
+    return published.select(*(coded.get(name, f.col(name)).alias(name) for name in names))
+
+
+def _finished(folded: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    spans, backward = _spans()
+    with_words = folded.withColumns(
+        {
+            "day": f.to_date(f.timestamp_millis("elected_at_ms")),
+            "kind": word_of(f.col("election_kind"), ELECTION_KINDS),
+            "is_failover": f.col("election_kind").isin([ELECTION_KINDS[kind] for kind in FAILOVERS]),
+            "grade": word_of(f.col("grade_code"), GRADES),
+            **spans,
+            "backward_stamps": backward,
+        }
+    )
+    durations = [f.col(span_column(phase)) for phase in SPANS]
+    attributed, missing = f.lit(0).cast("bigint"), f.lit(0)
+    for phase, duration in zip(SPANS, durations, strict=True):
+        is_due = f.col("is_failover") if phase in (Phase.DETECTED, Phase.PROPOSED) else f.lit(True)
+        attributed = attributed + f.coalesce(duration, f.lit(0))
+        missing = missing + f.when(is_due & duration.isNull(), 1).otherwise(0)
+    longest, dominating = f.greatest(*durations), f.lit(None).cast("string")
+    for phase, duration in reversed(list(zip(SPANS, durations, strict=True))):
+        dominating = f.when(duration == longest, phase.value).otherwise(dominating)
+    grade = f.col("grade")
+    return with_words.withColumns(
+        {
+            "cause": f.coalesce(word_of(f.col("cause_code"), CAUSES), f.col("kind")),
+            "unattributed_us": f.col("total_us") - attributed,
+            "dominating_phase": dominating,
+            "missing_phases": missing,
+            "loss_bytes": f.when(grade == Grade.PROVEN.value, f.lit(0).cast("bigint")).when(
+                grade != Grade.UNKNOWN.value, f.col("bound_bytes")
+            ),
+        }
+    ).select(*SILVER_REIGNS.column_names)
+
+
+def _spans() -> tuple[dict[str, Column], Column]:
+    """
+    The difference of each stamp to the one before it on its clock, null where it is missing or goes back; and how many
+    go back.
+    """
+    from pyspark.sql import functions as f
+
+    fault, detected = f.col("fault_age_us"), f.col("detected_age_us")
+    is_detection_valid = fault >= detected
+    spans = {
+        span_column(Phase.DETECTED): f.when(is_detection_valid, fault - detected),
+        span_column(Phase.PROPOSED): detected,
+    }
+    backward = f.when(~is_detection_valid, 1).otherwise(0)
+    for phases in (LEADER_PHASES, WINNER_PHASES):
+        before: Column = f.lit(0).cast("bigint")
+        for phase in phases:
+            stamp = f.col(stamp_column(phase))
+            is_valid = stamp >= before
+            spans[span_column(phase)] = f.when(is_valid, stamp - before)
+            backward = backward + f.when(~is_valid, 1).otherwise(0)
+            before = f.when(is_valid, stamp).otherwise(before)
+    return spans, backward
+
+
+def elections(events: DataFrame) -> DataFrame:
+    """``silver.elections``."""
+    from pyspark.sql import functions as f
+
+    kind = f.col("kind")
+    is_won = kind == KINDS["master-elected"]
+    won = {
+        "kind": word_of(f.col("election_kind"), ELECTION_KINDS),
+        "to_master": f.col("broker_id"),
+        "master_epoch": f.col("master_epoch"),
+    }
+    columns = {name: f.when(is_won, column) for name, column in won.items()} | {
+        "cause": f.coalesce(word_of(f.col("cause"), CAUSES), f.when(is_won, won["kind"])),
+        "held_at_ms": f.col("stamped_at_ms"),
+        "from_master": f.col("previous_master"),
+    }
+    wanted = events.where(kind.isin(KINDS["master-elected"], KINDS["election-failed"]))
+    return wanted.select(*(columns.get(name, f.col(name)).alias(name) for name in SILVER_ELECTIONS.column_names))
+
+
+def truncations(events: DataFrame) -> DataFrame:
+    """``silver.truncations``."""
+    from pyspark.sql import functions as f
+
+    zero = f.lit(0).cast("bigint")
+    cut = f.greatest(zero, f.coalesce(f.col("cut_to") - f.col("cut_from"), zero))
+    columns = {
+        "reported_at_ms": f.col("stamped_at_ms"),
+        "cut_bytes": cut,
+        "released_cut_bytes": f.when(cut == 0, zero).otherwise(
+            f.greatest(zero, f.least(f.col("released"), f.col("cut_to")) - f.col("cut_from"))
+        ),
+    }
+    # ``least`` skips nulls: without the replica's word nothing is known.
+    columns["released_cut_bytes"] = f.when((cut == 0) | f.col("released").isNotNull(), columns["released_cut_bytes"])
+    is_report = (f.col("kind") == KINDS["milestone-reached"]) & (f.col("phase") == PHASES[Phase.TRUNCATED])
+    return events.where(is_report).select(
+        *(columns.get(name, f.col(name)).alias(name) for name in SILVER_TRUNCATIONS.column_names)
+    )
+
+
+def leaderships(events: DataFrame) -> DataFrame:
+    """``silver.leaderships``."""
+    from pyspark.sql import functions as f
+
+    taken = events.where(f.col("kind") == KINDS["leadership-taken"])
+    return taken.withColumn("taken_at_ms", f.col("stamped_at_ms")).select(*SILVER_LEADERSHIPS.column_names)
+
+
+def horizons(events: DataFrame) -> DataFrame:
+    """``silver.horizons``."""
+    from pyspark.sql import functions as f
+
+    return (
+        events.groupBy("cluster", "day", "fleet")
+        .agg(
+            f.count("*").alias("events"),
+            f.min("stamped_at_ms").alias("first_at_ms"),
+            f.max("stamped_at_ms").alias("last_at_ms"),
+            f.max("seq").alias("last_seq"),
+        )
+        .select(*SILVER_HORIZONS.column_names)
+    )

@@ -1,0 +1,139 @@
+"""
+What a lake says in one screen.
+
+Here: reading a few rows of gold, and printing them. Not here: any figure of its own (``gold_tables``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from analytics.gold_tables import GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
+from analytics.gold_totals import ALL
+from analytics.lake import Lake
+from controller.contract.verdicts import Grade
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORST_ROWS = 5
+CLUSTER_ROWS_MAX = 50
+MS_PER_MINUTE = 60_000
+PHASES = (
+    "total",
+    "detected",
+    "proposed",
+    "committed",
+    "notified",
+    "promised",
+    "role-applied",
+    "serving",
+    "first-ack",
+    "unattributed",
+)
+REJECTED = "rejected:"
+FAULTS = ("orphans", "negative_intervals", "backward_stamps", "incomplete", "open", "blank", "shared")
+
+
+def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
+    """``clusters``, ``rto`` of all clusters, the ``worst`` sets, ``quality``: rows of gold as they are."""
+    from pyspark.sql import functions as f
+
+    def rows(table: Any) -> list[dict[str, Any]]:
+        return [row.asDict() for row in table.collect()]
+
+    clusters = lake.read(spark, GOLD_CLUSTERS).orderBy(f.col("cluster") != ALL, f.col("outage_ms").desc(), "cluster")
+    worst = lake.read(spark, GOLD_SETS).orderBy(f.col("outage_ms").desc(), "cluster", "broker_set", "fleet")
+    rto = lake.read(spark, GOLD_RTO).where(f.col("cluster") == ALL)
+    return {
+        "clusters": rows(clusters.limit(CLUSTER_ROWS_MAX)),
+        "rto": rows(rto.orderBy("cause", "phase")),
+        "worst": rows(worst.where("outage_ms > 0").limit(WORST_ROWS)),
+        "quality": {row["name"]: row["count"] for row in lake.read(spark, GOLD_QUALITY).collect()},
+    }
+
+
+def print_summary(found: Mapping[str, Any]) -> None:
+    """One verdict line first; then what took how long, where, and what could not be used."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if not found["clusters"]:
+        print("NOTHING  no event of any broker set is in the lake")
+        _print_quality(found["quality"])
+        return
+    whole = found["clusters"][0]
+    print(_verdict(whole))
+    console.print(_durations(found["rto"]))
+    if found["worst"]:
+        console.print(_worst(found["worst"]))
+    _print_quality(found["quality"])
+
+
+def _verdict(whole: Mapping[str, Any]) -> str:
+    word = "ALARM" if whole["refuted"] else "LOSS POSSIBLE" if whole["unknown"] or whole["bounded"] else "OK"
+    ppm = whole["availability_ppm"]
+    available = "unknown" if ppm is None else f"{ppm / 10_000:.4f} %"
+    outage, exposed = (whole[name] / MS_PER_MINUTE for name in ("outage_ms", "exposed_ms"))
+    grades = ", ".join(f"{whole[grade.value]:,} {grade.value}" for grade in Grade)
+    alarms = f"{whole['false_positives']:,} false alarms ({whole['controller_caused']:,} by a change of controllers)"
+    routes = f"{whole['routes_late']:,} of {whole['routed']:,} routes late"
+    parts = (
+        f"{whole['failovers']:,} failovers of {whole['sets']:,} sets, {whole['first_day']} to {whole['last_day']}",
+        f"proof: {grades}, {whole['ungraded']:,} not graded",
+        f"available {available}, {outage:,.1f} minutes without a master, {exposed:,.1f} with one member in sync",
+        f"{alarms}, {whole['flaps']:,} flaps, {whole['regretted']:,} regretted, {routes}, {whole['open']:,} open",
+    )
+    return f"{word}  " + "\n    ".join(parts)
+
+
+def _durations(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="", title_justify="left")
+    for name in ("CAUSE", "PHASE"):
+        table.add_column(name, no_wrap=True)
+    for name in ("FAILOVERS", "P50", "P90", "P95", "P99", "MAX", "LONGEST IN"):
+        table.add_column(name, justify="right", no_wrap=True)
+    by_key = {(row["cause"], row["phase"]): row for row in rows}
+    causes = sorted({row["cause"] for row in rows}, key=lambda cause: (cause != ALL, cause))
+    for cause in causes:
+        for phase in PHASES if cause == ALL else PHASES[:1]:
+            row = by_key.get((cause, phase))
+            if row is not None:
+                ms = (f"{row[name]:,} ms" for name in ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"))
+                longest = f"{row['dominated']:,}" if row["dominated"] else "-"
+                table.add_row("all" if cause == ALL else cause, phase, f"{row['failovers']:,}", *ms, longest)
+    return table
+
+
+def _worst(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("WORST SETS", no_wrap=True)
+    for name in ("OUTAGE", "EXPOSED", "AVAILABLE", "FAILOVERS", "FLAPS", "FALSE"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        ppm = row["availability_ppm"]
+        table.add_row(
+            f"{row['cluster']}/{row['broker_set']}",
+            f"{row['outage_ms'] / 1000:,.1f} s",
+            f"{row['exposed_ms'] / 1000:,.1f} s",
+            "unknown" if ppm is None else f"{ppm / 10_000:.4f} %",
+            f"{row['failovers']:,}",
+            f"{row['flaps']:,}",
+            f"{row['false_positives']:,}",
+        )
+    return table
+
+
+def _print_quality(quality: Mapping[str, int]) -> None:
+    print(
+        f"read {quality.get('lines', 0):,} lines, {quality.get('pieces', 0):,} records, "
+        f"{quality.get('copies', 0):,} copies; kept {quality.get('events', 0):,} events"
+    )
+    faults = {name: quality.get(name, 0) for name in FAULTS}
+    faults |= {name.removeprefix(REJECTED): count for name, count in quality.items() if name.startswith(REJECTED)}
+    told = [f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(faults.items()) if count]
+    if told:
+        print(f"of note: {', '.join(told)}")
