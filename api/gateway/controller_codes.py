@@ -549,11 +549,11 @@ def _alter_remark(found: SetState, asked: SyncStateSetBody, code: int) -> str | 
     silent = ", ".join(
         str(r.broker_id) for r in added if r is not None and not (r.is_alive and r.positions is not None)
     )
-    return f"Rejecting alter syncStateSet request because the replicas {{{silent}}} dont alive"
+    return f"Rejecting alter syncStateSet request because the replicas {{{silent}}} don't alive"
 
 
 def _clean_remark(found: SetState, broker_ids: tuple[BrokerId, ...]) -> str | None:
     living = [r.broker_id for r in found.replicas if r.is_alive and r.broker_id in broker_ids]
     if not living:
         return None
-    return f"Broker [{found.set_key.name}, {living[0]}] is still alive, clean up failure"
+    return f"Broker [{found.set_key.name},  {living[0]}] is still alive, clean up failure"

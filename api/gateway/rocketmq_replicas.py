@@ -212,9 +212,7 @@ class RocketmqReplicas:
         self._wake(key)
         if (beat.epoch or NO_EPOCH) < found.master_epoch:
             self.tell(found.set_key, broker_id, found.master_epoch)
-        if broker_id == found.master and beat.epoch == found.master_epoch and not found.has_entered:
-            return self.entered(found.set_key, found.master_epoch)
-        return None
+        return self.entered(found.set_key, found.master_epoch) if _shows_entered(found, broker_id, beat) else None
 
     def _must_report(self, found: SetState, replica: ReplicaState, beat: BrokerHeartbeatHeader) -> bool:
         """Rule 2."""
@@ -248,8 +246,11 @@ class RocketmqReplicas:
             report.not_before_ns = now_ns + report.pause_ms * NS_PER_MS
             report.pause_ms = min(2 * report.pause_ms, REPORT_PAUSE_MS_MAX)
             self._logger.warning("report_refused", set=str(key[0]), broker_id=key[1], reason=reply.reason)
-        else:
-            del self._reports[key]
+            return
+        del self._reports[key]
+        found = self.fleet.sets[key[0]]
+        if _shows_entered(found, key[1], beat):
+            await self.entered(key[0], found.master_epoch)
 
     # --- 1002 --------------------------------------------------------------------------------------------------------
 
@@ -347,6 +348,10 @@ def _positions(beat: BrokerHeartbeatHeader) -> Positions:
         max_offset=LogOffset(max(0, beat.max_offset or 0)),
         confirm_offset=LogOffset(max(0, beat.confirm_offset or 0)),
     )
+
+
+def _shows_entered(found: SetState, broker_id: BrokerId, beat: BrokerHeartbeatHeader) -> bool:
+    return broker_id == found.master and beat.epoch == found.master_epoch and not found.has_entered
 
 
 def _gone(key: SetKey, broker_id: BrokerId) -> Refused:

@@ -17,7 +17,7 @@ from controller.runtime.service import ControllerService
 from deploy.local.processes import free_ports
 from node.remoting.connection import RemotingConnection, RemotingServer
 from node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
-from tests.support.runtime_controller import NAMES, Controller, Group, running_group
+from tests.support.runtime_controller import NAMES, Controller, Group, running_group, until
 
 CAPTURES = Path(__file__).parents[1] / "interop" / "captures.json"
 ANSWER_S_MAX = 3.0
@@ -25,10 +25,13 @@ ANSWER_S_MAX = 3.0
 
 
 def captured(title: str) -> Frame:
-    """The captured frame whose title begins so."""
-    entries = [entry for entry in json.loads(CAPTURES.read_text()) if entry["title"].startswith(title)]
-    assert len(entries) == 1, [entry["title"] for entry in entries]
-    (frame,) = FrameDecoder().feed(bytes.fromhex(entries[0]["hex"]))
+    """The captured frame of a controller's link whose title begins so, or is just that."""
+    entries = [entry for entry in json.loads(CAPTURES.read_text()) if entry["section"] in "123"]
+    found = [entry for entry in entries if entry["title"] == title] or [
+        entry for entry in entries if entry["title"].startswith(title)
+    ]
+    assert len(found) == 1, [entry["title"] for entry in found]
+    (frame,) = FrameDecoder().feed(bytes.fromhex(found[0]["hex"]))
     return frame
 
 
@@ -114,6 +117,15 @@ class Port:
         found = self.rocketmq.replicas.find(name)
         assert found is not None
         return found
+
+    async def joined_again(self, broker_id: int) -> JavaPeer:
+        """A broker that has started again, registered, and sent its first heartbeat."""
+        peer, where = await self.peer(), address_of(broker_id)
+        names = {"clusterName": "c1", "brokerName": "broker-z"}
+        assert (await peer.request(1003, **names, brokerId=broker_id, brokerAddress=where, invokeTime=1)).code == 0
+        peer.beat(broker_id)
+        await until(lambda: any(r.broker_id == broker_id and r.positions is not None for r in self.set().replicas))
+        return peer
 
     async def joined(self, broker_id: int, *, name: str = "broker-z", address: str = "") -> JavaPeer:
         """A broker that has an id and has registered, as Java does at its start."""
