@@ -35,6 +35,7 @@ from controller.contract.ids import (
 )
 from epoch.history import EpochHistory, EpochOrderError
 from epoch.model import EpochEntry
+from ha.decoder import HeaderDecoder
 from ha.errors import ErrorCode, FrameCorrupt, FrameTooLarge, VersionUnknown
 from ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
 
@@ -59,8 +60,6 @@ _ERROR = struct.Struct(">H2q")
 
 _KIND_HANDSHAKE, _KIND_REPLY, _KIND_TRANSFER, _KIND_ACK, _KIND_ERROR = 1, 2, 3, 4, 5
 _NO_ENTRY = -1
-
-TRANSFER_HEADER_BYTES = PREFIX_BYTES + _TRANSFER.size + CRC_BYTES
 
 
 def encode(frame: NativeFrame) -> bytes:
@@ -93,57 +92,16 @@ def encode(frame: NativeFrame) -> bytes:
             return _framed(_KIND_ERROR, payload + _text(frame.expected) + _text(frame.actual))
 
 
-class NativeDecoder:
-    """
-    Takes a link's bytes in pieces of any size and gives frames; never holds more than one frame's header.
+class NativeDecoder(HeaderDecoder[NativeFrame]):
+    """What either end says."""
 
-    After a frame with a body, ``body_left`` counts down: the bytes are not collected here, their place is the log.
-    """
+    def _first_size(self) -> int:
+        return PREFIX_BYTES
 
-    def __init__(self) -> None:
-        """Nothing read yet."""
-        self._header = bytearray()
-        self._size = PREFIX_BYTES
-        self._kind = 0
-        self._announced = 0
-        self.body_left = 0
-        """Bytes of the current body that are still to come."""
-
-    @property
-    def header_wanted(self) -> int:
-        """Bytes up to the next boundary: who reads at most so many never gets a byte of a body."""
-        return self._size - len(self._header)
-
-    def body_taken(self, length: int) -> None:
-        """``length`` body bytes went straight to their place."""
-        if not 0 < length <= self.body_left:
-            raise ValueError(f"took {length} bytes of a body that has {self.body_left} left")
-        self.body_left -= length
-
-    def feed(self, data: memoryview) -> tuple[NativeFrame | None, int]:
-        """
-        Take header bytes from the front of ``data``; return a finished frame, if any, and how many bytes were taken.
-
-        Raises:
-            FrameCorrupt, FrameTooLarge, VersionUnknown: this link cannot go on.
-        """
-        if self.body_left:
-            raise ValueError(f"{self.body_left} body bytes come first")
-        taken = 0
-        while taken < len(data):
-            piece = data[taken : taken + self.header_wanted]
-            self._header += piece
-            taken += len(piece)
-            if self.header_wanted:
-                break
-            if self._kind == 0:
-                self._begin()
-                continue
-            return self._finish(), taken
-        return None, taken
-
-    def _begin(self) -> None:
-        magic, version, kind, zero, payload_bytes, body_bytes = _PREFIX.unpack(self._header)
+    def _next_size(self, header: bytes) -> int:
+        if len(header) > PREFIX_BYTES:
+            return len(header)
+        magic, version, kind, zero, payload_bytes, body_bytes = _PREFIX.unpack(header)
         if magic != MAGIC:
             raise FrameCorrupt(f"magic is {magic.hex()}, expected {MAGIC.hex()}")
         if version != VERSION:
@@ -154,22 +112,19 @@ class NativeDecoder:
             raise FrameTooLarge(f"payload of {payload_bytes} bytes, the limit is {PAYLOAD_BYTES_MAX}")
         if body_bytes > (BODY_BYTES_MAX if kind == _KIND_TRANSFER else 0):
             raise FrameTooLarge(f"kind {kind} with a body of {body_bytes} bytes, the limit is {BODY_BYTES_MAX}")
-        self._kind, self._announced = kind, body_bytes
-        self._size = PREFIX_BYTES + payload_bytes + CRC_BYTES
+        return PREFIX_BYTES + int(payload_bytes) + CRC_BYTES
 
-    def _finish(self) -> NativeFrame:
-        header = bytes(self._header)
-        stored = _CRC.unpack_from(header, len(header) - CRC_BYTES)[0]
-        crc = zlib.crc32(memoryview(header)[:-CRC_BYTES])
+    def _parse(self, header: bytes) -> tuple[NativeFrame, int]:
+        end = len(header) - CRC_BYTES
+        (stored,) = _CRC.unpack_from(header, end)
+        crc = zlib.crc32(memoryview(header)[:end])
         if crc != stored:
             raise FrameCorrupt(f"CRC of the header is {crc:08x}, stored is {stored:08x}")
-        reader = _Reader(header, PREFIX_BYTES, len(header) - CRC_BYTES)
-        kind, body = self._kind, self._announced
-        self._header.clear()
-        self._size, self._kind, self._announced, self.body_left = PREFIX_BYTES, 0, 0, body
-        frame = _parse(kind, reader, body)
+        _, _, kind, _, _, body_bytes = _PREFIX.unpack_from(header)
+        reader = _Reader(header, PREFIX_BYTES, end)
+        frame = _parse(kind, reader, body_bytes)
         reader.finish()
-        return frame
+        return frame, body_bytes
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
-from typing import Generic, TypeVar
 
 from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from epoch.model import EpochEntry
 from ha.codec_native import MAGIC
+from ha.decoder import HeaderDecoder
 from ha.errors import FrameCorrupt, FrameTooLarge, FrameUnexpected
 from ha.frames import (
     AutoSwitchHandshake,
@@ -118,71 +118,7 @@ def encode_classic(frame: ClassicReport | ClassicTransfer) -> bytes:
     return _CLASSIC_TRANSFER.pack(frame.offset, frame.body_length)
 
 
-FrameT = TypeVar("FrameT")
-
-
-class RocketMqDecoder(Generic[FrameT]):
-    """
-    Takes bytes in pieces of any size and gives frames; holds at most one frame's header.
-
-    After a frame with a body ``body_left`` counts down; the bytes themselves are the caller's.
-    """
-
-    def __init__(self) -> None:
-        """Nothing read yet."""
-        self._header = bytearray()
-        self._size = self._first_size()
-        self.body_left = 0
-
-    @property
-    def header_wanted(self) -> int:
-        """Bytes up to the next boundary, so far as it is known."""
-        return self._size - len(self._header)
-
-    def body_taken(self, length: int) -> None:
-        """``length`` body bytes went straight to their place."""
-        if not 0 < length <= self.body_left:
-            raise ValueError(f"took {length} bytes of a body that has {self.body_left} left")
-        self.body_left -= length
-
-    def feed(self, data: memoryview) -> tuple[FrameT | None, int]:
-        """
-        Take header bytes from the front of ``data``; return a finished frame, if any, and how many bytes were taken.
-
-        Raises:
-            FrameCorrupt, FrameTooLarge, FrameUnexpected: this link cannot go on.
-        """
-        if self.body_left:
-            raise ValueError(f"{self.body_left} body bytes come first")
-        taken = 0
-        while taken < len(data):
-            piece = data[taken : taken + self.header_wanted]
-            self._header += piece
-            taken += len(piece)
-            if self.header_wanted:
-                break
-            header = bytes(self._header)
-            self._size = self._next_size(header)
-            if self._size > len(header):
-                continue
-            self._header.clear()
-            self._size = self._first_size()
-            frame, self.body_left = self._parse(header)
-            return frame, taken
-        return None, taken
-
-    def _first_size(self) -> int:
-        raise NotImplementedError
-
-    def _next_size(self, header: bytes) -> int:
-        """How long the frame is, judged by what is there; ``len(header)`` = it is complete."""
-        raise NotImplementedError
-
-    def _parse(self, header: bytes) -> tuple[FrameT, int]:
-        raise NotImplementedError
-
-
-class AutoSwitchSlaveDecoder(RocketMqDecoder[AutoSwitchSlaveFrame]):
+class AutoSwitchSlaveDecoder(HeaderDecoder[AutoSwitchSlaveFrame]):
     """What an AutoSwitch slave says. The full 16 bytes of a handshake are waited for (W22)."""
 
     def _first_size(self) -> int:
@@ -203,7 +139,7 @@ class AutoSwitchSlaveDecoder(RocketMqDecoder[AutoSwitchSlaveFrame]):
         )
 
 
-class AutoSwitchMasterDecoder(RocketMqDecoder[AutoSwitchMasterFrame]):
+class AutoSwitchMasterDecoder(HeaderDecoder[AutoSwitchMasterFrame]):
     """What an AutoSwitch master says."""
 
     def _first_size(self) -> int:
@@ -246,7 +182,7 @@ class AutoSwitchMasterDecoder(RocketMqDecoder[AutoSwitchMasterFrame]):
         )
 
 
-class ClassicSlaveDecoder(RocketMqDecoder[ClassicReport]):
+class ClassicSlaveDecoder(HeaderDecoder[ClassicReport]):
     """What a classic slave says."""
 
     def _first_size(self) -> int:
@@ -259,7 +195,7 @@ class ClassicSlaveDecoder(RocketMqDecoder[ClassicReport]):
         return ClassicReport(offset=LogOffset(_CLASSIC_REPORT.unpack(header)[0])), 0
 
 
-class ClassicMasterDecoder(RocketMqDecoder[ClassicTransfer]):
+class ClassicMasterDecoder(HeaderDecoder[ClassicTransfer]):
     """What a classic master says."""
 
     def _first_size(self) -> int:

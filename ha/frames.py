@@ -109,8 +109,6 @@ class LinkError:
         return f"{self.code.name}: expected {self.expected}, got {self.actual}"
 
 
-SlaveFrame = Handshake | Ack | LinkError
-MasterFrame = HandshakeReply | Transfer | LinkError
 NativeFrame = Handshake | HandshakeReply | Transfer | Ack | LinkError
 
 # --- RocketMQ, AutoSwitch (controller mode) --------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from ha.codec_rocketmq import (
     ClassicMasterDecoder,
     ClassicSlaveDecoder,
     Protocol,
-    RocketMqDecoder,
     encode_autoswitch,
     encode_classic,
     sniff,
 )
+from ha.decoder import HeaderDecoder
 from ha.frames import (
     AutoSwitchHandshake,
     AutoSwitchHandshakeReply,
@@ -57,7 +57,7 @@ def transfer(body: int, offset: int, epoch: int, start: int, confirm: int) -> Au
 
 SHAKE = AutoSwitchHandshake(broker_id=BrokerId(2))
 SLAVE, MASTER = AutoSwitchSlaveDecoder, AutoSwitchMasterDecoder
-FIXTURES: dict[str, tuple[type[RocketMqDecoder[Any]], str, Any, str]] = {
+FIXTURES: dict[str, tuple[type[HeaderDecoder[Any]], str, Any, str]] = {
     "7.5 slave handshake": (SLAVE, "00000001000000000000000000000002", SHAKE, ""),
     "7.6 master handshake": (
         MASTER,
