@@ -24,7 +24,6 @@ from controller.runtime.settings import ControllerAddresses, ServiceSettings
 
 STATUS_MS_MAX = 400
 PAGE_MS_MAX = 2_000
-ANSWER_BYTES_MAX = 32 * 1024 * 1024
 
 
 class Peers:
