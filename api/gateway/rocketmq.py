@@ -7,6 +7,8 @@ Here: construction, and what has to be stopped. Not here: any of the parts. Impo
 from __future__ import annotations
 
 from api.gateway.broker_port import BrokerGateway
+from api.gateway.controller_admin import AdminCodes
+from api.gateway.controller_alters import AlterCodes
 from api.gateway.controller_codes import ControllerCodes
 from api.gateway.leader_check import LeaderCheck
 from api.gateway.rocketmq_pushes import RocketmqPushes
@@ -25,6 +27,8 @@ class RocketmqController:
         self.pushes = RocketmqPushes(service, self.replicas)
         self._leader = LeaderCheck(service)
         ControllerCodes(service, self.replicas, self._leader).register(port.codes)
+        AlterCodes(service, self.replicas).register(port.codes)
+        AdminCodes(service, self.replicas).register(port.codes)
         self.replicas.tell = self._tell
         port.closed_listeners.append(self.replicas.closed)
         port.announcers.append(self.pushes.announce)
