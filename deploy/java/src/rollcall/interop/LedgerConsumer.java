@@ -4,6 +4,7 @@ import java.nio.file.Path;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -15,25 +16,42 @@ import org.apache.rocketmq.common.message.MessageExt;
  * DIRECTORY/consumed.tsv: key, SHA-256 of the body, CLOCK_MONOTONIC in ns; a message that comes twice is there twice.
  */
 public final class LedgerConsumer {
+    private static final int START_TRIES_MAX = 10;
+
     private LedgerConsumer() {
     }
 
     public static void main(String[] arguments) throws Exception {
         Ledger ledger = new Ledger(Path.of(arguments[2]).resolve("consumed.tsv"));
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rollcall-interop-consumer");
-        consumer.setNamesrvAddr(arguments[0]);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(arguments[1], "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            for (MessageExt message : messages) {
-                ledger.line(message.getKeys() + "\t" + Ledger.sha256(message.getBody()) + "\t" + System.nanoTime());
-            }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
+        DefaultMQPushConsumer consumer = started(arguments[0], arguments[1], ledger);
         Thread.sleep(Long.parseLong(arguments[3]) * 1000L);
         consumer.shutdown();
         ledger.close();
         System.exit(0);
+    }
+
+    /** On a busy machine a name server may be too slow for a start; an application would start again. */
+    private static DefaultMQPushConsumer started(String namesrv, String topic, Ledger ledger) throws Exception {
+        for (int tries = 1;; tries++) {
+            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rollcall-interop-consumer");
+            consumer.setNamesrvAddr(namesrv);
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            consumer.subscribe(topic, "*");
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                for (MessageExt message : messages) {
+                    ledger.line(message.getKeys() + "\t" + Ledger.sha256(message.getBody()) + "\t" + System.nanoTime());
+                }
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            try {
+                consumer.start();
+                return consumer;
+            } catch (MQClientException refused) {
+                consumer.shutdown();
+                if (tries == START_TRIES_MAX) {
+                    throw refused;
+                }
+            }
+        }
     }
 }
