@@ -12,7 +12,9 @@ node stop.
 Rule 2: elections come before alters, items are independent, replies keep the order of the operations (R25).
 Rule 3: an answered request id is answered again, and nothing is recorded (R24).
 Rule 4: an operation above this node's feature level stops the node before anything of the entry is applied (R15).
-Rule 5: the dictionaries of the state are copied once per entry, never per operation.
+Rule 5: an election that shares its entry with the silence that it follows is triggered by that event: its proposer
+could not name it.
+Rule 6: the dictionaries of the state are copied once per entry, never per operation.
 """
 
 from __future__ import annotations
@@ -29,13 +31,22 @@ from controller.contract.commands import (
     FEATURE_LEVEL,
     AlterSyncStateSet,
     Barrier,
+    EventRef,
     MarkAlive,
     MarkSilent,
     Operation,
     RaiseFeatureLevel,
     TakeLeadership,
 )
-from controller.contract.events import SCHEMA_VERSION, AnyEvent, EventRecord, chain_of
+from controller.contract.events import (
+    SCHEMA_VERSION,
+    AnyEvent,
+    ElectionFailed,
+    EventRecord,
+    MasterElected,
+    ReplicaSilent,
+    chain_of,
+)
 from controller.contract.ids import BrokerName, ClusterName, SetKey
 from controller.contract.replies import AnyReply
 from controller.core.decide import decide
@@ -125,6 +136,7 @@ class _Entry:
         self._sets = dict(state.sets)
         self._requests = dict(state.requests)
         self._fleet = replace(state, sets=self._sets, requests=self._requests, term=term, index=index)
+        self._silences: dict[SetKey, EventRef] = {}
         self.records: list[EventRecord] = []
 
     def finished(self) -> FleetState:
@@ -172,19 +184,28 @@ class _Entry:
         """Make the decision true. Everything that can fail comes before the first change."""
         key: SetKey | None = getattr(operation.command, "set_key", None)
         stamp = max(self._fleet.last_stamp_ms, operation.stamped_at_ms)
-        records, chain_head = self._records_of(operation, decision.events, key, stamp_ms=stamp)
+        events = tuple(self._with_trigger(event, key) for event in decision.events)
+        records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
         fleet = self._fleet
-        for event in decision.events:
+        for event in events:
             fleet = evolve_fleet(fleet, event)
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
         before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
-        after = evolve_all(before, decision.events)
+        after = evolve_all(before, events)
         reply = decision.reply_with(lambda: set_view(fleet, after, term=fleet.term, index=fleet.index))
         if key is not None and after is not before:
             self._sets[key] = after
         self._fleet = fleet
         self.records.extend(records)
+        if key is not None:
+            self._silences.update((key, record.ref) for record in records if isinstance(record.event, ReplicaSilent))
         return reply
+
+    def _with_trigger(self, event: AnyEvent, key: SetKey | None) -> AnyEvent:
+        """Rule 5."""
+        if not isinstance(event, MasterElected | ElectionFailed) or event.triggered_by is not None or key is None:
+            return event
+        return replace(event, triggered_by=self._silences.get(key))
 
     def _records_of(
         self, operation: Operation, events: Sequence[AnyEvent], set_key: SetKey | None, *, stamp_ms: int

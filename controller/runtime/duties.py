@@ -149,7 +149,7 @@ class LeaderDuties:
     def handle_link(self, report: LinkReport, now_ns: int) -> list[Action]:
         """A member's word about its link to the master; nonsense is ignored."""
         outcome = self.sessions.link(report, now_ns) if self.is_active else []
-        return [] if isinstance(outcome, Refused) else outcome
+        return [] if isinstance(outcome, Refused) else self._with_elections(outcome, now_ns)
 
     def handle_closed(self, connection: ConnectionId, now_ns: int) -> list[Action]:
         """A connection ended."""
@@ -159,7 +159,8 @@ class LeaderDuties:
         self, probe: SendProbe, outcome: ProbeOutcome, answer: ProbeAnswer | None, now_ns: int
     ) -> list[Action]:
         """What a ``SendProbe`` found."""
-        return self.sessions.probed(probe, outcome, answer, now_ns) if self.is_active else []
+        actions = self.sessions.probed(probe, outcome, answer, now_ns) if self.is_active else []
+        return self._with_elections(actions, now_ns)
 
     def handle_proposed(
         self, action: Propose, reply: AnyReply | None, now_ns: int, *, is_certainly_not_executed: bool = False
@@ -185,7 +186,14 @@ class LeaderDuties:
         """To be called every ``scan_interval_ms``."""
         if not self.is_active:
             return []
-        return [*self.sessions.tick(now_ns), *self.electing.tick(now_ns), *self.milestones.flush()]
+        found = self._with_elections(self.sessions.tick(now_ns), now_ns)
+        return [*found, *self.electing.tick(now_ns), *self.milestones.flush()]
+
+    def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:
+        """With the elections that follow, behind all silences: no winner is chosen among those who fall silent."""
+        proposed = [action.command for action in actions if isinstance(action, Propose)]
+        silences = [command for command in proposed if isinstance(command, MarkSilent)]
+        return [*actions, *(election for silence in silences for election in self.electing.silencing(silence, now_ns))]
 
 
 def _not_leading() -> Refused:

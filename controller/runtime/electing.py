@@ -13,7 +13,9 @@ Rule 3: the first attempt is proposed as it is, so that "nobody was eligible" is
 preview on the newest state finds a winner (S08: retried on every change).
 Rule 4 (R6): a winner that has not reported ``entered`` by its deadline is replaced; apply sets it
 aside for that election.
-Rule 5 (R8, R7): what waits for an operator or for reports is not tried.
+Rule 5: the election of a master's successor is proposed together with its silence, so that both share one Raft entry.
+Its evidence is what the silence does not move; should that be refused, the master lives and the election is refused.
+Rule 6 (R8, R7): what waits for an operator or for reports is not tried.
 Rule 6: RocketMQ brokers ask for their first election themselves, and report no ``entered``: it is neither tried for
 them nor awaited of them.
 """
@@ -24,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.contract.codes import RefusalCode
-from controller.contract.commands import ElectMaster, EventRef, Evidence
+from controller.contract.commands import ElectMaster, EventRef, Evidence, MarkSilent
 from controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
 from controller.contract.timing import Timing
@@ -47,6 +49,7 @@ RETRIES_PER_TICK_MAX = 200
 PreviewOf = Callable[[ElectMaster, Evidence], Elected | Refused]
 """``decide`` without ``evolve`` on the newest applied state."""
 
+_REIGNS = (Condition.SERVING, Condition.ENTERING)
 _LOST_MASTER = (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA)
 
 
@@ -63,6 +66,8 @@ class Want:
     attempts: int = 0
     is_on_record: bool = False
     """A failed attempt is on record for this need."""
+    is_ahead: bool = False
+    """Proposed together with the silence of the master; the need itself has not been applied yet."""
     reason: str = ""
 
 
@@ -134,6 +139,7 @@ class Electing:
         if want is None:
             want = Want(set_key=key, since_ns=now_ns, triggered_by=triggered_by, reason=_reason(view))
             self._wants[key] = want
+        want.is_ahead = False
         if want.stamps is None and view.master is not None:
             master = self._sessions.get(key, view.master)
             want.stamps = master.stamps() if master is not None else None
@@ -141,6 +147,28 @@ class Electing:
         want.retry_at_ns = 0
         self._enqueue(want)
         return self._pump(now_ns)
+
+    def silencing(self, silence: MarkSilent, now_ns: int) -> list[Action]:
+        """``silence`` is being proposed: what to propose with it, if it is that of a reigning master (Rule 5)."""
+        key, view = silence.set_key, self._view_of(silence.set_key)
+        session = self._sessions.get(key, silence.broker_id)
+        is_masters = (
+            view is not None
+            and view.condition in _REIGNS
+            and (view.master, view.master_incarnation) == (silence.broker_id, silence.incarnation)
+        )
+        # Without its positions the master would not be in the evidence, and nothing would hold it to this session.
+        is_known = session is not None and session.positions is not None
+        is_free = key not in self._in_flight and key not in self._wants and len(self._in_flight) < self._in_flight_max
+        if view is None or session is None or not (is_masters and is_known and is_free):
+            return []
+        want = Want(set_key=key, since_ns=now_ns, stamps=session.stamps(), reason=_gone(silence.broker_id))
+        want.is_ahead = True
+        self._wants[key] = want
+        command, evidence = self._order(view, want, now_ns)
+        want.proposed_ns = now_ns
+        self._in_flight[key] = None
+        return [Propose(command=command, evidence=evidence)]
 
     def became_ready(self, key: SetKey, now_ns: int) -> list[Action]:
         """A replica of this set was heard for the first time on this leader, or says that it is ready now."""
@@ -156,6 +184,10 @@ class Electing:
         want = self._wants.get(command.set_key)
         was_in_flight = command.set_key in self._in_flight
         self._in_flight.pop(command.set_key, None)
+        if want is not None and want.is_ahead:
+            # Whatever became of the silence: if it is applied, the need is.
+            self._drop(command.set_key)
+            want = None
         if want is None or not was_in_flight:
             return self._pump(now_ns)
         if isinstance(reply, Refused) and reply.code is RefusalCode.NO_ELIGIBLE_REPLICA:
@@ -280,4 +312,8 @@ def _is_rocketmq(view: SetView, broker_id: BrokerId | None = None) -> bool:
 def _reason(view: SetView) -> str:
     if view.condition is Condition.WAITING_FOR_REPLICAS:
         return "all expected replicas have registered"
-    return f"broker {view.master} is gone" if view.master is not None else "the set has no master"
+    return _gone(view.master) if view.master is not None else "the set has no master"
+
+
+def _gone(master: BrokerId) -> str:
+    return f"broker {master} is gone"

@@ -1,15 +1,17 @@
 """
 The leader's machines on the real core, under a clock that only the test moves.
 
-``World`` applies proposals through the real state machine, one operation per entry, and hands the outcome back, as the
-service does. Brokers are values: a test registers them, lets them beat, closes their connections.
+``World`` applies proposals through the real state machine, what is proposed together in one entry, and hands the
+outcome back, as the service does. Brokers are values: a test registers them, lets them beat, closes their connections.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from controller.contract.commands import (
     AnyCommand,
@@ -73,7 +75,7 @@ class Replica:
     end: LogOffset = ZERO
     last_epoch: MasterEpoch = NO_EPOCH
     is_ready: bool = True
-    known_epoch: MasterEpoch = MasterEpoch(0)
+    known_epoch: MasterEpoch = NO_EPOCH
 
 
 @dataclass(slots=True)
@@ -147,20 +149,32 @@ class World:
         return applied.replies[0]
 
     def do(self, actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, SendProbe):
-                self.probes.append(action)
-                continue
-            self.proposals.append(action)
-            if self.applies:
-                self.settle(action)
-            else:
-                self.waiting.append(action)
+        self.probes += [action for action in actions if isinstance(action, SendProbe)]
+        proposals = [action for action in actions if isinstance(action, Propose)]
+        self.proposals += proposals
+        if not self.applies:
+            self.waiting += proposals
+        elif proposals:
+            self.commit_together(proposals)
 
     def settle(self, action: Propose) -> None:
         """Commit a proposal and report its outcome."""
         reply = self.apply(action.command, action.evidence)
         self.do(self.duties.handle_proposed(action, reply, self.now_ns))
+
+    def commit_together(self, actions: Sequence[Propose]) -> None:
+        """One entry for all of them."""
+        self.index += 1
+        operations = [
+            replace(self._operation(action.command, action.evidence), request_id=RequestId(f"r{self.index}-{number}"))
+            for number, action in enumerate(actions)
+        ]
+        applied = self._machine.apply(self.state, encode_operations(operations), term=1, index=self.index)
+        self.state = applied.state
+        self.records += applied.records
+        self.do(self.duties.handle_applied(applied.records, self.now_ns))
+        for action, reply in zip(actions, applied.replies, strict=True):
+            self.do(self.duties.handle_proposed(action, reply, self.now_ns))
 
     def lose(self, action: Propose) -> None:
         """The outcome of a proposal is unknown."""

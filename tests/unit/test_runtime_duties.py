@@ -16,6 +16,7 @@ from controller.contract.events import MasterElected, ReplicaSilent
 from controller.contract.ids import MasterEpoch
 from controller.contract.replies import Condition
 from controller.contract.session import BrokerState, ProbeAnswer
+from controller.contract.timing import PRESETS
 from controller.runtime.actions import Propose
 from controller.runtime.session_state import ProbeOutcome
 from tests.support.runtime_world import Replica, World, set_key
@@ -49,6 +50,44 @@ def test_first_election_follows_the_last_replica_that_becomes_ready() -> None:
 
     assert world.the_view(KEY).sync_state_set == (1, 2, 3)
     assert [event.verdict.winner for event in _elected(world)] == [3]
+
+
+def test_a_masters_silence_and_its_succession_share_an_entry() -> None:
+    """Every failover waited for two commits, one after the other."""
+    world, (master, *others) = _world()
+    world.applies = False
+    world.pass_ms(PRESETS[world.timing_name].heartbeat_timeout_ms + 500, *others)
+
+    commands = [type(proposal.command) for proposal in world.waiting]
+    assert commands.count(MarkSilent) == 1
+    assert commands.index(ElectMaster) == commands.index(MarkSilent) + 1
+
+    world.applies = True
+    waiting, world.waiting = world.waiting, []
+    world.commit_together(waiting)
+    silence, elected = _silences(world)[-1], _elected(world)[-1]
+    assert silence.broker_id == master.broker_id
+    assert elected.master in [replica.broker_id for replica in others]
+    records = {record.ref: record.event for record in world.records}
+    assert elected.triggered_by is not None
+    assert records[elected.triggered_by] == silence
+    assert world.the_view(KEY).condition is Condition.ENTERING
+
+
+def test_an_election_whose_silence_was_refused_changes_nothing() -> None:
+    """R14: the master registered again in between; its evidence names the session before."""
+    world, (master, *others) = _world()
+    world.applies = False
+    world.pass_ms(PRESETS[world.timing_name].heartbeat_timeout_ms + 500, *others)
+    world.applies = True
+    waiting, world.waiting = world.waiting, []
+    epoch = world.the_view(KEY).master_epoch
+    world.register(KEY, 1, incarnation=str(master.incarnation))
+    for proposal in waiting:
+        world.settle(proposal)
+    world.pass_ms(1_000, *others)
+
+    assert world.the_view(KEY).master_epoch == epoch
 
 
 def test_who_knows_a_later_epoch_than_the_leader_must_register_again() -> None:
@@ -256,10 +295,12 @@ def test_lost_silence_proposal_is_repeated() -> None:
     world.pass_ms(4_000, master, *slaves)
     world.applies = False
     world.pass_ms(3_200, *slaves)
-    (first,) = world.waiting
+    first = tuple(world.waiting)
+    assert [type(proposal.command) for proposal in first] == [MarkSilent, ElectMaster]
     world.waiting.clear()
     world.applies = True
-    world.lose(first)
+    for proposal in first:
+        world.lose(proposal)
     world.pass_ms(200, *slaves)
 
     assert world.the_view(KEY).master != master.broker_id
@@ -271,8 +312,7 @@ def test_lost_election_is_repeated_and_never_doubled() -> None:
     world.pass_ms(4_000, master, *slaves)
     world.applies = False
     world.pass_ms(3_100, *slaves)
-    (silence,) = world.waiting
-    world.waiting.clear()
+    silence = world.waiting.pop(0)
     world.settle(silence)
     world.pass_ms(2_000, *slaves)
     elections = [proposal for proposal in world.waiting if isinstance(proposal.command, ElectMaster)]
@@ -318,7 +358,7 @@ def test_master_none_is_elected_by_a_new_leader_unasked() -> None:
     world.pass_ms(4_000, master, *slaves)
     world.applies = False
     world.pass_ms(3_100, *slaves)
-    (silence,) = world.waiting
+    silence, _ = world.waiting
     world.duties.stand_down()
     world.apply(silence.command)
     world.applies = True
