@@ -151,11 +151,6 @@ class Proposer:
         """Nobody waits."""
         return not self._buffer and not self._in_flight
 
-    @property
-    def buffered_operations(self) -> int:
-        """How many wait for a slot."""
-        return len(self._buffer)
-
     def handle(self, event: Input) -> list[Action]:
         """One step. Total."""
         match event:
