@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.contract.commands import ReplicaDescription, SetConfiguration
-from controller.contract.ids import AckMode, BrokerName, ClusterName, FleetIncarnation, FlushMode, SetKey
+from controller.contract.ids import (
+    SERVED_ACK_MODES,
+    AckMode,
+    BrokerName,
+    ClusterName,
+    FleetIncarnation,
+    FlushMode,
+    SetKey,
+)
 from controller.contract.timing import PRESETS, Preset, Timing
 from node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bind, split_address
 
@@ -96,7 +104,7 @@ def _configuration(name: str, section: BrokerSection) -> SetConfiguration:
     expected = _within(f"brokers.{name}.expected_replicas", section.expected_replicas, 1, 64)
     return SetConfiguration(
         expected_replicas=expected,
-        ack_mode=AckMode(_one_of(f"brokers.{name}.ack_mode", section.ack_mode, tuple(AckMode))),
+        ack_mode=AckMode(_one_of(f"brokers.{name}.ack_mode", section.ack_mode, SERVED_ACK_MODES)),
         min_in_sync=_within(f"brokers.{name}.min_in_sync", section.min_in_sync, 0, expected),
         flush=FlushMode(_one_of(f"brokers.{name}.flush", section.flush, tuple(FlushMode))),
     )

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.cli.context import Exit, fail
-from controller.contract.ids import AckMode, FlushMode
+from controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from controller.contract.timing import Preset
 from node.config import (
     FLEET_FILE_NAME,
@@ -114,7 +114,10 @@ def describe(
     """The document, checked. Raises ``ConfigError`` with the value and the remedy."""
     _require(bool(_NAME.fullmatch(name)), f"--name {name!r} is not letters, digits, '-' and '_'")
     _require(timing in list(Preset), f"--timing {timing!r} is not one of {', '.join(Preset)}")
-    _require(settings.ack_mode in list(AckMode), f"--ack-mode {settings.ack_mode!r} is not one of {', '.join(AckMode)}")
+    _require(
+        settings.ack_mode in SERVED_ACK_MODES,
+        f"--ack-mode {settings.ack_mode!r} is not served; it must be one of {', '.join(SERVED_ACK_MODES)}",
+    )
     _require(settings.flush in list(FlushMode), f"--flush {settings.flush!r} is not one of {', '.join(FlushMode)}")
     _require(
         settings.segment_bytes >= SEGMENT_BYTES_MIN,

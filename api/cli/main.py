@@ -231,7 +231,7 @@ def init(
         list[str] | None, typer.Option(metavar="SET-N=LISTEN,HA,HEALTH", help="host:port three times; repeat for each.")
     ] = None,
     timing: Annotated[str, typer.Option(help="fast, normal or safe.")] = "normal",
-    ack_mode: Annotated[str, typer.Option(help="all, n or async.")] = "all",
+    ack_mode: Annotated[str, typer.Option(help="Only all is served.")] = "all",
     min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0,
     flush: Annotated[str, typer.Option(help="async or sync.")] = "async",
     segment_bytes: Annotated[int, typer.Option(help="Size of a segment of the log.")] = 64 * 1024 * 1024,
@@ -253,6 +253,60 @@ def init(
         timing=timing,
         name_service=name_service,
     )
+
+
+ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
+NamesrvOption = Annotated[str, typer.Option(metavar="HOST:PORT;…", help="Name servers that list the sets.")]
+SetsOption = Annotated[list[str] | None, typer.Option("--set", help="Only broker-a or cluster/broker-a; repeat it.")]
+
+import_app = typer.Typer(help="Take sets over from other controllers.", rich_markup_mode=None, no_args_is_help=True)
+export_app = typer.Typer(help="Hand sets over to other controllers.", rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(import_app, name="import")
+app.add_typer(export_app, name="export")
+
+
+@import_app.callback()
+def _import() -> None:
+    """Take sets over from other controllers."""
+
+
+@export_app.callback()
+def _export() -> None:
+    """Hand sets over to other controllers."""
+
+
+@import_app.command("rocketmq")
+def import_rocketmq(
+    *,
+    controllers: ElsewhereOption,
+    namesrv: NamesrvOption = "",
+    only: SetsOption = None,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Know running sets with their ids and epochs; nobody is elected before all brokers of a set have come here."""
+    from api.cli import act, move
+
+    order = act.Order(form=output, reason=reason, is_dry_run=dry_run)
+    move.import_rocketmq(move.Elsewhere(controllers=controllers, name_servers=namesrv, sets=tuple(only or ())), order)
+
+
+@export_app.command("rocketmq")
+def export_rocketmq(
+    *,
+    controllers: ElsewhereOption,
+    only: SetsOption = None,
+    raises_max: Annotated[int, typer.Option(min=1, help="Refuse a set whose epoch is further away.")] = 100_000,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
+    from api.cli import act, move
+
+    order = act.Order(form=output, is_dry_run=dry_run, is_confirmed=yes)
+    move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
 
 
 # --- run and play ----------------------------------------------------------------------------------------------------

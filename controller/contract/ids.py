@@ -95,6 +95,13 @@ class AckMode(StrEnum):
     ASYNC = "async"
 
 
+SERVED_ACK_MODES = (AckMode.ALL,)
+"""
+What a fleet may be configured with. The weak modes need leases (R4) and a limit of lag (R10): no controller grants
+the one, no master enforces the other, and a set that asked for them would silently wait for all.
+"""
+
+
 class FlushMode(StrEnum):
     """Whether a replica syncs its log before it acks."""
 

@@ -49,3 +49,10 @@ def test_the_fleet_file_may_open_the_ports() -> None:
     section = msgspec.structs.replace(GOOD, listen="0.0.0.0:9")
 
     assert broker_config(fleet(section, open_broker_ports=True), "broker-a-1").listen == ("0.0.0.0", 9)
+
+
+@pytest.mark.parametrize("mode", ["n", "async", "some"])
+def test_an_ack_mode_that_is_not_served_was_accepted(mode: str) -> None:
+    """It waited for all members, without a word: the operator believed to have bought latency, or a bounded loss."""
+    with pytest.raises(ConfigError, match=f"brokers.broker-a-1.ack_mode is '{mode}'; it must be one of: all"):
+        broker_config(fleet(msgspec.structs.replace(GOOD, ack_mode=mode)), "broker-a-1")
