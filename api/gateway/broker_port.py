@@ -225,13 +225,16 @@ class BrokerGateway:
     def _serve(self, link: _Link, served: Served, request: Request) -> None:
         """Rule 1 of ``dispatch``: whatever happens, the request is answered."""
         try:
+            work = served.handler(request)
+            if work is None:
+                return
             if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
+                # What is done in the turn itself, a heartbeat above all, is done however many wait.
+                work.close()
                 request.answer(SystemCode.SYSTEM_BUSY, remark=f"{link.orders} requests of this link wait already")
                 return
-            work = served.handler(request)
-            if work is not None:
-                link.orders += 1
-                self._spawn(self._work(link, served, request, work))
+            link.orders += 1
+            self._spawn(self._work(link, served, request, work))
         except Exception as error:  # noqa: BLE001 - Rule 1 of ``dispatch``
             self._fault(served, request, error)
 

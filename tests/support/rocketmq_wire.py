@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from api.gateway.broker_port import BrokerGateway
 from api.gateway.rocketmq import RocketmqController
+from controller.contract.replies import SetView
 from controller.core.state import SetState
 from controller.runtime.service import ControllerService
 from deploy.local.processes import free_ports
@@ -66,11 +67,11 @@ class JavaPeer:
         """Send a one-way."""
         self.writer.write(encode_frame(replace(frame, form=self.form, rpc_name=None)))
 
-    async def request(self, code: int, body: bytes = b"", **fields: object) -> Frame:
+    async def request(self, code: int, body: bytes = b"", /, **fields: object) -> Frame:
         """Ask with these header fields."""
         return await self.ask(_frame(code, body, fields))
 
-    def beat(self, broker_id: int, **fields: object) -> None:
+    def beat(self, broker_id: int, /, **fields: object) -> None:
         """A 904 as Java 5.3.3 sends it; ``fields`` replace what is usual."""
         usual = {
             "brokerId": broker_id, "clusterName": "c1", "brokerName": "broker-z", "brokerAddr": address_of(broker_id),
@@ -111,6 +112,12 @@ class Port:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
         self._peers.append(JavaPeer(reader, writer, self.form))
         return self._peers[-1]
+
+    def view(self) -> SetView:
+        """What brokers and operators see of broker-z."""
+        view = self.leader.service.view_of(self.set().set_key)
+        assert view is not None
+        return view
 
     def set(self, name: str = "broker-z") -> SetState:
         """Its newest applied state."""
