@@ -45,12 +45,13 @@ class RocketMq:
     version: str
     jars: Path
     """Folder with the artifacts and all that they depend on."""
-    classes: Path
-    """Folder with our own clients, compiled against ``jars``."""
+    classes: Path | None
+    """Folder with our own clients, compiled against ``jars``; None for other releases than ``VERSION``."""
 
     def java(self, main: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
         """Command line that runs a main class."""
-        return ["java", *options, "-cp", f"{self.classes}:{self.jars}/*", main, *arguments]
+        path = f"{self.jars}/*" if self.classes is None else f"{self.classes}:{self.jars}/*"
+        return ["java", *options, "-cp", path, main, *arguments]
 
 
 def obtain(version: str = VERSION) -> RocketMq:
@@ -68,6 +69,8 @@ def obtain(version: str = VERSION) -> RocketMq:
             if shutil.which("mvn") is None:
                 _install()
             _copy_artifacts(version, jars)
+        if version != VERSION:
+            return RocketMq(version=version, jars=jars, classes=None)
         classes = cache / f"clients-{version}-{_digest_of_sources()}"
         if not classes.is_dir():
             _compile(jars, classes)

@@ -42,7 +42,7 @@ from types import TracebackType
 from typing import Self
 
 from deploy.java import asking
-from deploy.java.artifacts import RocketMq, obtain
+from deploy.java.artifacts import VERSION, RocketMq, obtain
 from deploy.local.processes import (
     PORT_FIRST,
     PORT_LAST,
@@ -105,10 +105,11 @@ class Said:
 class JavaFleet:
     """The RocketMQ processes of one directory. Not for several threads."""
 
-    def __init__(self, directory: Path, rocketmq: RocketMq) -> None:
-        """Use ``directory``; nothing is started yet."""
+    def __init__(self, directory: Path, rocketmq: RocketMq, *, brokers: RocketMq | None = None) -> None:
+        """Use ``directory``; nothing is started yet. ``brokers``: another release for brokers alone."""
         self.directory = directory.resolve()
         self.rocketmq = rocketmq
+        self._of_brokers = brokers or rocketmq
         self.processes = Processes(self.directory)
         self._addresses: dict[str, str] = {}
         self._argv: dict[str, list[str]] = {}
@@ -184,7 +185,7 @@ class JavaFleet:
             "namesrvAddr": namesrv,
         }
         self._configure(name, {**BROKER_SETTINGS, **own, **(settings or {})})
-        return self._launch(name, BROKER_MAIN, port, BROKER_HEAP_MIB)
+        return self._launch(name, BROKER_MAIN, port, BROKER_HEAP_MIB, self._of_brokers)
 
     def start_producer(
         self,
@@ -226,9 +227,9 @@ class JavaFleet:
         lines = [f"{key}={value}\n" for key, value in settings.items()]
         self._properties(name).write_text("".join(lines))
 
-    def _launch(self, name: str, main: str, port: int, heap_mib: int) -> str:
+    def _launch(self, name: str, main: str, port: int, heap_mib: int, release: RocketMq | None = None) -> str:
         options = self._options(name, heap_mib)
-        self._argv[name] = self.rocketmq.java(main, "-c", str(self._properties(name)), options=options)
+        self._argv[name] = (release or self.rocketmq).java(main, "-c", str(self._properties(name)), options=options)
         self._addresses[name] = f"{HOST}:{port}"
         self.processes.forget(name)
         self.processes.start(name, self._argv[name], ports=[(HOST, port)])
@@ -439,10 +440,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--controllers", required=True, help="HOST:PORT;HOST:PORT")
     parser.add_argument("--namesrv", required=True, help="HOST:PORT;HOST:PORT")
     parser.add_argument("--brokers", type=int, default=1)
-    parser.add_argument("--version", default=None, help="release of RocketMQ")
+    parser.add_argument("--version", default=VERSION, help=f"release of the brokers, {VERSION}")
     options = parser.parse_args(arguments)
-    rocketmq = obtain(options.version) if options.version else obtain()
-    with JavaFleet(options.directory, rocketmq) as java:
+    with JavaFleet(options.directory, obtain(), brokers=obtain(options.version)) as java:
         names = [f"b{number}" for number in range(1, options.brokers + 1)]
         for name in names:
             address = java.start_broker(name, controllers=options.controllers, namesrv=options.namesrv)

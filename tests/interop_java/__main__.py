@@ -34,15 +34,15 @@ SHORT = Plan(kills=2, stops=1, leaders=1, restarts=0, route_poll_ms=1000)
 COMMANDS_MIN = 14
 
 
-def failovers(rocketmq: RocketMq, directory: Path, side: str, plan: Plan) -> list[str]:
+def failovers(rocketmq: RocketMq, brokers: RocketMq, directory: Path, side: str, plan: Plan) -> list[str]:
     """Faults and audit on one side; returns what did not hold."""
     began = time.monotonic()
-    with sides(directory, rocketmq, side) as (controllers, java):
+    with sides(directory, rocketmq, side, brokers=brokers) as (controllers, java):
         story = Story(controllers, java, plan, admin.to_stderr)
         try:
             audit = story.run()
         finally:
-            print(f"\nFaults of a RocketMQ {rocketmq.version} fleet before {side}'s controllers")
+            print(f"\nFaults of a fleet of RocketMQ {brokers.version} brokers before {side}'s controllers")
             print(table(story.strikes), flush=True)
     print(_audit_line(audit))
     counted = {kind: sum(strike.kind == kind for strike in story.strikes) for kind in (KILL, STOP, LEADER, EVERYTHING)}
@@ -116,13 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="a few of each, at most six minutes")
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
-    parser.add_argument("--version", default=VERSION, help=f"release of the Java processes, {VERSION}")
+    parser.add_argument("--brokers", default=VERSION, metavar="RELEASE", help=f"of the brokers, {VERSION}")
     parser.add_argument("--keep", type=Path, help="where data and logs are left; default: removed unless it fails")
     options = parser.parse_args(arguments)
     try:
-        rocketmq = obtain(options.version)
+        rocketmq, brokers = obtain(), obtain(options.brokers)
     except JavaUnavailableError as error:
-        print(f"SKIPPED  {error}\nRESULT  1 skipped: RocketMQ {options.version} cannot be had here")
+        print(f"SKIPPED  {error}\nRESULT  1 skipped: RocketMQ cannot be had here")
         return 0
     directory = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-interop-"))
     plan = SHORT if options.short else LONG
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong: list[str] = []
     try:
         if options.what in ("failovers", "all"):
-            wrong += failovers(rocketmq, directory / "failovers", options.side, plan)
+            wrong += failovers(rocketmq, brokers, directory / "failovers", options.side, plan)
         if options.what in ("admin", "all"):
             wrong += questions(rocketmq, directory / "admin", is_short=options.short)
         if options.what == "move":

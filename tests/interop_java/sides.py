@@ -170,10 +170,10 @@ def rollcall_side(directory: Path, *, timing: str = "normal") -> Iterator[Rollca
 
 @contextlib.contextmanager
 def sides(
-    directory: Path, rocketmq: RocketMq, which: str, *, timing: str = "normal"
+    directory: Path, rocketmq: RocketMq, which: str, *, timing: str = "normal", brokers: RocketMq | None = None
 ) -> Iterator[tuple[Side, JavaFleet]]:
     """A side that is up, and the launcher of what is put before it; all of it is stopped afterwards."""
-    with JavaFleet(directory / "java", rocketmq) as java:
+    with JavaFleet(directory / "java", rocketmq, brokers=brokers) as java:
         if which == JavaSide.name:
             side: Side = JavaSide(java)
             side.up()
