@@ -36,7 +36,7 @@ from api.rest.app import make_app
 from api.rest.peers import Peers
 from controller.core.state import FleetState
 from controller.replication.machine import FleetMachine
-from controller.replication.raft.log import FOUNDING_FILE_NAME, RaftLog, RaftStartError
+from controller.replication.raft.log import FOUNDING_FILE_NAME, RaftAddressInUse, RaftLog, RaftStartError
 from controller.runtime.event_journal import EventJournal
 from controller.runtime.journal_segments import JournalDamaged
 from controller.runtime.metrics import ControllerMetrics
@@ -105,10 +105,10 @@ async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.E
         return _fail(ExitCode.DIRECTORY, str(error))
     try:
         return await node.run(stop)
+    except (AddressInUse, RaftAddressInUse) as error:
+        return _fail(ExitCode.ADDRESS_IN_USE, str(error))
     except RaftStartError as error:
         return _fail(ExitCode.DIRECTORY, str(error))
-    except AddressInUse as error:
-        return _fail(ExitCode.ADDRESS_IN_USE, str(error))
     finally:
         directory.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 
 import pytest
@@ -13,8 +14,9 @@ from controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
 from controller.replication.raft.failstop import FailStop, Stopped
 from controller.replication.raft.internals import KNOWN_RELEASE, LibraryVersionError, require_known_release
 from controller.replication.raft.journal import JOURNAL_FILE_NAME
-from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
+from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
 from controller.replication.raft.messages import Answer, Append, ProtocolError
+from controller.replication.raft.simulation_seams import SimulatedTransport
 from controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
@@ -135,6 +137,19 @@ def test_damage_refuses_to_start(file_name: str, monkeypatch: pytest.MonkeyPatch
     raw[len(raw) // 2] ^= 1
     group.disks["c1"].replace(file_name, bytes(raw))
     with pytest.raises(RaftStartError, match="damaged"):
+        group.start("c1")
+
+
+def test_a_taken_address_was_reported_as_a_damaged_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor does not restart what says so, and an operator looked at the wrong thing."""
+
+    def taken(_transport: SimulatedTransport, _poller: object) -> None:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    group = VirtualGroup(monkeypatch, SMALL)
+    group.crash("c1")
+    monkeypatch.setattr(SimulatedTransport, "bind", taken)
+    with pytest.raises(RaftAddressInUse, match=r"raft is .* in use; end the process"):
         group.start("c1")
 
 

@@ -23,13 +23,13 @@ from controller.replication.ports import AppliedEntry, Leadership, ProposalOutco
 from controller.replication.raft.config import FAILED_TICKS_MAX, TICK_SECONDS
 from controller.replication.raft.disk import DirectoryDisk
 from controller.replication.raft.failstop import FailStop
-from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftMember, RaftStartError
+from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftMember, RaftStartError
 from controller.replication.raft.resolver import Resolver
 from controller.replication.raft.seams import Seams
 from controller.replication.raft.transport import LinkPoller, TlsTransport
 from node.tls import TlsFiles
 
-__all__ = ["FOUNDING_FILE_NAME", "RaftLog", "RaftStartError"]
+__all__ = ["FOUNDING_FILE_NAME", "RaftAddressInUse", "RaftLog", "RaftStartError"]
 
 S = TypeVar("S")
 

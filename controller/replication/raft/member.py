@@ -11,6 +11,7 @@ Rule 2: journal and snapshot must overlap: a gap between them means that somethi
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -53,6 +54,10 @@ _logger = logging.getLogger(__name__)
 
 class RaftStartError(RuntimeError):
     """This node must not start; the message says why and what to do."""
+
+
+class RaftAddressInUse(RaftStartError):
+    """Somebody listens on its address already: nothing is wrong with the directory."""
 
 
 class Poller(Protocol):
@@ -201,6 +206,11 @@ class RaftMember(Generic[S]):
         except ValueError as error:
             raise RaftStartError(f"{self._me.name}: snapshot cannot be read: {error}") from error
         except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise RaftAddressInUse(
+                    f"controllers.{self._me.name}.raft is {self._me.address}: that address is in use; end the process "
+                    "that listens there, or give this controller another one in every fleet file"
+                ) from error
             raise RaftStartError(f"{self._me.name}: cannot listen on {self._me.address}: {error}") from error
         node.listeners = self._listeners
         node.addOnTickCallback(self._settle)
