@@ -69,7 +69,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     def violations(self) -> tuple[str, ...]:
         """Name every broken inequality with both values; empty means that the set is consistent."""
         return tuple(
-            f"{left} is {getattr(self, left)} ms, must be at least {factor} x {right}, {factor * getattr(self, right)} ms"
+            f"{left} is {getattr(self, left)} ms, must be at least "
+            f"{factor} x {right}, {factor * getattr(self, right)} ms"
             for left, factor, right in RELATIONS
             if getattr(self, left) < factor * getattr(self, right)
         )
