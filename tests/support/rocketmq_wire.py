@@ -95,6 +95,44 @@ def address_of(broker_id: int) -> str:
     return f"127.0.0.1:{31_997 + broker_id}"
 
 
+@dataclass(slots=True)
+class JavaListener:
+    """A Java broker's listen port: keeps what was pushed, and answers it as Java does."""
+
+    ha_address: str = ""
+    """Answered to 906 without an address; empty: not master."""
+    pushed: list[Frame] = field(default_factory=list)
+    _server: RemotingServer | None = None
+
+    async def start(self) -> str:
+        """Listen; returns host:port."""
+        (number,) = free_ports(1)
+        self._server = RemotingServer(self)
+        await self._server.start("127.0.0.1", number)
+        return f"127.0.0.1:{number}"
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            await self._server.stop()
+
+    def connected(self, connection: RemotingConnection) -> None:
+        pass
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        pass
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.code not in (906, 1008):
+                connection.respond(frame, 3, remark=f" request type {frame.code} not supported")
+                continue
+            self.pushed.append(frame)
+            is_question = frame.code == 906 and not frame.ext_fields
+            fields = {"masterHaAddress": self.ha_address, "masterFlushOffset": "0"} if self.ha_address else {}
+            connection.respond(frame, 0, ext_fields=fields if is_question else None)
+
+
 @dataclass(slots=True, kw_only=True)
 class Port:
     """One controller, leading, with its port open."""
@@ -106,6 +144,12 @@ class Port:
     number: int
     form: HeaderForm = HeaderForm.JSON
     _peers: list[JavaPeer] = field(default_factory=list)
+    _listeners: list[JavaListener] = field(default_factory=list)
+
+    async def listener(self, listener: JavaListener) -> str:
+        """Let it listen until the scenario ends; its host:port."""
+        self._listeners.append(listener)
+        return await listener.start()
 
     async def peer(self) -> JavaPeer:
         """A further Java process."""
@@ -174,45 +218,9 @@ def with_port(
             finally:
                 for peer in port._peers:
                     peer.close()
+                for listener in port._listeners:
+                    await listener.stop()
                 await rocketmq.stop()
                 await gateway.stop()
 
     asyncio.run(main())
-
-
-@dataclass(slots=True)
-class JavaListener:
-    """A Java broker's listen port: keeps what was pushed, and answers it as Java does."""
-
-    ha_address: str = ""
-    """Answered to 906 without an address; empty: not master."""
-    pushed: list[Frame] = field(default_factory=list)
-    _server: RemotingServer | None = None
-
-    async def start(self) -> str:
-        """Listen; returns host:port."""
-        (number,) = free_ports(1)
-        self._server = RemotingServer(self)
-        await self._server.start("127.0.0.1", number)
-        return f"127.0.0.1:{number}"
-
-    async def stop(self) -> None:
-        """Stop listening."""
-        if self._server is not None:
-            await self._server.stop()
-
-    def connected(self, connection: RemotingConnection) -> None:
-        pass
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        pass
-
-    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        for frame in frames:
-            if frame.code not in (906, 1008):
-                connection.respond(frame, 3, remark=f" request type {frame.code} not supported")
-                continue
-            self.pushed.append(frame)
-            is_question = frame.code == 906 and not frame.ext_fields
-            fields = {"masterHaAddress": self.ha_address, "masterFlushOffset": "0"} if self.ha_address else {}
-            connection.respond(frame, 0, ext_fields=fields if is_question else None)
