@@ -194,6 +194,14 @@ def join_below_confirm() -> None:
     must(not proposals([*master.ack(B, 0), *master.wait(200)]), "R2: B joins without v1")
 
 
+def learner_is_no_candidate() -> None:
+    """B follows as a learner and has everything: it is not proposed."""
+    master = joined((A,))
+    master.write(100)
+    master.link(B, learner=True)
+    must(not proposals(master.ack(B, 100)), "R23: a learner is proposed as a member")
+
+
 def union_when_adding() -> None:
     """{A} proposes {A,B}; v1 waits for B, whatever the controllers have answered."""
     master = joined((A,))
@@ -536,6 +544,7 @@ CASES: dict[str, Callable[[], None]] = {
     "join-test": join_test,
     "join-below-the-start": join_below_the_start,
     "join-below-confirm": join_below_confirm,
+    "learner-is-no-candidate": learner_is_no_candidate,
     "union-when-adding": union_when_adding,
     "union-when-removing": union_when_removing,
     "min-in-sync-of-a-proposal": min_in_sync_of_a_proposal,

@@ -658,6 +658,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         what="a learner is a member like any other",
         target="ha.confirm_offset:AckTable.open_link",
         mutate=lambda original: lambda self, *args, is_learner: original(self, *args, is_learner=False),
+        case="learner-is-no-candidate",
     ),
     Mutation(
         name="R24",
