@@ -1,0 +1,196 @@
+"""
+Reading the event record of a live control plane page by page: every event once, or an error that says why not.
+
+Here: positions, ranges, which controller to ask, waiting for one that is behind, holes. Not here: Spark
+(``datasource``), HTTP (``api.client``).
+Rule 1: an event's place is (Raft index, ordinal); it is the same on every controller and for ever. A ``Mark`` is the
+place where reading goes on: everything before it was read.
+Rule 2: a range is done when something at or after its end was seen, or when a controller whose record reaches that far
+has nothing more in it. An empty page alone proves nothing: that controller may be behind.
+Rule 3: a hole in one controller's record is looked for in another's; a hole in all of them is an error, never a skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from api.client import BadAnswer, Client, ClientError
+from controller.contract.commands import EventRef
+from controller.contract.ids import SetKey
+
+PAGE_EVENTS = 500
+"""As many as a controller gives at once."""
+
+BEHIND_WAIT_MS = 2_000
+"""How long a controller that is behind is asked to hold its answer."""
+
+ROUNDS_MAX = 15
+"""Times that all controllers are asked for one page before the read fails."""
+
+INDEX_MAX = 2**62
+
+
+class ReadFailed(RuntimeError):
+    """A range cannot be read in full; nothing of it counts as read. The message says what to do."""
+
+
+class Mark(msgspec.Struct, frozen=True, order=True, rename="camel"):
+    """Where reading goes on."""
+
+    index: int = 0
+    ordinal: int = 0
+
+
+BEGINNING = Mark()
+
+
+class _Page(msgspec.Struct, rename="camel"):
+    """``EventPage``, with events as they were sent."""
+
+    events: list[msgspec.Raw]
+    next_from: EventRef | None = None
+    gap: str | None = None
+    last: EventRef | None = None
+
+
+class _Place(msgspec.Struct, rename="camel"):
+    """What this program must know of any event, whatever its version."""
+
+    fleet_incarnation: str
+    index: int
+    ordinal: int
+    set_key: SetKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One event as it was sent."""
+
+    line: bytes
+    cluster: str | None
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How far a record reaches."""
+
+    mark: Mark
+    """Just after its newest event."""
+    fleet: str
+    """Fleet incarnation of that event; empty: there is none."""
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_place = msgspec.json.Decoder(_Place).decode
+
+
+class LiveRecord:
+    """The record of one control plane. Blocking; of one thread. Close it, or use it in a ``with`` statement."""
+
+    def __init__(
+        self, endpoints: Sequence[str], *, client_of: Callable[[str], Client] = lambda where: Client([where])
+    ) -> None:
+        """``endpoints`` are the controllers' REST addresses; each is asked for itself."""
+        self._clients = [client_of(endpoint) for endpoint in endpoints]
+
+    def __enter__(self) -> LiveRecord:
+        """Nothing to open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close every connection."""
+        for client in self._clients:
+            client.close()
+
+    def end(self) -> End:
+        """
+        How far the controller that is farthest has its record on disk.
+
+        Raises ``ReadFailed`` if none answers.
+        """
+        last: EventRef | None = None
+        troubles: list[str] = []
+        for client in self._clients:
+            try:
+                found = self._ask(client, Mark(INDEX_MAX, 0), limit=1, wait_ms=0).last
+            except ClientError as error:
+                troubles.append(str(error))
+                continue
+            if found is not None and (last is None or (found.index, found.ordinal) > (last.index, last.ordinal)):
+                last = found
+        if len(troubles) == len(self._clients):
+            raise ReadFailed(f"no controller answers: {'; '.join(troubles)}")
+        if last is None:
+            return End(mark=BEGINNING, fleet="")
+        newest = next(iter(self.read(Mark(last.index, last.ordinal), Mark(last.index, last.ordinal + 1))))
+        return End(mark=Mark(last.index, last.ordinal + 1), fleet=_decode_place(newest.line).fleet_incarnation)
+
+    def read(self, start: Mark, end: Mark) -> Iterator[Found]:
+        """
+        Every event from ``start`` on and before ``end``, in order.
+
+        Raises ``ReadFailed`` if some of them cannot be had.
+        """
+        mark = start
+        while mark < end:
+            page = self._page(mark, end)
+            if page is None:
+                return
+            for line in page.events:
+                place = _decode_place(line)
+                at = Mark(place.index, place.ordinal)
+                if at >= end:
+                    return
+                if at < mark:
+                    raise ReadFailed(
+                        f"asked from {mark} on, a controller sent an event of {at}: it is not to be trusted"
+                    )
+                mark = Mark(at.index, at.ordinal + 1)
+                cluster = None if place.set_key is None else place.set_key.cluster
+                yield Found(line=bytes(line), cluster=cluster, mark=at)
+
+    def _page(self, mark: Mark, end: Mark) -> _Page | None:
+        """The next page that has events; None: there is none before ``end`` (rule 2)."""
+        trouble = "no controller was asked"
+        for attempt in range(ROUNDS_MAX * len(self._clients)):
+            client = self._clients[attempt % len(self._clients)]
+            wait_ms = 0 if attempt < len(self._clients) else BEHIND_WAIT_MS
+            try:
+                page = self._ask(client, mark, limit=PAGE_EVENTS, wait_ms=wait_ms)
+            except ClientError as error:
+                trouble = f"{type(error).__name__}: {error}"
+                continue
+            if page.gap is not None:
+                trouble = f"a hole: {page.gap}"
+                continue
+            if page.events:
+                return page
+            if page.last is not None and Mark(page.last.index, page.last.ordinal + 1) >= end:
+                return None
+            trouble = f"its record ends at {page.last}"
+        raise ReadFailed(
+            f"no controller gives the events from {mark.index}.{mark.ordinal} to {end.index}.{end.ordinal}: {trouble}. "
+            "Start the other controllers, or read from a later index"
+        )
+
+    @staticmethod
+    def _ask(client: Client, mark: Mark, *, limit: int, wait_ms: int) -> _Page:
+        start = EventRef(term=0, index=mark.index, ordinal=mark.ordinal)
+        text = client.events_text(start=start, limit=limit, wait_ms=wait_ms)
+        try:
+            return _decode_page(text)
+        except msgspec.DecodeError as error:
+            raise BadAnswer(f"not a page of events: {error}") from error
+
+
+def split(start: Mark, end: Mark, parts: int) -> list[tuple[Mark, Mark]]:
+    """At most ``parts`` ranges that together are start .. end, cut between Raft indexes."""
+    indexes = end.index - start.index + 1
+    wanted = max(1, min(parts, indexes))
+    cuts = [start, *(Mark(start.index + indexes * part // wanted, 0) for part in range(1, wanted)), end]
+    return [(low, high) for low, high in pairwise(cuts) if low < high]
