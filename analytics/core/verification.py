@@ -1,0 +1,144 @@
+"""
+What must hold of a record of events, checked on the record alone.
+
+Here: the walk along a hash chain, and the rules that one election shows by itself; over lines as they were written.
+Not here: what needs many events of one set (``analytics.verify``), the state of a running fleet
+(``controller.core.invariants``).
+Rule 1: the chain is over the text of a line with its own hash blanked. Text, not a decoded record: fields that were
+added later have no part in an old event's hash.
+Rule 2: an event of a kind or version that this program does not know is still a link of the chain.
+Rule 3: what cannot be told is not a violation: where the events before a run are not there, the run begins a new walk
+and is counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.contract.events import EventRecord, MasterElected
+from controller.contract.verdicts import CandidateVerdict
+from controller.core.explain import checked_rules
+
+CHAIN_FIELD = b'"chain":"'
+HASH_DIGITS = 64
+BROKEN = "BROKEN: "
+
+_decode = msgspec.json.Decoder(EventRecord).decode
+
+
+class Rule:
+    """Names of the rules, as they are printed and counted."""
+
+    CHAIN = "hash-chain"
+    ORDER = "order"
+    STAMPS = "stamps-never-fall"
+    ELECTIONS = "elections-from-evidence"
+    ONE_MASTER = "one-master-per-epoch"
+    ONE_START = "one-start-per-epoch"
+    EPOCHS = "epochs-never-fall"
+    SET_EPOCHS = "set-epochs-never-fall"
+    ALL = (CHAIN, ORDER, STAMPS, ELECTIONS, ONE_MASTER, ONE_START, EPOCHS, SET_EPOCHS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One event as the walk sees it."""
+
+    term: int
+    index: int
+    ordinal: int
+    stamped_at_ms: int
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One rule that one event breaks."""
+
+    rule: str
+    text: str
+
+
+def own_hash(line: bytes) -> str | None:
+    """The hash that a line carries; None: it has none."""
+    at = line.rfind(CHAIN_FIELD)
+    if at < 0:
+        return None
+    begin = at + len(CHAIN_FIELD)
+    digits = line[begin : begin + HASH_DIGITS]
+    return (
+        digits.decode()
+        if len(digits) == HASH_DIGITS and line[begin + HASH_DIGITS : begin + HASH_DIGITS + 1] == b'"'
+        else None
+    )
+
+
+def hash_after(previous: str, line: bytes) -> str | None:
+    """``controller.contract.events.chain_of``, from text; None: the line has no hash to blank."""
+    at = line.rfind(CHAIN_FIELD)
+    if own_hash(line) is None:
+        return None
+    begin = at + len(CHAIN_FIELD)
+    return hashlib.sha256(previous.encode() + line[:begin] + line[begin + HASH_DIGITS :]).hexdigest()
+
+
+def walk(before: Link | None, link: Link) -> list[Violation]:
+    """What ``link`` breaks after ``before``, the event just before it in the same record; None: it is the first."""
+    found: list[Violation] = []
+    previous = own_hash(before.line) if before is not None else ""
+    if previous is None or own_hash(link.line) != hash_after(previous, link.line):
+        after = f"{before.term}.{before.index}.{before.ordinal}" if before is not None else "the beginning"
+        text = "it was changed, or events between are missing"
+        found.append(Violation(rule=Rule.CHAIN, text=f"does not continue the chain after {after}: {text}"))
+    if before is None:
+        return found
+    if link.term < before.term:
+        found.append(Violation(rule=Rule.ORDER, text=f"term fell from {before.term} to {link.term}"))
+    is_next = link.ordinal == (before.ordinal + 1 if link.index == before.index else 0)
+    if not is_next:
+        text = f"ordinal {link.ordinal} follows {before.index}.{before.ordinal}: an event of an entry is missing"
+        found.append(Violation(rule=Rule.ORDER, text=text))
+    if link.stamped_at_ms < before.stamped_at_ms:
+        text = f"R14: entry time fell from {before.stamped_at_ms} to {link.stamped_at_ms}"
+        found.append(Violation(rule=Rule.STAMPS, text=text))
+    return found
+
+
+def begins_inside(link: Link) -> bool:
+    """Whether the events before the first one of a record are elsewhere: its chain does not begin with it."""
+    return own_hash(link.line) != hash_after("", link.line)
+
+
+def election_violations(line: bytes) -> list[Violation]:
+    """
+    What one election breaks by itself: it is repeated from its own record (S68), and its verdict compared with its
+    evidence. An event that is not an election of a known version breaks nothing.
+    """
+    try:
+        record = _decode(line)
+    except msgspec.DecodeError as error:
+        return [Violation(rule=Rule.ELECTIONS, text=f"cannot be read as an election: {error}")]
+    event = record.event
+    if not isinstance(event, MasterElected):
+        return []
+    texts = [text.removeprefix(BROKEN) for text in checked_rules([record]) if text.startswith(BROKEN)]
+    seen = {replica.broker_id: replica for replica in event.evidence.replicas}
+    for candidate in event.verdict.candidates:
+        replica = seen.get(candidate.broker_id)
+        told = None if replica is None else (replica.last_epoch, replica.max_offset, replica.heartbeat_age_ms)
+        if _judged(candidate) != (told or (None, None, None)):
+            texts.append(f"R14 replica {candidate.broker_id} was judged by {_judged(candidate)}, evidence says {told}")
+    if (event.verdict.winner, event.verdict.master_epoch, event.verdict.sync_state_set) != (
+        event.master,
+        event.master_epoch,
+        event.sync_state_set,
+    ):
+        texts.append(f"the verdict elects {event.verdict.winner}, the event {event.master}")
+    return [Violation(rule=Rule.ELECTIONS, text=text) for text in texts]
+
+
+def _judged(candidate: CandidateVerdict) -> tuple[int | None, int | None, int | None]:
+    return candidate.last_epoch, candidate.max_offset, candidate.heartbeat_age_ms
