@@ -36,6 +36,7 @@ from controller.contract.ids import (
     LogOffset,
     MasterEpoch,
     RegisterCode,
+    ReplicaKind,
     RequestId,
     SessionOrdinal,
     SetKey,
@@ -76,6 +77,8 @@ class Replica:
     last_epoch: MasterEpoch = NO_EPOCH
     is_ready: bool = True
     known_epoch: MasterEpoch = NO_EPOCH
+    timeout_ms: int | None = None
+    """A RocketMQ broker's own."""
 
 
 @dataclass(slots=True)
@@ -200,7 +203,14 @@ class World:
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def register(
-        self, key: SetKey, number: int, *, expected: int = 3, incarnation: str | None = None, boot: str = "boot"
+        self,
+        key: SetKey,
+        number: int,
+        *,
+        expected: int = 3,
+        incarnation: str | None = None,
+        boot: str = "boot",
+        kind: ReplicaKind = ReplicaKind.NATIVE,
     ) -> Replica:
         """A process asks for its id and registers on a connection of its own; it has not beaten yet."""
         code = RegisterCode(f"{key}-{number}")
@@ -217,7 +227,7 @@ class World:
             incarnation=name,
             boot_id=boot,
             store_id=f"store-{key.name}-{number}",
-            description=ReplicaDescription(address=address, ha_address=f"127.0.0.1:{20_000 + number}"),
+            description=ReplicaDescription(address=address, ha_address=f"127.0.0.1:{20_000 + number}", kind=kind),
             configuration=SetConfiguration(expected_replicas=expected),
             positions=Positions(last_epoch=MasterEpoch(-1), max_offset=LogOffset(0), confirm_offset=LogOffset(0)),
             replaces=registered,
@@ -247,6 +257,7 @@ class World:
                 positions=Positions(last_epoch=replica.last_epoch, max_offset=replica.end, confirm_offset=LogOffset(0)),
                 known_master_epoch=replica.known_epoch,
                 known_set_epoch=SyncStateSetEpoch(0),
+                timeout_ms=replica.timeout_ms,
             ),
             replica.connection,
             self.now_ns,
