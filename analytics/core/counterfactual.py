@@ -1,0 +1,91 @@
+"""
+Recorded decisions under other rules: what would have been decided, and what that does not tell.
+
+Here: one election under another policy, by the real core; settings, and the words about what a replay may not claim.
+Not here: times under another timeout, which are columns (``analytics.what_if``).
+Rule 1: at the real settings every replay gives history back exactly (S83).
+Rule 2: a replay changes one decision and nothing after it: what the set would have done in another master's hands is
+not known, and not said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.contract.events import ElectionFailed, EventRecord, MasterElected
+from controller.contract.timing import Timing
+from controller.contract.verdicts import ElectionKind, Verdict
+from controller.core.election import candidate_of, elect
+from controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
+
+CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name)
+"""Policies that may take each other's place: both elect members of the SyncStateSet only."""
+
+MAY_NOT_CLAIM = (
+    "Each decision is replayed alone, on its recorded evidence: what another master would have led to is not known.",
+    "Earlier detection would have met other evidence: the winners below are those of the evidence that was recorded.",
+    "A later timeout is compared with when the replica was heard again; what clients did meanwhile is not on record.",
+    "No silence shorter than the timeout that was in force is on record: false failovers on top come from --gaps.",
+    "Without --gaps no false failover on top is claimed, and that is not a zero.",
+)
+
+_decode = msgspec.json.Decoder(EventRecord).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the replay is run under."""
+
+    timeout_us: int
+    scan_us: int
+
+    @classmethod
+    def of(cls, timing: Timing, *, timeout_ms: int | None = None) -> Settings:
+        """A preset's, with another timeout if one is given."""
+        wanted_ms = timing.heartbeat_timeout_ms if timeout_ms is None else timeout_ms
+        return cls(timeout_us=wanted_ms * 1_000, scan_us=timing.scan_interval_ms * 1_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """One election, decided again."""
+
+    winner: int | None
+    policy: str
+    is_replayed: bool
+    """False: an election of a kind that this policy has no word in; the winner is the recorded one."""
+    regret_bytes: int
+    """What the eligible candidate with the greatest (epoch, offset) held beyond this winner."""
+
+
+def replay(line: bytes, policy: str | None) -> Replayed | None:
+    """
+    The election on ``line`` under ``policy``; None = the recorded one. None is returned for what is no election.
+
+    Raises ``KeyError`` for an unknown policy, ``msgspec.DecodeError`` for a line of another version.
+    """
+    event = _decode(line).event
+    if not isinstance(event, MasterElected | ElectionFailed):
+        return None
+    verdict = event.verdict
+    wanted = policy if policy is not None and _may_change(verdict) else verdict.policy
+    ranking = elect(
+        [candidate_of(recorded) for recorded in verdict.candidates],
+        policy=POLICIES[wanted],
+        designated=verdict.designated,
+        previous_master=verdict.previous_master,
+    )
+    ends = {each.broker_id: (each.last_epoch or 0, each.max_offset or 0) for each in ranking.candidates if each.rank}
+    regret = max(ends.values())[1] - ends[ranking.winner][1] if ranking.winner is not None else 0
+    return Replayed(
+        winner=ranking.winner,
+        policy=wanted,
+        is_replayed=_may_change(verdict),
+        regret_bytes=max(0, regret),
+    )
+
+
+def _may_change(verdict: Verdict) -> bool:
+    return verdict.policy in CLEAN_POLICIES and verdict.kind in (ElectionKind.FAILOVER, ElectionKind.REQUESTED)
