@@ -1,0 +1,252 @@
+"""
+``spark.read.format("rollcall")`` and ``spark.readStream.format("rollcall")``: a live control plane as a table.
+
+Here: options, offsets, partitions, Arrow batches. Not here: pages, holes, controllers that are behind (``live``).
+One row per event: the columns of ``analytics.schema``, and ``line``, the event's JSON text as it was sent.
+
+Options: ``endpoint`` host:port,... of the controllers' REST ports (needed); ``cluster`` only this one's sets;
+``from-index`` the first Raft index (0); ``partitions`` tasks of a batch (4); ``max-entries`` Raft entries per
+micro-batch of a stream (20,000).
+
+Rule 1: a stream's offset is the mark after the newest event that was there, never a step beyond it: what comes later
+lies after it.
+Rule 2: under AvailableNow the end is fixed once, at the beginning, and every micro-batch goes towards it by at most the
+limit; the query ends when it is reached, not before (``SupportsTriggerAvailableNow``).
+Rule 3: an offset names its fleet incarnation: a checkpoint does not go on in another fleet's record, which begins at
+index 1 as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
+
+from analytics.live import End, LiveRecord, Mark, ReadFailed, split
+from analytics.schema import event_record_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+BATCH_ROWS_MAX = 2_000
+PARTITIONS = 4
+ENTRIES_PER_BATCH = 20_000
+
+
+class WrongOption(ValueError):
+    """An option is missing or makes no sense; the message names it."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query asked for."""
+
+    endpoints: tuple[str, ...]
+    cluster: str = ""
+    from_index: int = 0
+    partitions: int = PARTITIONS
+    entries_per_batch: int = ENTRIES_PER_BATCH
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Options arrive as text. Raises ``WrongOption``."""
+    known = {"endpoint", "cluster", "from-index", "partitions", "max-entries"}
+    strange = sorted({name.lower() for name in given} - known)
+    if strange:
+        raise WrongOption(f"unknown options {strange}; known are {sorted(known)}")
+    endpoints = tuple(part.strip() for part in given.get("endpoint", "").split(",") if part.strip())
+    if not endpoints:
+        raise WrongOption("option endpoint is missing: host:port,... of the controllers' REST ports")
+
+    def number(name: str, default: int, least: int) -> int:
+        text = given.get(name, str(default))
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise WrongOption(f"option {name} is {text!r}, must be a whole number of at least {least}")
+        return int(text)
+
+    return Options(
+        endpoints=endpoints,
+        cluster=given.get("cluster", ""),
+        from_index=number("from-index", 0, 0),
+        partitions=number("partitions", PARTITIONS, 1),
+        entries_per_batch=number("max-entries", ENTRIES_PER_BATCH, 1),
+    )
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("rollcall")`` known to a session."""
+    spark.dataSource.register(RollcallDataSource)
+
+
+def live_schema() -> StructType:
+    """Of a row."""
+    return StructType([*event_record_schema().fields, StructField("line", StringType())])
+
+
+class RollcallDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped
+    """The entry point that Spark calls."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``format``."""
+        return "rollcall"
+
+    def schema(self) -> StructType:
+        """The same for every option."""
+        return live_schema()
+
+    def reader(self, schema: StructType) -> RollcallReader:
+        """For a batch."""
+        return RollcallReader(parse_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> RollcallStreamReader:  # noqa: N802 (Spark's name)
+        """For a stream."""
+        return RollcallStreamReader(parse_options(self.options), schema)
+
+
+class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped
+    """Events of one task."""
+
+    def __init__(self, start: Mark, end: Mark) -> None:
+        """``end`` is the first that is not wanted."""
+        self.start = (start.index, start.ordinal)
+        self.end = (end.index, end.ordinal)
+
+
+class _Reads:
+    """What batch and stream have in common: a task reads its range from whichever controller has it."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
+        """One range, as Arrow batches. Runs in a worker."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema, rows = to_arrow_schema(self._schema), Rows(self._schema)
+        options = self._options
+        with LiveRecord(options.endpoints) as record:
+            lines: list[bytes] = []
+            for found in record.read(Mark(*partition.start), Mark(*partition.end)):
+                if not options.cluster or found.cluster == options.cluster:
+                    lines.append(found.line)
+                if len(lines) >= BATCH_ROWS_MAX:
+                    yield rows.batch(lines, schema)
+                    lines = []
+            if lines:
+                yield rows.batch(lines, schema)
+
+
+class RollcallReader(_Reads, DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
+    """A batch: everything that is on record when it is planned."""
+
+    def partitions(self) -> list[Range]:
+        """Ranges that together reach to the present end."""
+        with LiveRecord(self._options.endpoints) as record:
+            end = record.end()
+        return [
+            Range(low, high) for low, high in split(Mark(self._options.from_index), end.mark, self._options.partitions)
+        ]
+
+
+class RollcallStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A stream. Offsets are ``{"index", "ordinal", "fleet"}``: the mark where the next micro-batch begins."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """Nothing is asked yet."""
+        super().__init__(options, schema)
+        self._target: End | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """Where a query without a checkpoint begins."""
+        return {"index": self._options.from_index, "ordinal": 0, "fleet": ""}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        """Raft entries per micro-batch; nearly every one has an event."""
+        return ReadMaxRows(self._options.entries_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+        """Rule 2."""
+        self._target = self._present_end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """How far the next micro-batch goes; equal to ``start`` if there is nothing new."""
+        begin, fleet = Mark(start["index"], start["ordinal"]), start["fleet"]
+        end = self._target if self._target is not None else self._present_end()
+        if end.mark <= begin:
+            # Nothing new; or whoever answers is behind, or has a younger record: then nothing is read either.
+            return start
+        if fleet and end.fleet != fleet:
+            raise ReadFailed(
+                f"this stream read fleet {fleet}, the record of {', '.join(self._options.endpoints)} is now that of "
+                f"{end.fleet}: it was founded or restored anew. Start with a new checkpoint"
+            )
+        mark = end.mark
+        if isinstance(limit, ReadMaxRows) and not isinstance(limit, ReadAllAvailable):
+            mark = min(mark, Mark(begin.index + limit.max_rows))
+        return {"index": mark.index, "ordinal": mark.ordinal, "fleet": end.fleet}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+        """Ranges of one micro-batch: the same again after a restart."""
+        low, high = Mark(start["index"], start["ordinal"]), Mark(end["index"], end["ordinal"])
+        return [Range(*part) for part in split(low, high, self._options.partitions)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept here: the record stays where it is."""
+
+    def stop(self) -> None:
+        """Nothing is open between calls."""
+
+    def _present_end(self) -> End:
+        with LiveRecord(self._options.endpoints) as record:
+            return record.end()
+
+
+class Rows:
+    """JSON texts to Arrow, by the Spark type of a row. A value of a wrong type is null, its text is in ``line``."""
+
+    def __init__(self, schema: StructType) -> None:
+        """Build the readers of all fields once."""
+        self._fields = [(field.name, _reader_of(field.dataType)) for field in schema.fields if field.name != "line"]
+
+    def batch(self, lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        """One batch."""
+        import pyarrow as pa
+
+        records = [msgspec.json.decode(line) for line in lines]
+        columns = [
+            pa.array([read(record.get(name)) for record in records], type=schema.field(name).type)
+            for name, read in self._fields
+        ]
+        columns.append(pa.array([line.decode() for line in lines], type=pa.string()))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+_Read = Callable[[Any], Any]
+
+
+def _reader_of(kind: DataType) -> _Read:
+    if isinstance(kind, StructType):
+        fields = [(field.name, _reader_of(field.dataType)) for field in kind.fields]
+        return lambda value: (
+            {name: read(value[name]) for name, read in fields if name in value} if isinstance(value, dict) else None
+        )
+    if isinstance(kind, ArrayType):
+        read_item = _reader_of(kind.elementType)
+        return lambda value: [read_item(item) for item in value] if isinstance(value, list) else None
+    if isinstance(kind, StringType):
+        # Items of different types share an array of text (``schema``): numbers are written out, as from_json does.
+        return lambda value: value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+    if isinstance(kind, LongType):
+        return lambda value: value if type(value) is int else None
+    return lambda value: value if isinstance(value, bool) else None
