@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ from node.files import LOCK_FILE_NAME, VERSION_FILE_NAME, DataDirectory, Directo
 from node.process import ExitCode, run
 from node.remoting.frame import FRAME_BYTES_MAX
 from node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
-from node.tls import TlsFiles
+from node.tls import TlsFiles, server_context
 
 DIRECTORY_KIND = "controller"
 DIRECTORY_VERSION = 1
@@ -101,6 +102,8 @@ async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.E
         return _fail(ExitCode.DIRECTORY, str(error))
     try:
         node = _Node(document, settings, path)
+    except ConfigError as error:
+        return _fail(ExitCode.CONFIG, str(error))
     except JournalDamaged as error:
         return _fail(ExitCode.DIRECTORY, str(error))
     try:
@@ -181,7 +184,9 @@ class _Node:
         self._service = service
         self._queries = Queries(service)
         self._peers = Peers(settings)
-        self._gateway = BrokerGateway(service, frame_bytes_max=_frame_bytes_max(document))
+        self._gateway = BrokerGateway(
+            service, frame_bytes_max=_frame_bytes_max(document), tls=_broker_port_context(document)
+        )
         self._names = self._name_service(service, path) if document.fleet.name_service else None
         # Behind the name service: of the two 904 it takes its own, and the controllers' the rest.
         self._rocketmq = RocketmqController(
@@ -324,6 +329,20 @@ class _Node:
 def _frame_bytes_max(document: FleetFile) -> int:
     """The table of a broker's topics comes in one frame: as large as RocketMQ's name server takes them."""
     return FRAME_BYTES_MAX if document.fleet.name_service else SESSION_FRAME_BYTES_MAX
+
+
+def _broker_port_context(document: FleetFile) -> ssl.SSLContext | None:
+    """Raises ``ConfigError``."""
+    section = document.broker_port_tls
+    if section is None:
+        return None
+    try:
+        return server_context(document.path(section.certificate), document.path(section.key))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"broker_port_tls: certificate {section.certificate!r} and key {section.key!r} cannot be used: {error}; "
+            "both are PEM files, relative to the fleet file"
+        ) from error
 
 
 def _tls_files(document: FleetFile, name: str) -> TlsFiles | None:

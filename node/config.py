@@ -49,6 +49,14 @@ class TlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     directory: str
 
 
+class BrokerPortTlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What controllers show on their broker ports to who begins with TLS; plain links are taken as well."""
+
+    certificate: str
+    """PEM, with its chain."""
+    key: str
+
+
 class ControllerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One controller. Addresses are host:port."""
 
@@ -87,6 +95,7 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     version: int
     fleet: FleetSection
     tls: TlsSection | None = None
+    broker_port_tls: BrokerPortTlsSection | None = None
     controllers: dict[str, ControllerSection] = {}
     brokers: dict[str, BrokerSection] = {}
     directory: str = ""

@@ -1,7 +1,8 @@
 """
-Mutual TLS between processes of one fleet: contexts from files, and the name that a peer proved.
+TLS from files: mutual between processes of one fleet, with the name that a peer proved; one-sided for the broker port.
 
-Rule: TLS 1.3, a certificate on both sides, signed by the fleet's own authority; the identity is the DNS name in it.
+Rule: between controllers TLS 1.3, a certificate on both sides, signed by the fleet's own authority; the identity is the
+DNS name in it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,18 @@ def mutual_context(files: TlsFiles, *, is_server: bool) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(files.authority)
     context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """
+    A context that shows a certificate and asks for none, from TLS 1.2 on, as RocketMQ's clients expect it.
+
+    Raises ``OSError`` or ``ssl.SSLError`` if a file is missing or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
     return context
 
 

@@ -15,6 +15,7 @@ Rule 3: only the leader with authority answers; everybody else says NOT_LEADER w
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -94,8 +95,14 @@ class _Nobody:
 class BrokerGateway:
     """The port; implements ``controller.runtime.service.BrokerPort`` and ``node.remoting``'s ``FrameHandler``."""
 
-    def __init__(self, service: ControllerService, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        """Does not listen yet."""
+    def __init__(
+        self,
+        service: ControllerService,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Does not listen yet. With ``tls`` both plain and secured links are taken."""
         self._service = service
         self._logger = get_logger("gateway")
         limits = LinkLimits(
@@ -103,7 +110,7 @@ class BrokerGateway:
             out_buffer_bytes_max=OUT_BUFFER_BYTES_MAX,
             first_frame_ms_max=FIRST_FRAME_MS_MAX,
         )
-        self._server = RemotingServer(self, limits=limits)
+        self._server = RemotingServer(self, limits=limits, tls=tls)
         self._links: dict[ConnectionId, RemotingConnection] = {}
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import resource
+import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from node.remoting.frame import (
     FrameLengthError,
     encode_frame,
 )
+from node.remoting.secured import PlainOrSecured
 
 DESCRIPTORS_KEPT = 256
 """A server leaves so many of the process's descriptors to files and other links."""
@@ -332,9 +334,12 @@ class RemotingServer:
 
     SWEEP_MS = 1_000
 
-    def __init__(self, handler: FrameHandler, *, limits: LinkLimits | None = None) -> None:
-        """Does not listen yet."""
+    def __init__(
+        self, handler: FrameHandler, *, limits: LinkLimits | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Does not listen yet. With ``tls`` both plain and secured links are taken."""
         self._handler = handler
+        self._tls = tls
         self._limits = limits or LinkLimits()
         self._opaques = itertools.count(1)
         self._connections: set[RemotingConnection] = set()
@@ -356,13 +361,16 @@ class RemotingServer:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if descriptors != resource.RLIM_INFINITY:
             self._connections_max = max(1, min(self._limits.connections_max, descriptors - DESCRIPTORS_KEPT))
-        self._server = await loop.create_server(
-            lambda: RemotingConnection(self, self._limits, self._opaques, self._note_unfinished),
-            host,
-            port,
-            backlog=1024,
-        )
+        self._server = await loop.create_server(self._accept, host, port, backlog=1024)
         self._sweep = loop.call_later(self.SWEEP_MS / 1000, self._close_overdue)
+
+    def _accept(self) -> asyncio.Protocol:
+        if self._tls is None:
+            return self._make_connection()
+        return PlainOrSecured(self._make_connection, self._tls)
+
+    def _make_connection(self) -> RemotingConnection:
+        return RemotingConnection(self, self._limits, self._opaques, self._note_unfinished)
 
     async def stop(self, reason: str = "the server stops") -> None:
         """Stop listening and close every link."""
