@@ -32,7 +32,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from controller.contract.commands import ApplyBrokerId, EventRef
+from controller.contract.commands import ApplyBrokerId, EventRef, ImportSet
 from controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
 from controller.contract.replies import Done, Elected, IdGranted
 from controller.contract.views import (
@@ -348,6 +348,12 @@ class Client:
         """Remove replicas, or with none named the whole set; epochs stay in a tombstone. Raises ``ClientError``."""
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
         return self._decode(self._post(key, "clean", body, request_id=request_id), Done)
+
+    def import_set(self, command: ImportSet, *, request_id: RequestId | None = None) -> Done:
+        """Know a set that moves here from RocketMQ's controllers. Raises ``ClientError``."""
+        body: dict[str, Any] = msgspec.to_builtins(command)
+        content = {name: value for name, value in body.items() if name not in ("command", "setKey")}
+        return self._decode(self._post(command.set_key, "import", content, request_id=request_id), Done)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """

@@ -60,9 +60,9 @@ def elect(name: str, order: Order, *, to: BrokerId | None, accept_loss_bytes: in
             return
         if not order.is_confirmed and _may_ask():
             print_report(stories.preview_report(preview()), Format.TABLE, stream=sys.stderr)
-            _confirm("Elect?", order)
+            confirm("Elect?", order)
         elif accept_loss_bytes is not None:
-            _confirm("Elect outside the SyncStateSet?", order)
+            confirm("Elect outside the SyncStateSet?", order)
         answer = _send(asking, key, order, to, accept_loss_bytes)
         print_report(stories.elected_report(answer), order.form)
 
@@ -95,7 +95,7 @@ def bootstrap(name: str, order: Order, *, master: BrokerId) -> None:
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         if _may_ask():
-            _confirm(f"Make broker {master} the first master of {key}?", order)
+            confirm(f"Make broker {master} the first master of {key}?", order)
         answer = asking.bootstrap(key, master=master, reason=order.reason, request_id=order.request_id)
         print_report(stories.elected_report(answer), order.form)
 
@@ -111,7 +111,7 @@ def clean(name: str, order: Order, *, brokers: Sequence[BrokerId], is_unclean: b
             line = f"Would ask to forget {whom} of {key}: {doomed or 'nobody'} of {known}. The controllers decide."
             print_report(Report(document={"wouldForget": doomed, "known": known}, verdict=line), order.form)
             return
-        _confirm(f"Forget {whom} of {key}?", order)
+        confirm(f"Forget {whom} of {key}?", order)
         answer = asking.clean(
             key, broker_ids=brokers, is_unclean=is_unclean, reason=order.reason, request_id=order.request_id
         )
@@ -124,7 +124,8 @@ def _may_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _confirm(question: str, order: Order) -> None:
+def confirm(question: str, order: Order) -> None:
+    """Ask, unless ``--yes`` was said. Raises ``typer.Exit``: declined (1), or there is nobody to ask (2)."""
     if order.is_confirmed:
         return
     if not _may_ask():

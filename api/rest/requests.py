@@ -18,7 +18,8 @@ from typing import Annotated, dataclass_transform
 
 import msgspec
 
-from controller.contract.ids import BrokerId, MasterEpoch
+from controller.contract.commands import ImportedReplica
+from controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 
 REQUEST_ID_CHARACTERS_MAX = 64
 RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQUEST_ID_CHARACTERS_MAX)]
@@ -59,3 +60,14 @@ class CleanBody(Body):
 
     broker_ids: tuple[BrokerId, ...] = ()
     is_unclean: bool = False
+
+
+class ImportBody(Body):
+    """POST .../import: what the RocketMQ controllers say that the set moves here from."""
+
+    replicas: tuple[ImportedReplica, ...]
+    next_id: BrokerId
+    master: BrokerId
+    master_epoch: MasterEpoch
+    sync_state_set: tuple[BrokerId, ...]
+    sync_state_set_epoch: SyncStateSetEpoch

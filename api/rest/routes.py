@@ -21,7 +21,15 @@ from starlette.responses import Response, StreamingResponse
 
 from api.rest.peers import Peers
 from api.rest.problems import REQUEST_ID_HEADER, refused
-from api.rest.requests import Body, BootstrapBody, CleanBody, ElectBody, ElectUncleanBody, RequestIdText
+from api.rest.requests import (
+    Body,
+    BootstrapBody,
+    CleanBody,
+    ElectBody,
+    ElectUncleanBody,
+    ImportBody,
+    RequestIdText,
+)
 from api.rest.schemas import ControllersAnswer, answers, body
 from controller.contract.commands import (
     AlterSyncStateSet,
@@ -33,6 +41,7 @@ from controller.contract.commands import (
     ElectUnclean,
     EventRef,
     Evidence,
+    ImportSet,
     RegisterReplica,
     SayGoodbye,
 )
@@ -256,6 +265,13 @@ class Routes:
             responses=answers(Done, problems=_WRITE),
             openapi_extra=body(CleanBody),
         )
+        add(
+            f"{of_set}/import",
+            self.import_set,
+            **order,
+            responses=answers(Done, problems=_WRITE),
+            openapi_extra=body(ImportBody),
+        )
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect by policy, clean only; ``dryRun`` shows what would be decided."""
@@ -308,6 +324,21 @@ class Routes:
             set_key=_key(cluster, name),
             broker_ids=tuple(sorted(set(order.broker_ids))),
             is_unclean=order.is_unclean,
+            reason=order.reason,
+        )
+        return await self._order(request, order, command, None)
+
+    async def import_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """Know a set that moves here from RocketMQ's controllers; it elects when all of its brokers have come."""
+        order = await _read_body(request, ImportBody)
+        command = ImportSet(
+            set_key=_key(cluster, name),
+            replicas=tuple(sorted(order.replicas, key=lambda replica: replica.broker_id)),
+            next_id=order.next_id,
+            master=order.master,
+            master_epoch=order.master_epoch,
+            sync_state_set=tuple(sorted(set(order.sync_state_set))),
+            sync_state_set_epoch=order.sync_state_set_epoch,
             reason=order.reason,
         )
         return await self._order(request, order, command, None)

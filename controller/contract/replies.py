@@ -88,6 +88,8 @@ class SetView(Value):
     condition_reason: str
     unclean_epoch: MasterEpoch = NO_EPOCH
     """The newest masterEpoch that began without a clean election: explains a cut below confirm (R26)."""
+    next_id: BrokerId = BrokerId(0)
+    """The id that the next newcomer gets; 0 = a controller that does not say it yet."""
 
 
 class Refused(Reply, tag="Refused"):

@@ -39,6 +39,7 @@ def set_view(fleet: FleetState, set_state: SetState, *, term: int, index: int) -
         last_alter=set_state.last_alter.verdict if set_state.last_alter is not None else None,
         condition=condition,
         condition_reason=reason,
+        next_id=set_state.next_id,
     )
 
 

@@ -1,0 +1,192 @@
+"""
+Moving sets from RocketMQ's controllers to ours, and back: ``import rocketmq`` and ``export rocketmq``.
+
+Here: reading both sides, asking, printing. Not here: what follows from what was read (``api.moving.plan``), the
+procedure around it (docs/moving-from-rocketmq.md).
+
+Rule 1: both sides are read before anything is changed; ``--dry-run`` ends there.
+Rule 2: sets are independent: what is refused for one does not keep the others. The exit code is 1 if any was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api.cli import context
+from api.cli.act import Order, confirm
+from api.cli.context import Exit
+from api.cli.output import Column, Mood, Report, Table, id_set, number, print_report
+
+if TYPE_CHECKING:
+    from api.client import Client
+    from api.moving.plan import ExportLine, ImportLine
+    from api.moving.reading import Controllers
+    from controller.contract.ids import SetKey
+    from controller.contract.replies import SetView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """The other side, as the caller named it."""
+
+    controllers: str
+    """host:port;host:port of RocketMQ's controllers."""
+    name_servers: str = ""
+    sets: tuple[str, ...] = ()
+    """broker-a or cluster/broker-a; empty: all that the name servers (import) or we (export) know."""
+
+
+def import_rocketmq(elsewhere: Elsewhere, order: Order) -> None:
+    """Know sets of RocketMQ's controllers with their ids and epochs, or show what would be known."""
+    from api.moving.plan import plan_import
+    from api.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
+
+    if not elsewhere.sets and not elsewhere.name_servers:
+        raise context.fail(
+            "rollcall: RocketMQ's controllers do not list their sets: name them with --set, or name servers with "
+            "--namesrv",
+            Exit.WRONG_USE,
+        )
+    try:
+        names = names_from(split_addresses(elsewhere.name_servers)) if elsewhere.name_servers else {}
+        wanted = named(elsewhere.sets)
+        clusters = {name: cluster or names.get(name, "") for name, cluster in wanted.items()} or names
+        with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
+            found = controllers.sets(clusters)
+    except ReadingError as error:
+        raise context.fail(f"UNREACHABLE  {error}", Exit.UNREACHABLE) from None
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", Exit.WRONG_USE)
+    with context.client(order.form) as asking:
+        lines = plan_import(tuple(found.values()), _views(asking), reason=order.reason)
+        if not order.is_dry_run:
+            for line in lines:
+                if line.order is not None:
+                    asking.import_set(line.order)
+        print_report(_import_report(lines, is_dry_run=order.is_dry_run), order.form)
+    _end(any(line.order is None for line in lines))
+
+
+def export_rocketmq(elsewhere: Elsewhere, order: Order, *, raises_max: int) -> None:
+    """Make empty controllers of RocketMQ ready to take our sets over, or show what would be done."""
+    from api.moving.plan import plan_export
+    from api.moving.reading import Controllers, ReadingError, named, split_addresses
+    from api.moving.replay import replay
+
+    wanted = named(elsewhere.sets)
+    with context.client(order.form) as asking:
+        views = _views(asking)
+    chosen = {key: view for key, view in views.items() if not wanted or wanted.get(key.name) in ("", key.cluster)}
+    missing = sorted(wanted.keys() - {key.name for key in chosen})
+    if missing or not chosen:
+        raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", Exit.WRONG_USE)
+    try:
+        with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
+            lines = _read_both(controllers, chosen, raises_max, plan_export)
+            if not order.is_dry_run:
+                if any(line.steps for line in lines):
+                    confirm(f"Write {len(lines)} sets into the controllers at {controllers.leader}?", order)
+                for line in lines:
+                    if line.steps:
+                        replay(controllers, line)
+    except ReadingError as error:
+        raise context.fail(f"UNREACHABLE  {error}\nRun the same command again to go on.", Exit.UNREACHABLE) from None
+    print_report(_export_report(lines, is_dry_run=order.is_dry_run), order.form)
+    _end(any(line.refusal for line in lines))
+
+
+def _read_both(
+    controllers: Controllers,
+    chosen: dict[SetKey, SetView],
+    raises_max: int,
+    plan: Callable[..., ExportLine],
+) -> tuple[ExportLine, ...]:
+    found = controllers.sets({key.name: key.cluster for key in chosen}, asks_brokers=False)
+    return tuple(plan(view, found.get(key.name), raises_max=raises_max) for key, view in sorted(chosen.items()))
+
+
+def _views(asking: Client) -> dict[SetKey, SetView]:
+    return {status.view.set_key: status.view for status in asking.sets().sets}
+
+
+def _end(is_refused: bool) -> None:
+    if is_refused:
+        raise context.fail("Some sets were refused; see above.", Exit.REFUSED)
+
+
+# --- how it looks ----------------------------------------------------------------------------------------------------
+
+
+def _import_report(lines: Sequence[ImportLine], *, is_dry_run: bool) -> Report:
+    refused = sum(line.order is None for line in lines)
+    done = len(lines) - refused
+    word = "WOULD" if is_dry_run else "OK"
+    tail = f"; {refused} refused" if refused else ""
+    columns = (
+        Column(title="SET"),
+        Column(title="DO"),
+        Column(title="MASTER", is_right=True),
+        Column(title="EPOCH", is_right=True),
+        Column(title="IN SYNC"),
+        Column(title="BROKERS"),
+        Column(title="NEXT ID", is_right=True),
+        Column(title="NOTE", is_optional=True),
+    )
+    rows = tuple(
+        (
+            str(line.set_key),
+            line.verb.value,
+            number(line.found.master),
+            number(line.found.highest_epoch),
+            id_set(line.found.sync_state_set),
+            id_set([replica.broker_id for replica in line.found.replicas]),
+            number(line.found.next_id),
+            line.reason,
+        )
+        for line in lines
+    )
+    follow = "Next: restart the slaves of each set with our addresses, import again, then restart its master."
+    return Report(
+        document=tuple(lines),
+        verdict=f"{word}  import {done} sets; the first epoch of each here is the next one{tail}",
+        mood=Mood.WARNING if refused else Mood.GOOD,
+        parts=(Table(columns=columns, rows=rows), follow) if done else (Table(columns=columns, rows=rows),),
+    )
+
+
+def _export_report(lines: Sequence[ExportLine], *, is_dry_run: bool) -> Report:
+    refused = sum(bool(line.refusal) for line in lines)
+    word = "WOULD" if is_dry_run else "OK"
+    tail = f"; {refused} refused" if refused else ""
+    columns = (
+        Column(title="SET"),
+        Column(title="MASTER", is_right=True),
+        Column(title="EPOCH HERE", is_right=True),
+        Column(title="EPOCH THERE", is_right=True),
+        Column(title="STEPS"),
+    )
+    rows = tuple(
+        (
+            str(line.set_key),
+            number(line.master) if line.master is not None else "none",
+            number(line.from_epoch),
+            number(line.to_epoch),
+            line.refusal or _steps(line),
+        )
+        for line in lines
+    )
+    return Report(
+        document=tuple(lines),
+        verdict=f"{word}  export {len(lines) - refused} sets, each in an epoch above ours{tail}",
+        mood=Mood.WARNING if refused else Mood.GOOD,
+        parts=(Table(columns=columns, rows=rows),),
+    )
+
+
+def _steps(line: ExportLine) -> str:
+    kinds = [type(step).__name__ for step in line.steps]
+    counted = [f"{kinds.count(kind)} x {kind}" if kinds.count(kind) > 1 else kind for kind in dict.fromkeys(kinds)]
+    return ", ".join(counted).lower() or "nothing to do"

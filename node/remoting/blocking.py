@@ -1,0 +1,69 @@
+"""
+One blocking link for tools that ask one thing after the other: a command line, a launcher.
+
+Here: connect, ask, ask many at once, close. Not here: servers and anything on a loop (``connection``), what is asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from node.config import split_address
+from node.remoting.frame import Frame, FrameDecoder, encode_frame
+
+ASK_TIMEOUT_MS = 3_000
+READ_BYTES = 64 * 1024
+
+
+class BlockingLink:
+    """One connection. Not for several threads."""
+
+    def __init__(self, address: str, *, timeout_ms: int = ASK_TIMEOUT_MS) -> None:
+        """Connect. Raises ``OSError``, ``ConfigError`` if ``address`` is none."""
+        self._timeout_s = timeout_ms / 1000
+        self._socket = socket.create_connection(split_address(address), timeout=self._timeout_s)
+        self._decoder = FrameDecoder()
+        self._opaques = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        """Use as a context: closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """No more requests."""
+        self._socket.close()
+
+    def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:
+        """The answer. Raises ``OSError``, ``TimeoutError`` among them, and ``FrameError``: it may have been done."""
+        return self.ask_all([(code, fields or {}, body)])[0]
+
+    def ask_all(self, requests: Sequence[tuple[int, Mapping[str, object], bytes]]) -> list[Frame]:
+        """The answers in the order of the requests, which are all sent before the first is read. Raises as ``ask``."""
+        waiting: dict[int, int] = {}
+        out = bytearray()
+        for place, (code, fields, body) in enumerate(requests):
+            opaque = next(self._opaques)
+            waiting[opaque] = place
+            texts = {name: str(value) for name, value in fields.items()}
+            out += encode_frame(Frame(code=code, opaque=opaque, ext_fields=texts or None, body=body))
+        self._socket.sendall(out)
+        answers: dict[int, Frame] = {}
+        deadline = time.monotonic() + self._timeout_s
+        while waiting:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(waiting)} of {len(requests)} answers did not come within {self._timeout_s} s")
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionResetError("closed while an answer was awaited")
+            for frame in self._decoder.feed(data):
+                if frame.is_response and frame.opaque in waiting:
+                    answers[waiting.pop(frame.opaque)] = frame
+        return [answers[place] for place in range(len(requests))]
