@@ -36,14 +36,13 @@ from api.gateway.controller_headers import (
     SyncStateDataBody,
     encode_body,
     read_names,
-    sync_state_set_body,
 )
 from api.gateway.dispatch import CodeTable, Handler, Request, Served
 from api.gateway.headers import read_header
 from api.gateway.leader_check import LeaderCheck
 from api.gateway.leading import at_once, for_leader
 from api.gateway.rocketmq_replicas import RocketmqReplicas
-from api.gateway.rocketmq_sets import belongs_to, code_of, living_master, master_header, set_body
+from api.gateway.rocketmq_sets import belongs_to, code_of, is_master_named, master_header, set_body, set_of
 from controller.contract.codes import RefusalCode, RequestCode
 from controller.contract.commands import (
     ApplyBrokerId,
@@ -57,7 +56,6 @@ from controller.contract.ids import (
     SetKey,
 )
 from controller.contract.replies import AnyReply, Elected, Refused
-from controller.core.state import SetState
 from controller.runtime.service import ControllerService
 from node.remoting.codes import SystemCode
 
@@ -189,7 +187,7 @@ class ControllerCodes:
             request.answer(code_of(reply), header=names, remark=reply.reason)
             return
         found = self._replicas.fleet.sets[key]
-        if living_master(found) is not None and found.recovery is None:
+        if is_master_named(found):
             master = master_header(found)
             names = RegisteredHeader(
                 cluster_name=header.cluster_name,
@@ -199,7 +197,7 @@ class ControllerCodes:
                 master_epoch=master.master_epoch,
                 sync_state_set_epoch=master.sync_state_set_epoch,
             )
-        request.answer(header=names, body=_set_of(found))
+        request.answer(header=names, body=set_of(found))
 
     def _refuse_stranger(self, request: Request, key: SetKey) -> bool:
         """Whether the name belongs to another cluster; then that was answered."""
@@ -290,7 +288,7 @@ class ControllerCodes:
         if found is None:
             request.answer(RefusalCode.SET_NOT_FOUND, header=MasterHeader(), remark="Broker metadata is not existed")
             return
-        request.answer(header=master_header(found, with_set_epoch=False), body=_set_of(found))
+        request.answer(header=master_header(found, with_set_epoch=False), body=set_of(found))
 
     @at_once
     def _sync_state_data(self, request: Request) -> None:
@@ -309,10 +307,6 @@ class ControllerCodes:
 
 def _key_of(cluster: str | None, name: str | None) -> SetKey:
     return SetKey(cluster=ClusterName(cluster or ""), name=BrokerName(name or ""))
-
-
-def _set_of(found: SetState) -> bytes:
-    return sync_state_set_body(found.sync_state_set, found.sync_state_set_epoch)
 
 
 def _requested_by(header: ElectMasterHeader) -> str:

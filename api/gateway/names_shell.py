@@ -64,7 +64,10 @@ class CommittedWord:
             self._keys = {key.name: key for key in sorted(state.sets)}
         key = self._keys.get(name)
         found = state.sets.get(key) if key is not None else None
-        return None if found is None or found.is_tombstone else word_about(found)
+        if found is None or found.is_tombstone or (found.recovery is not None and found.recovery.elsewhere is not None):
+            # A set that moves here is not ours to speak of yet: its brokers' claims count.
+            return None
+        return word_about(found)
 
 
 def word_about(found: SetState) -> SetWord:

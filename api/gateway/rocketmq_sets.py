@@ -13,10 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from api.gateway.controller_headers import MasterHeader, ReplicaBody, SetBody, SyncStateSetBody
+from api.gateway.controller_headers import (
+    MasterHeader,
+    ReplicaBody,
+    SetBody,
+    SyncStateSetBody,
+    sync_state_set_body,
+)
 from controller.contract.codes import RefusalCode
 from controller.contract.ids import BrokerId, ClusterName, MasterEpoch, SetKey, SyncStateSetEpoch
 from controller.contract.replies import Refused
+from controller.core.importing import followed_elsewhere
 from controller.core.state import ReplicaState, SetState
 from node.remoting.codes import SystemCode
 
@@ -63,7 +70,15 @@ def living_master(found: SetState) -> ReplicaState | None:
 
 
 def master_header(found: SetState, *, only_if_alive: bool = False, with_set_epoch: bool = True) -> MasterHeader:
-    """Who is master; without one there is only the epoch."""
+    """Who is master; without one there is only the epoch. A set that moves here follows its master where that is."""
+    elsewhere = followed_elsewhere(found)
+    if elsewhere is not None:
+        return MasterHeader(
+            master_broker_id=elsewhere.master,
+            master_address=elsewhere.address,
+            master_epoch=elsewhere.master_epoch,
+            sync_state_set_epoch=elsewhere.sync_state_set_epoch if with_set_epoch else None,
+        )
     master = living_master(found) if only_if_alive else found.replica(found.master)
     if found.recovery is not None:
         master = None
@@ -73,6 +88,19 @@ def master_header(found: SetState, *, only_if_alive: bool = False, with_set_epoc
         master_epoch=found.master_epoch,
         sync_state_set_epoch=found.sync_state_set_epoch if with_set_epoch else None,
     )
+
+
+def is_master_named(found: SetState) -> bool:
+    """Whether a broker that registers is told whom to follow: a living master, or one that is elsewhere still."""
+    return followed_elsewhere(found) is not None or (living_master(found) is not None and found.recovery is None)
+
+
+def set_of(found: SetState) -> bytes:
+    """The body with the SyncStateSet that goes with ``master_header``."""
+    elsewhere = followed_elsewhere(found)
+    if elsewhere is not None:
+        return sync_state_set_body(elsewhere.sync_state_set, elsewhere.sync_state_set_epoch)
+    return sync_state_set_body(found.sync_state_set, found.sync_state_set_epoch)
 
 
 def set_body(found: SetState) -> SetBody:

@@ -171,10 +171,9 @@ def evolve_import(before: SetState, event: SetImported) -> SetState:
 
 def followed_elsewhere(set_state: SetState) -> ReignElsewhere | None:
     """The master under other controllers whom brokers of this set follow until it has come here too (rule 1)."""
-    recovering = set_state.recovery
-    if recovering is None or recovering.elsewhere is None or recovering.elsewhere.master in recovering.reported:
-        return None
-    return recovering.elsewhere
+    elsewhere = set_state.recovery.elsewhere if set_state.recovery is not None else None
+    master = set_state.replica(elsewhere.master) if elsewhere is not None else None
+    return None if master is None or master.is_registered else elsewhere
 
 
 def validate_imported(set_state: SetState, operation: Operation, evidence: Evidence) -> Decision | None:
