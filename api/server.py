@@ -29,7 +29,7 @@ import uvicorn
 
 from api.gateway.broker_port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
 from api.gateway.broker_port import BrokerGateway
-from api.gateway.metrics import GatewayMetrics, NameMetrics
+from api.gateway.metrics import GatewayMetrics, NameMetrics, RocketmqMetrics
 from api.gateway.names_shell import EXPIRY_INTERVAL_MS, NameShell
 from api.gateway.names_shell import FILE_NAME as NAMES_FILE_NAME
 from api.gateway.rocketmq import RocketmqController
@@ -194,6 +194,7 @@ class _Node:
         )
         metrics.read_from(self._queries.reading)
         GatewayMetrics(self._gateway, self._telemetry.registry)
+        RocketmqMetrics(self._rocketmq, self._telemetry.registry)
 
     def _name_service(self, service: ControllerService, path: Path) -> NameShell:
         names = NameShell(

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from api.gateway.broker_port import BrokerGateway
 from api.gateway.names_table import NameTable
+from api.gateway.rocketmq import RocketmqController
 from node.remoting.connection import CloseCause
 
 
@@ -60,3 +61,32 @@ class NameMetrics(Collector):
         """Numbers of this moment."""
         yield GaugeMetricFamily("rollcall_names_brokers", "Registered brokers.", value=self._table.brokers)
         yield GaugeMetricFamily("rollcall_names_topics", "Topics with a route.", value=len(self._table.queues))
+
+
+class RocketmqMetrics(Collector):
+    """What RocketMQ brokers said in vain, and what they were told."""
+
+    def __init__(self, rocketmq: RocketmqController, registry: CollectorRegistry) -> None:
+        """Registers itself."""
+        self._rocketmq = rocketmq
+        registry.register(self)
+
+    def describe(self) -> Iterable[CounterMetricFamily]:
+        """Nothing in advance."""
+        return ()
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """Numbers of this moment."""
+        for name, text, label, counts in (
+            (
+                "rollcall_rocketmq_heartbeats_ignored",
+                "Heartbeats (904) that count for nobody, by reason.",
+                "reason",
+                self._rocketmq.replicas.ignored,
+            ),
+            ("rollcall_rocketmq_pushes", "Pushes (1008, 906) by outcome.", "outcome", self._rocketmq.pushes.sent),
+        ):
+            family = CounterMetricFamily(name, text, labels=[label])
+            for value, count in sorted(counts.items()):
+                family.add_metric([value], count)
+            yield family
