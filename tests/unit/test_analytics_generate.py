@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
+from pathlib import Path
 
 import msgspec
 import pytest
 
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics extra is optional")
+
+import pyarrow as pa
+from pyarrow import parquet
+
 from analytics.core.fleet_story import FleetStory
 from analytics.core.plan import Fault, Mix, Plan
 from analytics.core.truth import ReignTruth
+from analytics.generate import FolderInUse, prepare, write_fleet
+from analytics.jobs import generate as job
 from controller.contract.commands import Phase
 from controller.contract.events import EventRecord
 from controller.contract.ids import SetKey
@@ -167,3 +175,37 @@ def test_about_as_many_failovers_as_were_asked_for() -> None:
     moved: list[ReignTruth] = [row for row in story.truth.reigns if row.kind != "first"]
 
     assert 240 <= len(moved) <= 360
+
+
+def test_a_folder_holds_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same plan may go on where it was killed; another one, or anything else that lies there, is refused."""
+    prepare(tmp_path / "new", Plan())
+    prepare(tmp_path / "new", Plan())
+
+    with pytest.raises(FolderInUse, match="another plan"):
+        prepare(tmp_path / "new", Plan(seed=2))
+    with pytest.raises(FolderInUse, match="not empty"):
+        prepare(tmp_path, Plan())
+    assert job.main([str(tmp_path), "--fleets", "1"]) == 2
+    assert job.main([str(tmp_path / "x"), "--fleets", "0"]) == 2
+    assert "fleets is 0, must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+def test_files_are_whole_and_the_same_each_time(tmp_path: Path, compression: str) -> None:
+    """What a task writes twice is the same; no temporary file stays; the lines are the records."""
+    plan = Plan(sets=1, days=1, faults_per_day=10)
+    for name in ("a", "b"):
+        counts = write_fleet(plan, 0, tmp_path / name, compression=compression)
+    files = [path.relative_to(tmp_path / "a") for path in sorted((tmp_path / "a").rglob("*.*"))]
+    (journal,) = [path for path in files if ".jsonl" in path.name]
+    with pa.input_stream(str(tmp_path / "a" / journal), compression="detect") as stream:
+        lines = stream.read().splitlines()
+
+    assert [(tmp_path / "a" / path).read_bytes() for path in files] == [
+        (tmp_path / "b" / path).read_bytes() for path in files
+    ]
+    assert not [path for path in files if path.suffix == ".tmp"]
+    assert len(lines) == counts["events"]
+    assert lines == [msgspec.json.encode(record) for record in lived(plan)[1]]
+    assert counts["reigns"] == parquet.read_table(tmp_path / "a" / "truth" / "reigns").num_rows
