@@ -57,7 +57,9 @@ from deploy.local.processes import (
 HOST = "127.0.0.1"
 CLUSTER = "interop"
 SET = "broker-a"
-READY_DEADLINE_S = 90.0
+READY_DEADLINE_S = 180.0
+GONE_DEADLINE_S = 60.0
+"""A broker's mapped files are taken apart before it is gone."""
 ADMIN_DEADLINE_S = 60.0
 SEGMENT_BYTES = 64 * 1024 * 1024
 NAMESRV_HEAP_MIB = 128
@@ -66,6 +68,8 @@ BROKER_HEAP_MIB = 384
 CLIENT_HEAP_MIB = 128
 DIRECT_MIB = 256
 TRIES_FOR_PORTS_MAX = 200
+LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Quick to start and light on cores, where speed is not what is looked at; without them Java chooses for itself."""
 
 NAMESRV_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 CONTROLLER_MAIN = "org.apache.rocketmq.controller.ControllerStartup"
@@ -105,11 +109,19 @@ class Said:
 class JavaFleet:
     """The RocketMQ processes of one directory. Not for several threads."""
 
-    def __init__(self, directory: Path, rocketmq: RocketMq, *, brokers: RocketMq | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        rocketmq: RocketMq,
+        *,
+        brokers: RocketMq | None = None,
+        jvm: tuple[str, ...] = LIGHT_JVM,
+    ) -> None:
         """Use ``directory``; nothing is started yet. ``brokers``: another release for brokers alone."""
         self.directory = directory.resolve()
         self.rocketmq = rocketmq
         self._of_brokers = brokers or rocketmq
+        self._jvm = jvm
         self.processes = Processes(self.directory)
         self._addresses: dict[str, str] = {}
         self._argv: dict[str, list[str]] = {}
@@ -239,6 +251,7 @@ class JavaFleet:
         home = self.data(name)
         home.mkdir(parents=True, exist_ok=True)
         return (
+            *self._jvm,
             f"-Xmx{heap_mib}m",
             f"-XX:MaxDirectMemorySize={DIRECT_MIB}m",
             "-Djava.net.preferIPv4Stack=true",
@@ -274,7 +287,7 @@ class JavaFleet:
 
     def kill(self, name: str) -> None:
         """SIGKILL; returns when the process is gone."""
-        self.processes.kill(name)
+        self.processes.kill(name, deadline_s=GONE_DEADLINE_S)
 
     def stop(self, name: str) -> None:
         """SIGSTOP: it hangs."""
@@ -369,7 +382,7 @@ class JavaFleet:
             LauncherError: the tool's process ended.
         """
         if self._admin is None or self._admin.poll() is not None:
-            options = (*self._options("mqadmin", CLIENT_HEAP_MIB), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+            options = self._options("mqadmin", CLIENT_HEAP_MIB)
             self._admin = subprocess.Popen(
                 self.rocketmq.java(ADMIN_MAIN, options=options),
                 stdin=subprocess.PIPE,

@@ -1,10 +1,11 @@
 """
 ``make interop``, ``interop-short``, ``interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|all|move [--short] [--side rocketmq|rollcall] [--keep DIRECTORY]
+    python -m tests.interop_java failovers|admin|all|short|move|record [--side rocketmq|rollcall] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
-under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``move``: a live fleet there and back.
+under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``short``: a few of
+each on one fleet, beside what ``record`` kept of RocketMQ's own; ``move``: a live fleet there and back.
 Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
 """
 
@@ -16,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from deploy.java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
@@ -36,22 +37,74 @@ COMMANDS_MIN = 14
 
 def failovers(rocketmq: RocketMq, brokers: RocketMq, directory: Path, side: str, plan: Plan) -> list[str]:
     """Faults and audit on one side; returns what did not hold."""
-    began = time.monotonic()
     with sides(directory, rocketmq, side, brokers=brokers) as (controllers, java):
         story = Story(controllers, java, plan, admin.to_stderr)
-        try:
-            audit = story.run()
-        finally:
-            print(f"\nFaults of a fleet of RocketMQ {brokers.version} brokers before {side}'s controllers")
-            print(table(story.strikes), flush=True)
+        return _told(story, brokers.version, story.run)
+
+
+def _told(story: Story, version: str, run: Callable[[], Audit]) -> list[str]:
+    began = time.monotonic()
+    try:
+        audit = run()
+    finally:
+        print(f"\nFaults of a fleet of RocketMQ {version} brokers before {story.side.name}'s controllers")
+        print(table(story.strikes), flush=True)
     print(_audit_line(audit))
     counted = {kind: sum(strike.kind == kind for strike in story.strikes) for kind in (KILL, STOP, LEADER, EVERYTHING)}
     print(
         f"RESULT  {', '.join(f'{kind} {count}' for kind, count in counted.items())}; {time.monotonic() - began:.0f} s"
     )
+    plan = story.plan
     wanted = {KILL: plan.kills, STOP: plan.stops, LEADER: plan.leaders, EVERYTHING: plan.restarts}
     wrong = [f"{kind}: {counted[kind]} instead of {count}" for kind, count in wanted.items() if counted[kind] != count]
     return wrong + _complaints(audit)
+
+
+def questions(rocketmq: RocketMq, directory: Path) -> list[str]:
+    """mqadmin on both sides; returns what nothing explains."""
+    asked: dict[str, tuple[admin.Asked, ...]] = {}
+    for side in (JavaSide.name, RollcallSide.name):
+        with sides(directory / side, rocketmq, side) as (controllers, java):
+            admin.build(controllers, java, admin.to_stderr)
+            asked[side] = admin.interrogate(controllers, java, admin.to_stderr)
+    return _compared(rocketmq.version, asked[JavaSide.name], asked[RollcallSide.name])
+
+
+def record(rocketmq: RocketMq, directory: Path) -> list[str]:
+    """Keep what the short form needs of what mqadmin says before RocketMQ's own controllers and name server."""
+    with sides(directory, rocketmq, JavaSide.name) as (controllers, java):
+        admin.build(controllers, java, admin.to_stderr)
+        admin.record(admin.interrogate(controllers, java, admin.to_stderr, is_short=True))
+    return []
+
+
+def _compared(version: str, theirs: Sequence[admin.Asked], ours: Sequence[admin.Asked]) -> list[str]:
+    compared = compare.compare(theirs, ours, compare.allowed())
+    print(f"\nmqadmin of RocketMQ {version}: its own controllers and name server, then Rollcall's\n")
+    print(compare.report(compared))
+    print(compare.summary(compared))
+    names = {one.rollcall.command.split()[0] for one in compared}
+    wrong = [f"mqadmin {one.rollcall.command}: {line}" for one in compared for line in one.unexplained]
+    print(
+        f"RESULT  {len(compared)} questions, {len(names)} commands, {sum(bool(one.anchors) for one in compared)} with "
+        f"explained differences, {len(wrong)} lines unexplained"
+    )
+    if len(names) < COMMANDS_MIN:
+        wrong.append(f"{len(names)} different commands, fewer than {COMMANDS_MIN}")
+    return wrong
+
+
+def short(rocketmq: RocketMq, directory: Path) -> list[str]:
+    """One fleet before our controllers: some questions, compared with what was recorded, then some faults."""
+    with sides(directory, rocketmq, RollcallSide.name) as (controllers, java):
+        admin.build(controllers, java, admin.to_stderr)
+        ours = admin.interrogate(controllers, java, admin.to_stderr, is_short=True)
+        theirs = {asked.label: asked for asked in admin.recorded()}
+        wrong = _compared(rocketmq.version, [theirs[asked.label] for asked in ours], ours)
+        java.terminate("consumer")
+        story = Story(controllers, java, SHORT, admin.to_stderr)
+        story.start_clients()
+        return wrong + _told(story, rocketmq.version, story.faults)
 
 
 def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
@@ -85,35 +138,10 @@ def _audit_line(audit: Audit) -> str:
     )
 
 
-def questions(rocketmq: RocketMq, directory: Path, *, is_short: bool) -> list[str]:
-    """mqadmin on both sides; returns what nothing explains."""
-    began = time.monotonic()
-    entries = compare.allowed()
-    asked: dict[str, tuple[admin.Asked, ...]] = {}
-    for side in (JavaSide.name, RollcallSide.name):
-        with sides(directory / side, rocketmq, side) as (controllers, java):
-            admin.build(controllers, java, admin.to_stderr)
-            asked[side] = admin.interrogate(controllers, java, admin.to_stderr, is_short=is_short)
-    compared = compare.compare(asked[JavaSide.name], asked[RollcallSide.name], entries)
-    print(f"\nmqadmin of RocketMQ {rocketmq.version}: its own controllers and name server, then Rollcall's\n")
-    print(compare.report(compared))
-    print(compare.summary(compared))
-    names = {one.rollcall.command.split()[0] for one in compared}
-    wrong = [f"mqadmin {one.rollcall.command}: {line}" for one in compared for line in one.unexplained]
-    print(
-        f"RESULT  {len(compared)} questions, {len(names)} commands, {sum(bool(one.anchors) for one in compared)} with "
-        f"explained differences, {len(wrong)} lines unexplained; {time.monotonic() - began:.0f} s"
-    )
-    if len(names) < COMMANDS_MIN:
-        wrong.append(f"{len(names)} different commands, fewer than {COMMANDS_MIN}")
-    return wrong
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="make interop", description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("what", choices=("failovers", "admin", "all", "move"))
-    parser.add_argument("--short", action="store_true", help="a few of each, at most six minutes")
+    parser.add_argument("what", choices=("failovers", "admin", "all", "short", "move", "record"))
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
     parser.add_argument("--brokers", default=VERSION, metavar="RELEASE", help=f"of the brokers, {VERSION}")
@@ -125,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"SKIPPED  {error}\nRESULT  1 skipped: RocketMQ cannot be had here")
         return 0
     directory = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-interop-"))
-    plan = SHORT if options.short else LONG
+    plan = LONG
     if options.kills is not None:
         plan = dataclasses.replace(plan, kills=options.kills)
     wrong: list[str] = []
@@ -133,7 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.what in ("failovers", "all"):
             wrong += failovers(rocketmq, brokers, directory / "failovers", options.side, plan)
         if options.what in ("admin", "all"):
-            wrong += questions(rocketmq, directory / "admin", is_short=options.short)
+            wrong += questions(rocketmq, directory / "admin")
+        if options.what == "short":
+            wrong += short(rocketmq, directory / "short")
+        if options.what == "record":
+            wrong += record(rocketmq, directory / "record")
         if options.what == "move":
             wrong += there_and_back(rocketmq, directory / "move")
     except LauncherError as error:

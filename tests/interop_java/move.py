@@ -54,21 +54,22 @@ class Move:
         there = JavaSide(self.java)
         there.up()
         self.story = Story(there, self.java, FAULTS, self.say)
-        self.story.start()
+        self.story.start_brokers()
+        self.story.start_clients()
         self.names = there.namesrv
         before = self.story.ids()
         self._done("start", time.monotonic())
         with rollcall_side(self.directory / "rollcall") as ours:
             self._command("import", there, ours, "--dry-run")
             self._command("import", there, ours)
-            self._roll(ours, "to Rollcall")
+            self._roll(ours, "to Rollcall", before_master=lambda: self._command("import", there, ours))
             for number, kind in enumerate(FAULTS.faults(), start=1):
                 self.story.strike(number, kind)
             back = JavaSide(self.java, prefix="back")
             back.up(namesrv=self.names)
             self._command("export", back, ours, "--dry-run")
             self._command("export", back, ours, "--yes")
-            self._roll(back, "back to RocketMQ")
+            self._roll(back, "back to RocketMQ", before_master=lambda: None)
             return self.story.finish(before)
 
     def _command(self, verb: str, elsewhere: Side, ours: RollcallSide, *options: str) -> None:
@@ -90,17 +91,21 @@ class Move:
             )
         self._done(" ".join((verb, *options)), began)
 
-    def _roll(self, to: Side, name: str) -> None:
+    def _roll(self, to: Side, name: str, *, before_master: Callable[[], None]) -> None:
         """Every broker restarted with the new addresses, the master last."""
         began = time.monotonic()
         seen = self.java.wait_in_sync(self.story.side.controllers, len(BROKERS), deadline_s=HEALED_DEADLINE_S)
         master = self.java.name_of(seen.master_address or "")
         for broker in (*(other for other in BROKERS if other != master), master):
+            if broker == master:
+                before_master()
             self.java.terminate(broker)
             self.java.start_broker(broker, controllers=to.controllers, namesrv=self.names)
             self.java.wait_serving(broker)
             if broker != master:
-                self._wait_caught_up(broker, master)
+                if isinstance(to, RollcallSide):
+                    # On the way back slaves wait, fenced: RocketMQ names no master that it has not heard.
+                    self._wait_caught_up(broker, master)
                 self.story.wait_acks(HEALTHY_ACKS)
         self.story.side = to
         self.java.wait_in_sync(to.controllers, len(BROKERS), deadline_s=HEALED_DEADLINE_S)

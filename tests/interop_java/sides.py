@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deploy.java import asking
 from deploy.java.artifacts import RocketMq
-from deploy.java.fleet import CLUSTER, JavaFleet
+from deploy.java.fleet import CLUSTER, LIGHT_JVM, JavaFleet
 from deploy.local.fleet import Fleet, Layout
 
 CONTROLLERS = 3
@@ -113,14 +113,13 @@ class RollcallSide(Side):
 
     name = "rollcall"
 
-    def __init__(self, directory: Path, *, timing: str = "normal") -> None:
+    def __init__(self, directory: Path) -> None:
         """Nothing is started yet."""
         self._directory = directory
-        self._timing = timing
 
     def up(self) -> None:
         """Found a fleet without brokers of its own, and start it."""
-        layout = Layout(name=CLUSTER, controllers=CONTROLLERS, sets={}, timing=self._timing, name_service=True)
+        layout = Layout(name=CLUSTER, controllers=CONTROLLERS, sets={}, name_service=True)
         self.fleet = Fleet.create(self._directory, layout)
         self.controllers = ";".join(self.fleet.broker_port_addresses())
         self.namesrv = self.controllers
@@ -157,9 +156,9 @@ class RollcallSide(Side):
 
 
 @contextlib.contextmanager
-def rollcall_side(directory: Path, *, timing: str = "normal") -> Iterator[RollcallSide]:
+def rollcall_side(directory: Path) -> Iterator[RollcallSide]:
     """Started; stopped afterwards."""
-    side = RollcallSide(directory, timing=timing)
+    side = RollcallSide(directory)
     try:
         side.up()
         yield side
@@ -170,14 +169,19 @@ def rollcall_side(directory: Path, *, timing: str = "normal") -> Iterator[Rollca
 
 @contextlib.contextmanager
 def sides(
-    directory: Path, rocketmq: RocketMq, which: str, *, timing: str = "normal", brokers: RocketMq | None = None
+    directory: Path,
+    rocketmq: RocketMq,
+    which: str,
+    *,
+    brokers: RocketMq | None = None,
+    jvm: tuple[str, ...] = LIGHT_JVM,
 ) -> Iterator[tuple[Side, JavaFleet]]:
     """A side that is up, and the launcher of what is put before it; all of it is stopped afterwards."""
-    with JavaFleet(directory / "java", rocketmq, brokers=brokers) as java:
+    with JavaFleet(directory / "java", rocketmq, brokers=brokers, jvm=jvm) as java:
         if which == JavaSide.name:
             side: Side = JavaSide(java)
             side.up()
             yield side, java
         else:
-            with rollcall_side(directory / "rollcall", timing=timing) as ours:
+            with rollcall_side(directory / "rollcall") as ours:
                 yield ours, java

@@ -135,7 +135,7 @@ def run_sets(context: Context) -> dict[str, float]:
     """Each size with controllers of its own."""
     values: dict[str, float] = {}
     for count in SIZES:
-        with sides(context.directory / str(count), context.rocketmq, context.side) as (side, _):
+        with sides(context.directory / str(count), context.rocketmq, context.side, jvm=()) as (side, _):
             idle = cpu_share(side.pid(side.leader()), QUIET_S)
             found = _sets(context, side, count)
         values |= {f"{key}_{count}": value for key, value in found.items()} | {"idle_cpu": idle}
@@ -145,7 +145,7 @@ def run_sets(context: Context) -> dict[str, float]:
 def run_leader(context: Context) -> dict[str, float]:
     """kill -9 of the leading controller until another one says that it leads and answers for a set."""
     took: list[float] = []
-    with sides(context.directory, context.rocketmq, context.side) as (side, _):
+    with sides(context.directory, context.rocketmq, context.side, jvm=()) as (side, _):
         leader = side.leader()
         crowd = Crowd(cluster=CLUSTER, names=("s0000",), controller=side.names()[leader], number=1)
         with CrowdProcess(crowd) as one:

@@ -34,7 +34,7 @@ FILL_MIB = 384
 def run_failover(context: Context) -> dict[str, float]:
     """kill -9 and SIGSTOP of Java masters."""
     plan = Plan(kills=2 if context.is_quick else 3, stops=1, leaders=0, restarts=0, route_poll_ms=ROUTE_POLL_MS)
-    with sides(context.directory, context.rocketmq, context.side) as (side, java):
+    with sides(context.directory, context.rocketmq, context.side, jvm=()) as (side, java):
         story = Story(side, java, plan, context.say)
         audit = story.run()
     if audit.lost or not audit.acked:
@@ -59,7 +59,7 @@ def run_failover(context: Context) -> dict[str, float]:
 
 @contextmanager
 def _java_brokers(context: Context) -> Iterator[tuple[Side, JavaFleet]]:
-    with sides(context.directory, context.rocketmq, JavaSide.name) as (side, java):
+    with sides(context.directory, context.rocketmq, JavaSide.name, jvm=()) as (side, java):
         for name in BROKERS:
             java.start_broker(name, controllers=side.controllers, namesrv=side.namesrv)
             java.wait_serving(name)
