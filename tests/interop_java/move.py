@@ -62,14 +62,16 @@ class Move:
         with rollcall_side(self.directory / "rollcall") as ours:
             self._command("import", there, ours, "--dry-run")
             self._command("import", there, ours)
-            self._roll(ours, "to Rollcall", before_master=lambda: self._command("import", there, ours))
+            self._roll(ours, "to Rollcall", lambda: self._command("import", there, ours), is_followed=True)
             for number, kind in enumerate(FAULTS.faults(), start=1):
                 self.story.strike(number, kind)
             back = JavaSide(self.java, prefix="back")
             back.up(namesrv=self.names)
             self._command("export", back, ours, "--dry-run")
             self._command("export", back, ours, "--yes")
-            self._roll(back, "back to RocketMQ", before_master=lambda: None)
+            self._roll(
+                back, "back to RocketMQ", lambda: self._command("export", back, ours, "--dry-run"), is_followed=False
+            )
             return self.story.finish(before)
 
     def _command(self, verb: str, elsewhere: Side, ours: RollcallSide, *options: str) -> None:
@@ -91,8 +93,12 @@ class Move:
             )
         self._done(" ".join((verb, *options)), began)
 
-    def _roll(self, to: Side, name: str, *, before_master: Callable[[], None]) -> None:
-        """Every broker restarted with the new addresses, the master last."""
+    def _roll(self, to: Side, name: str, before_master: Callable[[], None], *, is_followed: bool) -> None:
+        """
+        Every broker restarted with the new addresses, the master last.
+
+        ``is_followed``: slaves follow the master where it still is, as ours tell them; RocketMQ's let them wait, fenced.
+        """
         began = time.monotonic()
         seen = self.java.wait_in_sync(self.story.side.controllers, len(BROKERS), deadline_s=HEALED_DEADLINE_S)
         master = self.java.name_of(seen.master_address or "")
