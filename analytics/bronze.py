@@ -40,6 +40,9 @@ STAMP_MS_END = 253_402_300_800_000
 
 CORRUPT = "_corrupt_record"
 
+NAMES = ("cluster", "day", *BRONZE_EVENTS.key)
+"""Columns by which copies of an event meet."""
+
 
 class Why(StrEnum):
     """Why a text is no event."""
@@ -72,7 +75,8 @@ def judged(pieces: DataFrame) -> DataFrame:
     text = f.when(~line.startswith(HOLE), line)
     parsed = pieces.withColumn("record", f.from_json(text, schema, options)).withColumn("why", _why())
     is_event = f.col("why").isNull()
-    flat = {name: f.when(is_event, column) for name, column in _columns().items()}
+    # What is no event has no name: it is a copy of nothing.
+    flat = {name: f.when(is_event, column) if name in NAMES else column for name, column in _columns().items()}
     flat["cluster"] = f.coalesce(flat["cluster"], source_of())
     rows = parsed.select(
         *(flat[name].alias(name) for name in BRONZE_EVENTS.column_names if name not in ("line", "source_file")),

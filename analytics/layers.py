@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from analytics import bronze, gold, gold_totals, intervals, lines, silver
 from analytics.gold_tables import GOLD_FAILOVERS
-from analytics.lake import Partitions, Writer, partitions_in, values_of
+from analytics.lake import WHOLE, Partitions, Writer, partitions_in, values_of
 from analytics.progress import Progress
 from analytics.tables import (
     BRONZE_EVENTS,
@@ -238,16 +238,28 @@ class Layers:
         """Bring gold up to date. Returns whether anything had changed."""
         source = {
             f"{table.path}/{name}": runs
-            for table in SILVER
+            for table in (*SILVER, BRONZE_QUALITY)
             for name, runs in self._writer.manifest.tables.get(table.path, {}).items()
         }
         built = {} if is_full else self._writer.manifest.built_from.get("gold", {})
         differing = [name for name in source.keys() | built.keys() if built.get(name) != source.get(name)]
-        if not differing and not is_full and "gold" in self._writer.manifest.built_from:
+        if not differing:
             return False
+        dated = [name for name in differing if not name.endswith(f"/{WHOLE}")]
+        if dated:
+            self._put_days(dated, is_fresh=not built)
+        with self._progress.step("gold: totals"):
+            for table, rows_of in gold_totals.TOTALS:
+                rows = rows_of(lambda wanted: self._writer.read(self._spark, wanted))
+                self._writer.put(table, rows.coalesce(1))
+        self._writer.update(built_from={**self._writer.manifest.built_from, "gold": source})
+        return True
+
+    def _put_days(self, differing: Iterable[str], *, is_fresh: bool) -> None:
+        """The daily tables, from the first day that may have changed (rule 4)."""
         tables = {table.name: self._writer.read(self._spark, table) for table in SILVER}
         horizons = {row["fleet"]: row["at_ms"] for row in gold.horizon_of_fleets(tables["horizons"]).collect()}
-        since = self._gold_since(differing, horizons) if built else None
+        since = None if is_fresh else self._gold_since(differing, horizons)
         days = gold.Days(tables=tables, since=since)
         for table, rows_of in gold.DAILY:
             with self._progress.step(table.path.replace("/", ": ")):
@@ -256,24 +268,14 @@ class Layers:
                 names = self._writer.manifest.tables.get(table.path, {})
                 removed = None if since is None else [name for name in names if values_of(name)[1] >= since]
                 self._writer.put(table, days.only_since(rows_of(days)), removed=removed)
-        with self._progress.step("gold: totals"):
-            self._put_totals()
-        self._writer.update(built_from={**self._writer.manifest.built_from, "gold": source}, horizons=horizons)
-        return True
+        self._writer.update(horizons=horizons)
 
     def _gold_since(self, differing: Iterable[str], horizons: dict[str, int]) -> dt.date:
-        """The first day that may have changed (rule 4)."""
+        """The first day with a changed row, or that was not over for a fleet that has lived on."""
         days = [values_of(name.split("/", 2)[2])[1] for name in differing]
         known = self._writer.manifest.horizons
         days += [_day_of(known[fleet]) for fleet, at_ms in horizons.items() if known.get(fleet, at_ms) != at_ms]
         return min(days)
-
-    def _put_totals(self) -> None:
-        def read(table: Table) -> DataFrame:
-            return self._writer.read(self._spark, table)
-
-        for table, rows_of in gold_totals.TOTALS:
-            self._writer.put(table, rows_of(read).coalesce(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
