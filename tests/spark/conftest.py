@@ -1,22 +1,32 @@
-"""One Spark session for all tests of a process: starting one costs more than most of them."""
+"""
+One Spark session for all tests of a process: starting one costs more than most of them. And one lake that was made in
+one run, which every other way to make it is compared with.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from analytics.gold_tables import GOLD
+from analytics.lake import Lake
 from analytics.session import NoSpark, check_java, spark_session
+from analytics.tables import BRONZE_EVENTS, SILVER
+from tests.spark.lakes import build, content
+from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 
 QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
 }
-"""Tables of a few rows: compiling their plans takes longer than running them."""
+"""Tables of a few rows: compiling plans and planning them again takes longer than running them."""
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +40,31 @@ def spark() -> Iterator[Any]:
     session = spark_session(app="tests", master=os.environ.get("ROLLCALL_TEST_SPARK", "local[1]"), settings=QUICK_START)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def lines() -> list[str]:
+    """The journal of a fleet that lived for some days."""
+    return lines_of(days_apart(long_story().records))
+
+
+@pytest.fixture(scope="session")
+def journals(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of three controllers."""
+    folder = tmp_path_factory.mktemp("journals")
+    write_journals(lines, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def batch(spark: Any, journals: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake that was made in one run."""
+    lake = Lake(tmp_path_factory.mktemp("batch"))
+    assert build(spark, lake, journals) == 1
+    return lake
+
+
+@pytest.fixture(scope="session")
+def expected(spark: Any, batch: Lake) -> dict[str, list[Any]]:
+    """What every other way must give."""
+    return content(spark, batch, (BRONZE_EVENTS, *SILVER, *GOLD))

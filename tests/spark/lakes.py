@@ -1,0 +1,36 @@
+"""What tests of lakes share: one run of the layers, and the content of tables in an order that is always the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from analytics.lake import Lake
+from analytics.layers import Layers
+from analytics.lines import find_journals
+from analytics.progress import Progress
+from analytics.tables import Table
+
+
+def build(spark: Any, lake: Lake, *paths: Path, gold: bool = True) -> int:
+    """One run; returns the published version."""
+    with lake.writer() as writer:
+        layers = Layers(spark, writer, Progress(spark, is_quiet=True))
+        layers.ingest_files(find_journals(paths))
+        layers.silver()
+        if gold:
+            layers.gold()
+        return writer.publish().version
+
+
+def content(spark: Any, lake: Lake, tables: tuple[Table, ...]) -> dict[str, list[Any]]:
+    """All rows of each table, and a check of its key. Where a line was read is no content."""
+    rows = {}
+    for table in tables:
+        columns = [name for name in table.column_names if name != "source_file"]
+        found = [tuple(map(str, row)) for row in lake.read(spark, table).select(*columns).collect()]
+        rows[table.path] = sorted(found)
+        if table.key and "source_file" not in table.key:
+            keys = [tuple(row[columns.index(name)] for name in table.key) for row in found]
+            assert len(set(keys)) == len(keys), table.path
+    return rows

@@ -1,0 +1,107 @@
+"""What is wrong with files: each kind is named and counted, and costs no good line."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+from analytics import bronze
+from analytics.bronze import Why
+from analytics.jobs import run, stream
+from analytics.lines import find_journals, pieces, read_lines
+from tests.support.analytics_story import HOLE, lines_of, story
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
+    """Text and why it is no event."""
+    return [
+        (lines[2][:-20], Why.NOT_A_RECORD),
+        ("null", Why.NOT_A_RECORD),
+        ("[1]", Why.NOT_A_RECORD),
+        ('{"a":1}', Why.NOT_A_RECORD),
+        ("not JSON at all", Why.NOT_A_RECORD),
+        (lines[2].replace('"sessionOrdinal":1', '"sessionOrdinal":"x"'), Why.NOT_A_RECORD),
+        (lines[1].replace('"index":2', '"index":"two"'), Why.NOT_A_RECORD),
+        (lines[1].replace('"index":2', '"index":99999999999999'), Why.RANGE),
+        (lines[1].replace('"version":1', '"version":0'), Why.VERSION),
+        (lines[1].replace('"stampedAtMs":1000001', '"stampedAtMs":-1'), Why.STAMP),
+        (lines[1] + " trailing", Why.TRAILING),
+        (lines[1] + '{"other":1}', Why.TRAILING),
+        (lines[1].replace('"requestId":"r2"', '"requestId":"r2x"'), Why.DIFFERS),
+        (HOLE, Why.HOLE),
+    ]
+
+
+def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: Path) -> None:
+    """
+    Truncated lines, two records on one, wrong types, versions, holes, copies that differ, a page, gzip and zstd.
+
+    A record of a newer version with a field that nobody knows is read, and its line is kept as it is.
+    """
+    lines = lines_of(story().records)
+    bad = bad_lines(lines)
+    newer = lines[4].replace('"version":1', '"version":99,"colour":{"is":"new"}')
+    torn_then_good = lines[5][:60] + lines[5]
+    good = [lines[0] + " " + lines[1], "", lines[2], lines[3], newer, "   ", torn_then_good, *lines[6:9]]
+    (tmp_path / "a.jsonl").write_text("\n".join([*good, *(text for text, _ in bad)]) + "\n")
+    page = '{"freshness":{"index":1},"events":[' + ",".join(lines[9:12]) + '],"nextFrom":null,"gap":"1 to 3"}'
+    (tmp_path / "pages.json").write_text(page + page)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(("\n".join(lines[12:20]) + "\n").encode()))
+    (tmp_path / "c.jsonl").write_text("\n".join(lines[20:]) + "\n")
+    subprocess.run(["zstd", "-q", "--rm", str(tmp_path / "c.jsonl")], check=True)
+    files = find_journals([tmp_path, tmp_path / "pages.json"])
+
+    rows = bronze.once(bronze.judged(pieces(read_lines(spark, files)))).collect()
+
+    events = sorted((row for row in rows if row["why"] is None), key=lambda row: row["seq"])
+    assert [(row["index"], row["ordinal"]) for row in events] == [
+        (record["index"], record["ordinal"]) for record in map(msgspec.json.decode, lines)
+    ]
+    assert events[4]["line"] == newer
+    assert (events[4]["version"], {row["version"] for row in events}) == (99, {1, 99})
+    rejected = sorted((row["why"], row["line"]) for row in rows if row["why"] is not None)
+    hole = '{"gap":{"gap":"1 to 3"}}'
+    expected = [(str(why), text) for text, why in bad] + [
+        (Why.NOT_A_RECORD, lines[5][:60]),
+        (Why.HOLE, hole),
+        (Why.HOLE, hole),
+    ]
+    # Of copies that differ one stays, whichever: here the one whose text is smaller.
+    assert [why for why, _ in rejected] == sorted(why for why, _ in expected)
+    differing = {text for text, why in bad if why is Why.DIFFERS} | {lines[1]}
+    assert {line for why, line in rejected if why == Why.DIFFERS} < differing
+    assert [one for one in rejected if one[0] != Why.DIFFERS] == sorted(
+        one for one in expected if one[0] != Why.DIFFERS
+    )
+
+
+def test_nothing_to_read_is_an_error_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty folder is not an empty lake, and no lake is not an empty one."""
+    lake = str(tmp_path / "lake")
+    assert run.main([str(tmp_path), "--lake", lake]) == 2
+    assert "no journals" in capsys.readouterr().err
+    assert run.main(["--lake", lake], layers=("gold",)) == 2
+    assert "make one with: rollcall analytics run" in capsys.readouterr().err
+    assert stream.main([str(tmp_path / "none"), "--lake", lake]) == 2
+    assert "neither a folder nor host:port" in capsys.readouterr().err
+    assert not (tmp_path / "lake").exists()
+
+
+def test_missing_java_is_an_error_with_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the package to install."""
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run.main([str(tmp_path), "--lake", str(tmp_path / "lake")]) == 2
+    assert "apt-get install openjdk" in capsys.readouterr().err

@@ -1,0 +1,214 @@
+"""The lake: the same whatever way the events came in, whoever was killed on the way, and exact when days are added."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+from analytics import streams
+from analytics.alerts import Limits, alerts
+from analytics.gold_tables import (
+    GOLD,
+    GOLD_CLUSTERS,
+    GOLD_FAILOVERS,
+    GOLD_FAILOVERS_DAILY,
+    GOLD_QUALITY,
+    GOLD_RTO,
+    GOLD_SETS_DAILY,
+)
+from analytics.gold_totals import PERCENTS
+from analytics.lake import Lake
+from analytics.tables import BRONZE_EVENTS, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
+from tests.spark.lakes import build, content
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+KILL_DEADLINE_S = 300
+LATE_FROM = 15
+"""Place of a line in the middle of a failover: what comes from here on is read first."""
+
+
+def test_every_table_has_rows_and_unique_keys(expected: dict[str, list[Any]], lines: list[str]) -> None:
+    """Events are there once, though three journals hold them, one with a line of two records."""
+    assert len(expected["bronze/events"]) == len(lines)
+    assert [path for path, rows in expected.items() if not rows] == []
+
+
+def test_failovers_are_judged(spark: Any, batch: Lake) -> None:
+    """A kill; a false alarm; a false alarm right after a change of the leading controller."""
+    rows = {row["master_epoch"]: row for row in batch.read(spark, GOLD_FAILOVERS).collect()}
+    assert sorted(rows) == [2, 3, 4]
+    judged = {
+        epoch: (row["is_false_positive"], row["is_controller_caused"], row["cause"]) for epoch, row in rows.items()
+    }
+    assert judged == {
+        2: (False, False, "dead-at-once"),
+        3: (True, False, "timeout"),
+        4: (True, True, "timeout"),
+    }
+    assert (rows[2]["total_us"], rows[2]["outage_ms"], rows[2]["dominating_phase"]) == (41_000, 41, "first-ack")
+    assert (rows[3]["backward_stamps"], rows[3]["notified_us"]) == (1, None)
+    assert (rows[4]["leader_change_age_ms"], rows[4]["is_route_late"]) == (1_000, True)
+    assert (rows[2]["grade"], rows[2]["loss_bytes"], rows[2]["cut_bytes"]) == ("proven", 0, 200)
+    whole = {row["cluster"]: row for row in batch.read(spark, GOLD_CLUSTERS).collect()}["*"]
+    assert (whole["failovers"], whole["false_positives"], whole["controller_caused"]) == (3, 2, 1)
+
+
+def test_intervals_are_cut_at_midnight(spark: Any, batch: Lake) -> None:
+    """Exposure of the days adds up to the intervals; the last one is open up to the fleet's last event."""
+    sets = batch.read(spark, SILVER_SYNC_STATE_SETS).orderBy("seq").collect()
+    daily = batch.read(spark, GOLD_SETS_DAILY).collect()
+    alone = [row for row in sets if row["set_size"] == 1]
+    assert [row["ended_at_ms"] is None for row in alone] == [False, True]
+    (horizon,) = batch.read(spark, SILVER_HORIZONS).agg({"last_at_ms": "max"}).first()
+    lasted = sum((row["ended_at_ms"] or horizon) - row["began_at_ms"] for row in alone)
+    assert sum(row["exposed_ms"] for row in daily) == lasted > 20 * 3_600_000
+    assert all(row["available_ms"] + row["outage_ms"] == row["observed_ms"] <= 86_400_000 for row in daily)
+    assert len(daily) == len({row["day"] for row in daily}) >= 3
+
+
+def test_days_add_up_and_histograms_give_the_exact_percentiles(spark: Any, batch: Lake) -> None:
+    """Nearest rank over all failovers is what the daily histograms give; so are the sums."""
+    failovers = batch.read(spark, GOLD_FAILOVERS).collect()
+    totals = sorted(row["total_us"] // 1_000 for row in failovers)
+    (found,) = batch.read(spark, GOLD_RTO).where("cluster = '*' and cause = '*' and phase = 'total'").collect()
+    for name, percent in PERCENTS.items():
+        assert found[name] == totals[math.ceil(len(totals) * percent / 100) - 1]
+    daily = batch.read(spark, GOLD_FAILOVERS_DAILY).collect()
+    assert len({row["day"] for row in daily}) > 1
+    assert sum(row["failovers"] for row in daily) == len(failovers)
+    assert sum(row["outage_ms"] for row in daily) == sum(row["outage_ms"] for row in failovers)
+
+
+def test_everything_that_was_read_is_accounted_for(spark: Any, batch: Lake, lines: list[str]) -> None:
+    """Pieces are events, copies or rejected; the reasons are counted."""
+    counts = {row["name"]: row["count"] for row in batch.read(spark, GOLD_QUALITY).collect()}
+    assert counts["lines"] == 3 * (len(lines) + 1)
+    assert (counts["shared"], counts["pieces"]) == (1, counts["lines"] + 1)
+    assert (counts["rejected:hole"], counts["rejected:not an event record"]) == (1, 1)
+    assert counts["events"] == len(lines)
+    assert counts["copies"] == counts["pieces"] - 2 - len(lines)
+    assert counts["orphans"] == 0
+
+
+def test_a_second_run_publishes_nothing_and_a_copy_changes_no_event(
+    spark: Any, batch: Lake, journals: Path, expected: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """The same files: the manifest stays. A further copy of a journal: only the counts of what was read change."""
+    lake = Lake(tmp_path / "lake")
+    shutil.copytree(batch.root, lake.root)
+    assert build(spark, lake, journals) == lake.manifest().version == 1
+    before = lake.manifest().tables
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text((journals / "data" / "c1" / "events" / "000001.jsonl").read_text())
+    assert build(spark, lake, copy) == 2
+    after = lake.manifest().tables
+    changed = {path for path in after if after[path] != before.get(path)}
+    assert "gold/quality" in changed
+    assert not {path for path in changed if path.startswith("silver/") or path.endswith(("_daily", "/events"))}
+    counts = {row["name"]: row["count"] for row in lake.read(spark, GOLD_QUALITY).collect()}
+    assert counts["events"] == len(expected["bronze/events"])
+
+
+def test_late_events_in_two_runs_give_the_same_lake(
+    spark: Any, lines: list[str], expected: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """The end of the history is read first, from the middle of a failover on; gold is built in between."""
+    lake = Lake(tmp_path / "lake")
+    for name, part in (("late", lines[LATE_FROM:]), ("early", lines[: LATE_FROM + 2])):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("\n".join(part) + "\n")
+        build(spark, lake, file)
+    tables = (BRONZE_EVENTS, *SILVER, *(table for table in GOLD if table is not GOLD_QUALITY))
+    found = content(spark, lake, tables)
+    for path, rows in found.items():
+        assert rows == expected[path], path
+
+
+def test_a_stream_gives_the_same_silver_also_after_a_restart(
+    spark: Any, lines: list[str], expected: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """Two micro-batches, the later events first; the query is started again for the second one."""
+    lake, folder = Lake(tmp_path / "lake"), tmp_path / "closed"
+    folder.mkdir()
+    for name, part in (("late", lines[LATE_FROM:]), ("early", lines[: LATE_FROM + 2])):
+        (folder / f"{name}.jsonl").write_text("\n".join(part) + "\n")
+        texts = streams.of_files(spark, str(folder))
+        query = streams.start(spark, texts, lake, checkpoint=tmp_path / "checkpoint", is_continued=False, every_ms=None)
+        query.awaitTermination()
+        assert query.exception() is None
+    found = content(spark, lake, (BRONZE_EVENTS, *SILVER))
+    for path, rows in found.items():
+        assert rows == expected[path], path
+    assert list(lake.manifest().batches.values()) == [1]
+
+
+def test_alerts_begin_at_their_limit(spark: Any, batch: Lake) -> None:
+    """One member in sync since the last election; three failovers in the window; nobody waits for a master."""
+    manifest = batch.manifest()
+    last = max(row["elected_at_ms"] for row in batch.read(spark, GOLD_FAILOVERS).collect())
+    limits = Limits(exposed_ms=60_000, flaps=3, flap_window_ms=8 * 86_400_000)
+
+    def told(now_ms: int) -> list[tuple[Any, ...]]:
+        rows = alerts(spark, batch, manifest, now_ms=now_ms, limits=limits).collect()
+        return [(row["alert"], row["broker_set"], row["count"]) for row in rows]
+
+    assert told(last + 59_999) == [("flapping", "broker-a", 3)]
+    assert told(last + 60_000) == [("flapping", "broker-a", 3), ("one-member-in-sync", "broker-a", 1)]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Until it holds. Fails if the process ends first."""
+    deadline = time.monotonic() + KILL_DEADLINE_S
+    while not condition():
+        assert process.poll() is None, "the run ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
+    spark: Any, journals: Path, expected: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """SIGKILL while bronze is being written: readers see no table; its folders are gone after the next run."""
+    lake = Lake(tmp_path / "lake")
+    command = [
+        sys.executable,
+        "-m",
+        "analytics.jobs.run",
+        str(journals),
+        "--lake",
+        str(lake.root),
+        "--master",
+        "local[1]",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        wait_for(lambda: any((lake.root / "data").glob("bronze/events/*")), process)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert lake.manifest().version == 0
+    assert lake.read(spark, BRONZE_EVENTS).count() == 0
+    left = set((lake.root / "data").glob("*/*/run=*"))
+    assert left
+    assert build(spark, lake, journals, gold=False) == 1
+    found = content(spark, lake, (BRONZE_EVENTS, *SILVER))
+    for path, rows in found.items():
+        assert rows == expected[path], path
+    assert not list((lake.root / "data").glob("*/*/run=*-both"))
