@@ -1,0 +1,93 @@
+"""
+The same silver from a stream: every micro-batch goes through the layers as a small run of its own.
+
+Here: sources, one micro-batch, a query. Not here: what a run does (``layers``), printing (``jobs.stream``).
+
+Rule 1: a micro-batch and its number are published together: one that is repeated after a crash adds nothing.
+Rule 2: batch and stream are equal by rule 4 of ``tables``: what is open has a null end, and is written again when the
+end comes. After the last micro-batch both have read the same events, and silver is a function of those.
+Rule 3: Spark's file source reads each file once. Files that still grow are not for it: give closed journals, or the
+controllers themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analytics import lines
+from analytics.lake import Lake
+from analytics.layers import Layers
+from analytics.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FILES_PER_BATCH = 200
+SHUFFLE_PARTITIONS = "4"
+"""Of a micro-batch: Spark's streams run without adaptive execution."""
+
+
+def of_files(spark: SparkSession, folder: str, *, files_per_batch: int = FILES_PER_BATCH) -> DataFrame:
+    """Lines of the journals in a folder or glob, as ``lines.as_lines`` gives them."""
+    stream = (
+        spark.readStream.option("maxFilesPerTrigger", files_per_batch)
+        .option("pathGlobFilter", "*.jsonl*")
+        .option("recursiveFileLookup", "true")
+    )
+    return lines.as_lines(stream.text(folder))
+
+
+def of_controllers(spark: SparkSession, endpoints: str) -> DataFrame:
+    """Lines of a live control plane; ``endpoints`` as ``host:port,...`` of its REST ports."""
+    from pyspark.sql import functions as f
+
+    from analytics.datasource import register
+
+    register(spark)
+    stream = spark.readStream.format("rollcall").option("endpoint", endpoints).load()
+    return stream.select(f.lit(f"rollcall:{endpoints}").alias("source_file"), f.col("line").alias("text"))
+
+
+def start(
+    spark: SparkSession,
+    texts: DataFrame,
+    lake: Lake,
+    *,
+    checkpoint: Path,
+    is_continued: bool,
+    every_ms: int | None,
+    is_quiet: bool = True,
+) -> StreamingQuery:
+    """
+    Keep bronze and silver of ``lake`` up to date with a stream of ``texts`` (``of_files`` or ``of_controllers``).
+
+    ``checkpoint`` is the folder of what the stream remembers; one lake may be fed by several. ``is_continued``: one
+    source gives more and more lines (a control plane), not each file once. ``every_ms`` is the pause between
+    micro-batches; None: read what is there and end.
+    """
+    name = str(checkpoint.absolute())
+
+    def add(batch: DataFrame, number: int) -> None:
+        with lake.writer() as writer:
+            if writer.manifest.batches.get(name, -1) >= number:
+                return
+            batch.sparkSession.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+            kept = batch.persist()
+            try:
+                layers = Layers(spark, writer, Progress(spark, is_quiet=is_quiet))
+                layers.ingest(kept, is_continued=is_continued)
+                layers.silver()
+            finally:
+                kept.unpersist()
+            writer.update(batches={**writer.manifest.batches, name: number})
+            writer.publish()
+
+    stream = texts.writeStream.foreachBatch(add).option("checkpointLocation", name)
+    stream = (
+        stream.trigger(availableNow=True)
+        if every_ms is None
+        else stream.trigger(processingTime=f"{every_ms} milliseconds")
+    )
+    return stream.start()
