@@ -9,12 +9,13 @@ STAMP   := $(VENV)/.installed
 DEMO    ?= .demo
 SEEDS   ?= 100
 ROUNDS  ?= 10
+EVENTS_M ?= 10,20,40
 RUN     := PYTHONDONTWRITEBYTECODE=1
 PACKAGES := analytics api broker controller deploy epoch ha node
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test unit property interop scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
-        bench analytics-demo kill-controllers clean
+        bench bench-analytics analytics-demo kill-controllers clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +81,9 @@ bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
 
 analytics-demo: $(STAMP)  ## the demo's failovers as a Spark table
 	@./rollcall analytics timeline $(DEMO)
+
+bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare scan [EVENTS_M=10,20,40]
+	@$(BIN)/python -m tests.perf.lake --events-m $(EVENTS_M)
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m deploy.local.kill_controllers --rounds $(ROUNDS)
