@@ -116,7 +116,10 @@ class FakeControllers:
 
     def _replica_info(self, name: str) -> Answer:
         found = self.sets.get(name)
-        return (2008, {}, b"") if found is None else (0, self._master(found), self._body(found))
+        if found is None:
+            return 2008, {}, b""
+        header = {name: value for name, value in self._master(found).items() if name != "syncStateSetEpoch"}
+        return 0, header, self._body(found)
 
     def _master(self, found: FakeSet) -> dict[str, object]:
         header: dict[str, object] = {"masterEpoch": found.epoch, "syncStateSetEpoch": found.set_epoch}
