@@ -18,7 +18,8 @@ from itertools import pairwise
 
 import msgspec
 
-from api.client import BadAnswer, Client, ClientError
+from api.client import Client
+from api.errors import BadAnswer, ClientError
 from controller.contract.commands import EventRef
 from controller.contract.ids import SetKey
 

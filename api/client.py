@@ -1,21 +1,15 @@
 """
 A typed client of the controllers' REST interface that finds the leader by itself.
 
-Here: which controller to ask, what to do with its answer, how often to try again, and the errors that are left over.
-Not here: what the answers mean (``controller.contract.views``), how they look (``api.cli``), the routes (``api.rest``).
+Here: which controller to ask, what to do with its answer, how often to try again. Not here: the errors that are left
+over (``api.errors``), what the answers mean (``controller.contract.views``), how they look (``api.cli``), the routes
+(``api.rest``).
 Used by: ``api.cli``, ``deploy.local``, ``analytics``, and whoever embeds it. Synchronous; threads may share one.
 
 Rule 1: every mutating call carries a request id, drawn here unless given. Asking again with the same id never executes
 twice while the controllers remember it, so a call whose outcome is unknown is repeated with the same id.
 Rule 2: only a definite answer is a result. A call that may have been executed ends in ``OutcomeUnknown``.
 Rule 3: every wait has a limit: one attempt ``ATTEMPT_MS_MAX``, one call ``limit_ms``.
-
-ClientError
-  + Unreachable        no controller answered
-  + NoLeader           controllers answered, and none of them leads
-  + RefusedError       a definite no, with its problem document
-  + OutcomeUnknown     it may have been executed; names the request id
-  + BadAnswer          something answered that is not a controller of this version
 """
 
 from __future__ import annotations
@@ -32,6 +26,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
+from api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from controller.contract.commands import ApplyBrokerId, EventRef, ImportSet
 from controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
 from controller.contract.replies import Done, Elected, IdGranted
@@ -80,40 +75,6 @@ _TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
 _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
 
-class ClientError(Exception):
-    """Base of everything that a call may raise."""
-
-
-class Unreachable(ClientError):
-    """No controller answered. Nothing was executed."""
-
-
-class NoLeader(ClientError):
-    """Controllers answered, and none of them leads. Nothing was executed."""
-
-
-class RefusedError(ClientError):
-    """A definite no; ``problem`` has the code, both values and the remedy."""
-
-    def __init__(self, problem: Problem) -> None:
-        """Keep the problem document unchanged."""
-        super().__init__(f"{problem.code}: {problem.detail}")
-        self.problem = problem
-
-
-class OutcomeUnknown(ClientError):
-    """The request was sent and no definite answer came: it may be executed now, later, or never."""
-
-    def __init__(self, request_id: RequestId, reason: str) -> None:
-        """Name the id, so that somebody can find out."""
-        super().__init__(f"outcome unknown of request {request_id}: {reason}")
-        self.request_id = request_id
-
-
-class BadAnswer(ClientError):
-    """Something answered that is not a controller of this version."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
     """What one controller said about itself in a survey; ``status`` None: it did not answer, for ``trouble``."""
@@ -142,7 +103,6 @@ class _Findings:
 
     answered: bool = False
     may_have_run: bool = False
-    last_problem: Problem | None = None
     troubles: dict[str, str] = field(default_factory=dict)
 
     def error(self, call: _Call) -> ClientError:
@@ -450,7 +410,6 @@ class Client:
             problem: Problem = _DECODERS[Problem].decode(response.content)
         except msgspec.MsgspecError:
             raise BadAnswer(f"{base} answered {response.status_code} without a problem document") from None
-        findings.last_problem = problem
         findings.troubles[base] = problem.detail
         if problem.code == _OUTCOME_UNKNOWN:
             findings.may_have_run = True

@@ -26,7 +26,8 @@ import typer
 from api.cli.output import Format
 
 if TYPE_CHECKING:
-    from api.client import Client, RefusedError
+    from api.client import Client
+    from api.errors import RefusedError
     from controller.contract.ids import SetKey
     from controller.contract.views import SetPage, SetStatus
 
@@ -103,7 +104,7 @@ def make_client() -> Client:
 @contextmanager
 def client(form: Format = Format.TABLE) -> Iterator[Client]:
     """A client whose errors end the command with their exit code."""
-    from api.client import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+    from api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 
     made = make_client()
     try:

@@ -67,7 +67,7 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
 
 def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
     """The leader's view; without a leader that of the controller that knows most."""
-    from api.client import NoLeader, OutcomeUnknown, Unreachable
+    from api.errors import NoLeader, OutcomeUnknown, Unreachable
 
     answers = [(answer.status, answer.address) for answer in reached if answer.status is not None]
     if not answers:
@@ -132,7 +132,7 @@ def explain(name: str, epoch: int | None, form: Format) -> None:
 def controllers(form: Format, watch: str | None) -> None:
     """Each controller by its own word."""
     from api.cli import tables
-    from api.client import Unreachable
+    from api.errors import Unreachable
 
     def fetch(asking: Client) -> Report:
         reached = asking.survey()

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from api.client import ClientError
+from api.errors import ClientError
 from controller.contract.commands import Phase
 from controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from controller.contract.views import HistoryRow, SetStatus

@@ -25,7 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from api.client import Client, ClientError
+from api.client import Client
+from api.errors import ClientError
 from controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
 from controller.contract.replies import Condition
 from controller.contract.views import FleetStatus, SetStatus

@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from api.client import Client, ClientError, RefusedError
+from api.client import Client
+from api.errors import ClientError, RefusedError
 from controller.contract.commands import ApplyBrokerId
 from controller.contract.ids import BrokerId, BrokerName, ClusterName, RegisterCode, SetKey
 from deploy.local import ledger

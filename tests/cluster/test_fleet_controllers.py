@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.client import ClientError
+from api.errors import ClientError
 from controller.contract.ids import RegisterCode
 from deploy.local.fleet import Fleet
 from deploy.local.kill_controllers import grant

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from api.client import ClientError
+from api.errors import ClientError
 from controller.contract.commands import Phase
 from controller.contract.ids import MasterEpoch, SetKey
 from controller.contract.views import HistoryRow

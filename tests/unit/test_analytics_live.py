@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from analytics.live import BEGINNING, LiveRecord, Mark, ReadFailed, split
-from api.client import Unreachable
+from api.errors import Unreachable
 from controller.contract.commands import EventRef, Phase
 from controller.contract.events import EventRecord
 from tests.support.core_builders import Fleet

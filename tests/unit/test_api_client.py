@@ -10,15 +10,8 @@ import httpx
 import msgspec
 import pytest
 
-from api.client import (
-    BadAnswer,
-    Client,
-    NoLeader,
-    OutcomeUnknown,
-    RefusedError,
-    Unreachable,
-    base_url,
-)
+from api.client import Client, base_url
+from api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from controller.contract.ids import BrokerId, RequestId
 from controller.contract.replies import Elected
 from controller.contract.views import SetAnswer

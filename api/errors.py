@@ -1,0 +1,49 @@
+"""
+What is left over of a call of ``api.client`` that brought no result.
+
+ClientError
+  + Unreachable        no controller answered
+  + NoLeader           controllers answered, and none of them leads
+  + RefusedError       a definite no, with its problem document
+  + OutcomeUnknown     it may have been executed; names the request id
+  + BadAnswer          something answered that is not a controller of this version
+"""
+
+from __future__ import annotations
+
+from controller.contract.ids import RequestId
+from controller.contract.views import Problem
+
+
+class ClientError(Exception):
+    """Base of everything that a call may raise."""
+
+
+class Unreachable(ClientError):
+    """No controller answered. Nothing was executed."""
+
+
+class NoLeader(ClientError):
+    """Controllers answered, and none of them leads. Nothing was executed."""
+
+
+class RefusedError(ClientError):
+    """A definite no; ``problem`` has the code, both values and the remedy."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Keep the problem document unchanged."""
+        super().__init__(f"{problem.code}: {problem.detail}")
+        self.problem = problem
+
+
+class OutcomeUnknown(ClientError):
+    """The request was sent and no definite answer came: it may be executed now, later, or never."""
+
+    def __init__(self, request_id: RequestId, reason: str) -> None:
+        """Name the id, so that somebody can find out."""
+        super().__init__(f"outcome unknown of request {request_id}: {reason}")
+        self.request_id = request_id
+
+
+class BadAnswer(ClientError):
+    """Something answered that is not a controller of this version."""
