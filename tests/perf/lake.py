@@ -89,8 +89,8 @@ class Bench:
 
         def write() -> None:
             made.write.option("compression", "zstd").text(str(target))
-            for number, file in enumerate(sorted(target.glob("*.txt.zst"))):
-                file.rename(target / f"{number:04d}.jsonl.zst")
+            for number, file in enumerate(sorted(target.glob("part-*"))):
+                file.rename(target / f"{number:04d}.jsonl{file.suffix}")
 
         self.measure("make journals", events, write)
         with lake.writer() as writer:
