@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -269,10 +270,11 @@ def test_unread_answers_of_all_links_have_a_limit(monkeypatch: pytest.MonkeyPatc
     async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
         request = encode_frame(Frame(code=1, opaque=1, body=b"x" * 1_000_000))
         links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-        for _ in range(12):
-            for _, writer in links:
-                writer.write(request)
-                await writer.drain()
+        with suppress(ConnectionError):  # Who goes over the limit while we write is closed while we write.
+            for _ in range(12):
+                for _, writer in links:
+                    writer.write(request)
+                    await writer.drain()
         await _counted(server, CloseCause.DOES_NOT_READ)
         for _, writer in links:
             writer.transport.abort()
