@@ -10,7 +10,9 @@ Rule 1: reads (1004, 1006, 1012) are answered in the turn in which they come, fr
 they never wait for the log. A slow 1004 costs the connection.
 Rule 2: everything that succeeds has the header and the body that RocketMQ reads: a SyncStateSet also when it is empty,
 a masterEpoch also without a master.
-Rule 3: a broker that asks for a first election is heard to be alive by that alone, if its 904 does not come in time.
+Rule 3: brokers ask for an election at every start, and every 5 s again: what would be refused is answered as apply
+would, and not put on record each time. What mqadmin asks is on record, refused or not.
+Rule 4: a broker that asks for a first election is heard to be alive by that alone, if its 904 does not come in time.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from controller.contract.ids import (
     SetKey,
 )
 from controller.contract.replies import AnyReply, Elected, Refused
+from controller.core.decide import decide
 from controller.runtime.service import ControllerService
 from node.remoting.codes import SystemCode
 
@@ -240,11 +243,12 @@ class ControllerCodes:
         """The reply to the last attempt; None if the set is gone."""
         reply: AnyReply | None = None
         for _ in range(ELECT_ATTEMPTS):
+            self.service.require_authority()
             view = self.service.view_of(key)
             if view is None:
                 break
             is_first = not self._replicas.fleet.sets[key].is_established
-            reply = await self.service.submit(
+            operation = self.service.operation(
                 ElectMaster(
                     set_key=key,
                     designated=named if is_designated or is_first else None,
@@ -253,6 +257,15 @@ class ControllerCodes:
                 request_id=self._replicas.new_request_id(),
                 requested_by=requested_by,
                 evidence=self.service.evidence(view),
+            )
+            refused = decide(self._replicas.fleet, operation).answer
+            if not is_designated and isinstance(refused, Refused):
+                return refused
+            reply = await self.service.submit(
+                operation.command,
+                request_id=operation.request_id,
+                requested_by=requested_by,
+                evidence=operation.evidence,
             )
             if not (isinstance(reply, Refused) and reply.code is RefusalCode.EVIDENCE_MOVED):
                 break

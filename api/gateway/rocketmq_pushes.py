@@ -124,20 +124,23 @@ class RocketmqPushes:
         ]
 
     async def _push(self, run: _Run) -> None:
-        key = run.view.set_key
         try:
             attempts, epoch = 0, run.view.master_epoch
             while attempts < ATTEMPTS_MAX and self._service.duties.is_active:
-                if run.view.master_epoch != epoch:
-                    attempts, epoch = 0, run.view.master_epoch
-                if await self._push_once(run.view):
-                    break
+                view = run.view
+                if view.master_epoch != epoch:
+                    attempts, epoch = 0, view.master_epoch
+                if await self._push_once(view):
+                    if run.view is view:
+                        return
+                    # Somebody came while the last one was told.
+                    continue
                 await asyncio.sleep(min(PAUSE_MS << attempts, PAUSE_MS_MAX) / 1000)
                 attempts += 1
+            if attempts >= ATTEMPTS_MAX:
+                self._give_up(run.view)
         finally:
-            view = run.view
-            del self._runs[key]
-        self._give_up(view)
+            del self._runs[run.view.set_key]
 
     def _give_up(self, view: SetView) -> None:
         """Rule 3: whoever was not reached now is not tried for this epoch again."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from controller.contract.commands import MarkSilent, SilenceCause
+from controller.contract.ids import RequestId
 from controller.contract.replies import Condition
 from node.remoting.frame import Frame, encode_frame
 from tests.support.rocketmq_wire import JavaListener, JavaPeer, Port, address_of, with_port
@@ -337,6 +339,33 @@ def test_closed_connection_of_a_living_broker_means_nothing(tmp_path: Path) -> N
         await until(lambda: session.connection is None and session.probes and not session.is_probing)
         assert (session.cause, session.refusals) == (None, 0)
         assert port.set().master == 1
+
+    with_port(tmp_path, scenario)
+
+
+def test_master_that_was_stopped_and_goes_on_is_told_at_once(tmp_path: Path) -> None:
+    """It would learn of its successor by its own poll only, after 5 s in which it takes messages."""
+
+    async def scenario(port: Port) -> None:
+        stopped, winner = JavaListener(), JavaListener(ha_address="127.0.0.1:7")
+        addresses = await port.listener(stopped), await port.listener(winner)
+        first, second = await in_sync(port, addresses)
+        second.beat(2, brokerAddr=addresses[1], epoch=1)
+        found = port.set().replicas[0]
+        assert found.incarnation is not None
+        await port.leader.service.submit(
+            MarkSilent(
+                set_key=port.set().set_key, broker_id=found.broker_id, incarnation=found.incarnation,
+                session_ordinal=found.session_ordinal, cause=SilenceCause.TIMEOUT,
+            ),
+            request_id=RequestId("stopped"), requested_by="test",
+        )  # fmt: skip
+        await until(lambda: port.set().master == 2 and port.set().has_entered)
+        assert "2" not in [(frame.ext_fields or {}).get("masterEpoch") for frame in stopped.pushed]
+
+        first.beat(1, brokerAddr=addresses[0], epoch=1)
+        await until(lambda: any((frame.ext_fields or {}).get("masterEpoch") == "2" for frame in stopped.pushed))
+        await until(lambda: stopped.pushed[-1].code == 906)
 
     with_port(tmp_path, scenario)
 
