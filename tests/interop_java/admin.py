@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from deploy.java import asking
-from deploy.java.fleet import CLUSTER, SET, JavaFleet
+from deploy.java.fleet import CLUSTER, SET, JavaFleet, Said
 from deploy.local.processes import LauncherError, wait_until
 from tests.interop_java.sides import Side
 
@@ -32,6 +32,8 @@ QUEUES = 4
 BROKERS = ("b1", "b2", "b3")
 RECORDED_FILE = Path(__file__).resolve().parent / "recorded.json"
 DEADLINE_S = 180.0
+TRIES_MAX = 4
+TIMEOUTS = ("RemotingTimeoutException", "RemotingConnectException", "RemotingSendRequestException")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ FRESH: tuple[Step, ...] = (
     Step("route", "topicRoute -n {ns} -t {topic}"),
     Step("route of nothing", "topicRoute -n {ns} -t nothing"),
     Step("route as a list", "topicRoute -n {ns} -t {topic} -l"),
-    Step("queues", "topicStatus -n {ns} -t {topic}"),
+    Step("queues", "topicStatus -n {ns} -t {topic}", (_NUMBER,)),
     Step("clusters of a topic", "topicClusterList -n {ns} -t {topic}"),
     Step("new topic", "updateTopic -n {ns} -c {cluster} -t {other} -r 2 -w 2"),
     Step("its route", "topicRoute -n {ns} -t {other}"),
@@ -140,7 +142,7 @@ def build(side: Side, java: JavaFleet, say: Callable[[str], object]) -> None:
     for number in range(MESSAGES):
         key, body = f"key{number}", f"body {number}"
         where = ("-b", SET, "-i", str(number % QUEUES))
-        said = java.mqadmin("sendMessage", "-n", side.namesrv, "-t", TOPIC, *where, "-p", body, "-k", key)
+        said = ask_patiently(java, "sendMessage", "-n", side.namesrv, "-t", TOPIC, *where, "-p", body, "-k", key)
         if "SEND_OK" not in said.output:
             raise LauncherError(f"{key} was not sent; mqadmin said {said.output!r}")
     clients = java.directory / "clients"
@@ -203,17 +205,22 @@ def _wait_whole(side: Side, java: JavaFleet) -> None:
 
 def create_topic(java: JavaFleet, namesrv: str, topic: str) -> None:
     """By mqadmin, with four queues; returns when it is routed."""
-    said = java.mqadmin("updateTopic", "-n", namesrv, "-c", CLUSTER, "-t", topic, "-r", str(QUEUES), "-w", str(QUEUES))
-    wait_until(
-        lambda: asking.has_route(namesrv, topic),
-        deadline_s=DEADLINE_S,
-        what=f"a route of {topic}; mqadmin said {said.output!r}",
-    )
+    ask_patiently(java, "updateTopic", "-n", namesrv, "-c", CLUSTER, "-t", topic, "-r", str(QUEUES), "-w", str(QUEUES))
+    wait_until(lambda: asking.has_route(namesrv, topic), deadline_s=DEADLINE_S, what=f"a route of {topic}")
+
+
+def ask_patiently(java: JavaFleet, *words: str) -> Said:
+    """Again, a few times, while mqadmin's own timeout of some seconds was too short for this machine."""
+    for _ in range(TRIES_MAX - 1):
+        said = java.mqadmin(*words)
+        if not any(trouble in said.output for trouble in TIMEOUTS):
+            return said
+    return java.mqadmin(*words)
 
 
 def _ask(side: Side, java: JavaFleet, step: Step) -> Asked:
     places = _places(side, java)
-    said = java.mqadmin(*step.words.format(**places).split(" "))
+    said = ask_patiently(java, *step.words.format(**places).split(" "))
     return Asked(
         label=step.label,
         command=step.words.format(**{key: _WORDS.get(key, value) for key, value in places.items()}),
