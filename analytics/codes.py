@@ -39,6 +39,7 @@ KINDS: Mapping[str, int] = {
     "milestone-reached": 16,
     "replicas-cleaned": 17,
     "command-refused": 18,
+    "set-imported": 19,
 }
 
 PHASES: Mapping[str, int] = {

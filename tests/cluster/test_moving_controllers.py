@@ -7,7 +7,7 @@ Plans and exports are tested against the fake ones; here both are asked the same
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def cleans(ids: str = "") -> tuple[int, dict[str, object], bytes]:
 
 
 STATE = ((1006, {}, b'["broker-a"]'), (1004, {"brokerName": "broker-a"}, b""), (1012, SET, b""))
-EXPORT: Sequence[tuple[int, dict[str, object], bytes]] = (
+EXPORT: Sequence[tuple[int, Mapping[str, object], bytes]] = (
     (1012, SET, b""),
     (1004, {"brokerName": "broker-a"}, b""),
     applies(2),

@@ -243,6 +243,8 @@ class Oracle:
     def _entered(self, key: SetKey, facts: SetFacts, event: MasterEntered) -> None:
         """D9, and released(E) <= start(E') in clean elections: what was acknowledged is in the new master's log."""
         self.counts.add("epochs entered")
+        start = event.start_offset
+        assert start is not None, "our own brokers say where their epoch begins"
         held = {record.value: at for at, record in read_records(self._disk_of(key, event.broker_id))}
         lost = [acked for acked in facts.acked.values() if acked.value not in held]
         facts.lost_bytes[event.master_epoch] = len(lost) * RECORD_BYTES
@@ -251,20 +253,20 @@ class Oracle:
         if lost and not is_forgiven:
             raise Violation(
                 f"D9: {kind.value} election of {event.broker_id} in epoch {event.master_epoch} lost {len(lost)} acknowledged "
-                f"messages, the first is {lost[0]}; its log ends at {event.start_offset}"
+                f"messages, the first is {lost[0]}; its log ends at {start}"
             )
         if not is_forgiven:
             for epoch, released in facts.released.items():
-                if epoch < event.master_epoch and released > event.start_offset:
+                if epoch < event.master_epoch and released > start:
                     raise Violation(
-                        f"released({epoch}) = {released} > start({event.master_epoch}) = {event.start_offset}"
+                        f"released({epoch}) = {released} > start({event.master_epoch}) = {start}"
                     )
         for acked in lost:
             self.counts.add("acknowledged messages lost in unclean elections")
             facts.forgiven[acked.value] = facts.acked.pop(acked.value)
         if is_forgiven:
             facts.forgave[event.master_epoch] = None
-            facts.released = {epoch: min(released, event.start_offset) for epoch, released in facts.released.items()}
+            facts.released = {epoch: min(released, start) for epoch, released in facts.released.items()}
         self._grade_holds(facts, event.master_epoch)
 
     def _graded(self, key: SetKey, facts: SetFacts, verdict: LossVerdict) -> None:

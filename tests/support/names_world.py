@@ -99,7 +99,7 @@ class NameWorld:
             | fields,
         )
 
-    def route(self, topic: str = "T", **fields: object) -> dict[str, Any] | None:
+    def route(self, topic: str = "T", **fields: Any) -> dict[str, Any] | None:
         """Body of the answer to 105; None = 17."""
         answer = self.ask(NameCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, **fields)
         if answer.code == 17:
