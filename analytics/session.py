@@ -44,14 +44,15 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         raise NoSpark("pyspark is not installed; install the extra: pip install 'rollcall-ha[analytics]'") from error
     # Workers take PATH's python3 unless told; it need not be the one that runs this.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers on other machines must reach the driver; for all others it listens on loopback only.
+    is_here = master.startswith("local") or "127.0.0.1" in master
+    if is_here:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = (
         SparkSession.builder.appName(app)
         .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         # A number that overflows in one bad event is that event's trouble, not the job's.
         .config("spark.sql.ansi.enabled", "false")
@@ -61,7 +62,8 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         .config("spark.log.level", "ERROR")
         .config("spark.driver.memory", DRIVER_MEMORY)
     )
-    for key, value in (settings or {}).items():
+    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
+    for key, value in {**loopback, **(settings or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
