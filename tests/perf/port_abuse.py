@@ -1,0 +1,141 @@
+"""
+``make port-abuse``: what bad neighbours on the broker ports cost the elections of everybody else.
+
+    python -m tests.perf.port_abuse [--rounds 7]
+
+One fleet of real processes. First its master is killed ``rounds`` times in peace, then as often while ``abuser`` does
+everything wrong that a peer can do on the ports of all three controllers: garbage, huge lengths, deep JSON, half frames
+in drips, answers that nobody reads, 100 probes a second and 1,000 idle links. The ratio of the medians is what it costs;
+numbers of a shared machine judge nobody. The exit code is 1 if a kind of abuse was not counted under its cause, or if
+links or unfinished frames stay when the neighbours are gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from api.errors import ClientError
+from controller.contract.commands import Phase
+from controller.contract.ids import MasterEpoch
+from deploy.local.fleet import Fleet, Layout
+from deploy.local.processes import python_module, wait_until
+
+ELECTED = (Phase.DETECTED, Phase.PROPOSED, Phase.COMMITTED)
+DEADLINE_S = 60.0
+FIRST_FRAME_S = 30.0
+EXPECTED = ("frame-length", "frame", "slow-frame", "said-nothing", "probe")
+"""Causes that must be counted; who does not read is closed when its answers are above a limit that takes longer."""
+LINKS_LEFT_MAX = 40
+"""Sessions of brokers and whoever asks at this moment."""
+
+
+def metrics(address: str) -> dict[str, float]:
+    """The samples of a /metrics, by name with labels."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    samples = (line.rpartition(" ") for line in lines if line[:1] not in ("", "#"))
+    return {name: float(value) for name, _, value in samples}
+
+
+def total(fleet: Fleet, name: str) -> float:
+    """Sum of one sample over the controllers."""
+    return sum(metrics(section.rest).get(name, 0.0) for section in fleet.file.controllers.values())
+
+
+def causes(fleet: Fleet) -> Counter[str]:
+    """Links that ended, by cause, over the controllers."""
+    found: Counter[str] = Counter()
+    for section in fleet.file.controllers.values():
+        for name, value in metrics(section.rest).items():
+            if name.startswith("rollcall_links_closed_total{"):
+                found[name.split('"')[1]] += int(value)
+    return found
+
+
+def memory_mib(fleet: Fleet) -> float:
+    """Resident memory of all controllers."""
+    pids = [pid for name in fleet.controllers if (pid := fleet.pid(name)) is not None]
+    return sum(psutil.Process(pid).memory_info().rss for pid in pids) / 2**20
+
+
+def elected_ms(fleet: Fleet, epoch: MasterEpoch) -> float:
+    """From the first sign of the fault to the commit, by the record of this epoch."""
+    key = fleet.set_key()
+    found: list[float] = []
+
+    def is_there() -> bool:
+        try:
+            rows = fleet.client().history(key).rows
+        except ClientError:
+            return False
+        spans = [span for row in rows if row.master_epoch == epoch for span in row.phases if span.phase in ELECTED]
+        found[:] = [sum(span.duration_us or 0 for span in spans) / 1000] if len(spans) == len(ELECTED) else []
+        return bool(found)
+
+    wait_until(is_there, deadline_s=DEADLINE_S, what=f"the record of masterEpoch {epoch}")
+    return found[0]
+
+
+def kills(fleet: Fleet, rounds: int, when: str) -> list[float]:
+    """Kill the master so often; the election of each."""
+    key, samples = fleet.set_key(), []
+    for number in range(rounds):
+        before = fleet.wait_redundant(key, deadline_s=DEADLINE_S).view.master_epoch
+        name = fleet.master(key)
+        fleet.kill(name)
+        samples.append(elected_ms(fleet, MasterEpoch(before + 1)))
+        fleet.restart(name)
+        sys.stderr.write(f"    {when} {number + 1} of {rounds}: elected after {samples[-1]:.1f} ms\n")
+    fleet.wait_redundant(key, deadline_s=DEADLINE_S)
+    return samples
+
+
+def run(directory: Path, rounds: int) -> int:
+    """Print the table; the exit code."""
+    with Fleet.create(directory, Layout(name="abuse")) as fleet:
+        fleet.up(deadline_s=DEADLINE_S)
+        peace = kills(fleet, rounds, "in peace")
+        counted, memory = causes(fleet), memory_mib(fleet)
+        fleet.processes.start("abuser", python_module("tests.perf.abuser", *fleet.broker_port_addresses()))
+        wait_until(lambda: total(fleet, "rollcall_links_open") >= 1_000, deadline_s=DEADLINE_S, what="1,000 idle links")
+        abused = kills(fleet, rounds, "under abuse")
+        wait_until(
+            lambda: all((causes(fleet) - counted)[cause] for cause in EXPECTED),
+            deadline_s=DEADLINE_S + FIRST_FRAME_S,
+            what=f"each of {', '.join(EXPECTED)} to be counted",
+        )
+        ended, memory_then = causes(fleet) - counted, memory_mib(fleet)
+        malformed = total(fleet, 'rollcall_session_requests_total{request="malformed"}')
+        fleet.processes.kill("abuser")
+        wait_until(
+            lambda: total(fleet, "rollcall_links_open") <= LINKS_LEFT_MAX,
+            deadline_s=DEADLINE_S,
+            what="its links to be gone",
+        )
+        unfinished = total(fleet, "rollcall_links_unfinished_bytes")
+    ratio = statistics.median(abused) / statistics.median(peace)
+    print(f"election, median of {rounds}: {statistics.median(peace):.1f} ms in peace, ", end="")
+    print(f"{statistics.median(abused):.1f} ms under abuse: ratio {ratio:.2f}")
+    print(f"slowest: {max(peace):.1f} ms and {max(abused):.1f} ms")
+    print(f"memory of all controllers: {memory:.0f} MiB and {memory_then:.0f} MiB")
+    print(f"{'links ended because of':<24}{'count':>8}")
+    for cause, count in ended.most_common():
+        print(f"{cause:<24}{count:>8,}")
+    print(f"{'bodies refused':<24}{malformed:>8,.0f}")
+    print(f"left when they were gone: {unfinished:.0f} bytes of unfinished frames")
+    return 0 if unfinished == 0 and malformed else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Elections in peace and under abuse of the broker ports.")
+    parser.add_argument("--rounds", type=int, default=7)
+    with tempfile.TemporaryDirectory(prefix="rollcall-abuse-") as folder:
+        sys.exit(run(Path(folder) / "fleet", parser.parse_args().rounds))
