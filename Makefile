@@ -15,7 +15,7 @@ PACKAGES := analytics api broker controller deploy epoch ha node
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test unit property interop scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
-        bench bench-analytics analytics-demo kill-controllers clean
+        bench bench-analytics analytics-demo kill-controllers port-abuse clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ analytics-demo: $(STAMP)  ## the demo's failovers as a Spark table
 
 bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare scan [EVENTS_M=10,20,40]
 	@$(BIN)/python -m tests.perf.lake --events-m $(EVENTS_M)
+
+port-abuse: $(STAMP)  ## elections in peace and while bad neighbours abuse the broker ports, as a ratio
+	@$(BIN)/python -m tests.perf.port_abuse
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m deploy.local.kill_controllers --rounds $(ROUNDS)
