@@ -13,6 +13,7 @@ itself (``tests.sim``). Every invariant is checked after every event, as under a
 ``pause X`` ``resume`` SIGSTOP, SIGCONT
 ``cut X Y`` ``heal``   no way between X and Y, both ways; ``cut X > Y`` one way; Y may be ``controllers`` or ``brokers``
 ``break X``            every connection of X is reset, what is under way is lost
+``clock X SECONDS``    X's wall clock jumps, forwards or back
 ``elect N``            a switchover to N; ``elect-unclean``
 ``wipe``               all controllers stop and are founded anew; ``backup``, later ``restore``: they begin with it
 ``run MS``             time passes
@@ -230,6 +231,9 @@ class Stage:
 
     def _do_break(self, words: list[str]) -> None:
         self.world.net.break_host(self._machine(words[0]).name)
+
+    def _do_clock(self, words: list[str]) -> None:
+        self._machine(words[0]).host.wall_offset_us += int(words[1]) * SECOND
 
     def _do_elect(self, words: list[str]) -> None:
         self.world.elect(self.world.keys[0], BrokerId(int(words[0])))
