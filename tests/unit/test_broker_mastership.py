@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 from broker.core.role_io import PrepareMaster
 from broker.log.ports import BrokerLog
@@ -24,6 +24,7 @@ from controller.contract.ids import (
 from controller.contract.replies import AnyReply, Condition, SetView
 from controller.contract.timing import PRESETS, Preset
 from ha.links import LinkReign
+from ha.sync_state import SyncOutput
 
 KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 ME = BrokerId(1)
@@ -89,35 +90,69 @@ def never(_code: RequestCode, _command: Value) -> asyncio.Future[AnyReply]:
     return asyncio.get_running_loop().create_future()
 
 
+BOTH, ALONE = (ME, BrokerId(2)), (ME,)
+
+
+def reign_of(gate: Gate) -> Mastership:
+    """Of two members."""
+    return Mastership(
+        ReignContext(
+            set_key=KEY,
+            broker_id=ME,
+            incarnation=INCARNATION,
+            address="127.0.0.1:1",
+            log=cast("BrokerLog", Log()),
+            links=Links(),
+            waiters=Waiters(),
+            gate=gate,
+            timing=PRESETS[Preset.NORMAL],
+            ask=never,
+            on_phase=lambda _epoch, _phase: None,
+            on_refused=lambda _epoch, _reason: None,
+        ),
+        PrepareMaster(step=1, master_epoch=EPOCH, start_offset=LogOffset(0), view=view_of(BOTH, 1)),
+    )
+
+
 def test_the_gate_shows_at_once_what_the_controllers_made_of_the_set() -> None:
     """W12, R22: a member left by registering anew; sends were taken that could not be released, instead of refused."""
 
     async def story() -> None:
         gate = Gate()
-        both, alone = (ME, BrokerId(2)), (ME,)
-        reign = Mastership(
-            ReignContext(
-                set_key=KEY,
-                broker_id=ME,
-                incarnation=INCARNATION,
-                address="127.0.0.1:1",
-                log=cast("BrokerLog", Log()),
-                links=Links(),
-                waiters=Waiters(),
-                gate=gate,
-                timing=PRESETS[Preset.NORMAL],
-                ask=never,
-                on_phase=lambda _epoch, _phase: None,
-                on_refused=lambda _epoch, _reason: None,
-            ),
-            PrepareMaster(step=1, master_epoch=EPOCH, start_offset=LogOffset(0), view=view_of(both, 1)),
-        )
+        reign = reign_of(gate)
         reign.serve()
         assert gate.state.is_min_in_sync
-        reign.adopt(view_of(alone, 2))
-        assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (False, alone)
-        reign.adopt(view_of(both, 3))
-        assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (True, both)
+        reign.adopt(view_of(ALONE, 2))
+        assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (False, ALONE)
+        reign.adopt(view_of(BOTH, 3))
+        assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (True, BOTH)
         reign.leave("the test ends", "")
+
+    asyncio.run(story())
+
+
+def test_a_fault_in_one_look_at_the_set_does_not_end_the_looking() -> None:
+    """S04: one exception ended the periodic check of the reference for ever; the fault goes to the loop's handler."""
+
+    async def story() -> None:
+        faults: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: faults.append(context))
+        reign = reign_of(Gate())
+        looked_again = asyncio.Event()
+        looks = 0
+
+        def look(_now_ms: int) -> list[SyncOutput]:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                raise ZeroDivisionError
+            looked_again.set()
+            return []
+
+        reign.sync.tick = look  # type: ignore[method-assign]
+        await asyncio.wait_for(looked_again.wait(), 20)
+        reign.leave("the test ends", "")
+        assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError]
 
     asyncio.run(story())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from broker.core.durable import LIVES_KEPT, Identity, Lives, ProcessIdentity
 from broker.core.registration import (
     MOVED_TRIES_MAX,
+    AskForId,
     AskToRegister,
     Blocked,
     Opened,
+    PersistIdentity,
     Registration,
     RegistrationAction,
     ReplicaFacts,
@@ -121,3 +126,70 @@ def test_the_list_of_lives_is_bounded() -> None:
         lives = lives.begun(Incarnation(str(number)))
 
     assert lives.incarnations == tuple(str(number) for number in range(2, LIVES_KEPT + 2))
+
+
+class Power(Exception):
+    """It goes."""
+
+
+class Directory:
+    """What a broker's disk holds, over its lives. ``Power`` strikes at the step that a test chooses."""
+
+    def __init__(self, code: str, dies_at: int | None = None) -> None:
+        self.identity: Identity | None = None
+        self.steps_left = dies_at
+        self._code = code
+        self._lives = 0
+
+    def _step(self) -> None:
+        if self.steps_left is not None:
+            self.steps_left -= 1
+            if self.steps_left < 0:
+                raise Power
+
+    def live(self, fleet: Fleet) -> BrokerId:
+        """One life, from its start to its session; each step is done, or done and not heard of, or not done."""
+        self._lives += 1
+        facts = ReplicaFacts(
+            set_key=fleet.key,
+            process=ProcessIdentity(
+                incarnation=Incarnation(f"{self._code}.{self._lives}"), boot_id="boot-1", store_id=self._code
+            ),
+            description=fleet.registration(1).description,
+            configuration=THREE,
+            clean_mark=None,
+            new_register_code=RegisterCode(f"{self._code}-drawn-{self._lives}"),
+        )
+        machine = Registration(facts, self.identity)
+        waiting = machine.connected(NOTHING, None)
+        while waiting:
+            action = waiting.pop(0)
+            self._step()
+            if isinstance(action, PersistIdentity):
+                self.identity = action.identity
+                self._step()
+                waiting += machine.persisted(action.identity, NOTHING, None)
+            elif isinstance(action, AskForId | AskToRegister):
+                reply = fleet.do(action.command)
+                self._step()
+                waiting += machine.answered(reply)
+            else:
+                assert isinstance(action, Opened), action
+        assert machine.broker_id is not None
+        return machine.broker_id
+
+
+@pytest.mark.parametrize("dies_at", range(10))
+def test_s62_a_crash_at_any_step_leaks_no_id_and_shares_none(dies_at: int) -> None:
+    """S62: before, between and behind each durable write and each answer; the same directory gets the same id."""
+    fleet = Fleet()
+    first = Directory("a", dies_at)
+    with suppress(Power):
+        first.live(fleet)
+    first.steps_left = None
+    other = Directory("b").live(fleet)
+    again = first.live(fleet)
+
+    assert {other, again} == {1, 2}
+    assert first.live(fleet) == again
+    assert fleet.set.next_id == 3

@@ -133,6 +133,18 @@ def test_silent_master_is_replaced_after_the_timeout_with_stamps() -> None:
     assert 3_000_000 <= elected.detection.last_heartbeat_age_us <= (world.now_ms - silent_from_ms) * 1000
 
 
+def test_s32_a_master_that_vanishes_without_a_word_is_found_in_time_every_time() -> None:
+    """S32: no close, no refusal; whenever it was last heard, after the timeout and within one scan of it."""
+    for offset_ms in range(100):
+        world, (master, *slaves) = _world()
+        world.pass_ms(100 + offset_ms, master, *slaves, step_ms=100 + offset_ms)
+        world.pass_ms(2_990, *slaves, step_ms=500)
+        assert _silences(world) == [], offset_ms
+        world.pass_ms(110, *slaves)
+        assert [event.broker_id for event in _silences(world)] == [master.broker_id], offset_ms
+        assert world.the_view(KEY).master in {slave.broker_id for slave in slaves}
+
+
 def test_close_of_an_old_connection_means_nothing() -> None:
     """S33 ★6: the broker came back on a new connection before the close of the old one arrived."""
     world, (master, *slaves) = _world()
