@@ -115,7 +115,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_kill_of_all_in_a_loop_loses_nothing(cluster: Cluster) -> None:
-    """Also while snapshots are written and the journal is cut: the stock library lost up to a third."""
+    """S56: Also while snapshots are written and the journal is cut: the stock library lost up to a third."""
     for _ in range(ROUNDS):
         cluster.start()
         cluster.leader()
@@ -199,7 +199,7 @@ def test_damage_is_refused_and_healed_by_starting_empty(cluster: Cluster) -> Non
 
 
 def test_a_full_disk_stops_one_node_and_loses_nothing(cluster: Cluster) -> None:
-    """The stock library dies of SIGBUS in a memory map."""
+    """S54: The stock library dies of SIGBUS in a memory map."""
     cluster.start("c1", file_bytes_max=200_000, compaction_entries=100_000)
     cluster.start("c2", "c3")
     cluster.leader()
@@ -240,7 +240,7 @@ def _unmount(mounted: dict[str, Path]) -> None:
 
 @pytest.mark.root
 def test_a_power_cut_of_all_loses_nothing(tmp_path: Path) -> None:
-    """The images are copied in the middle of commits: what was not synced is not in the copy."""
+    """S49: The images are copied in the middle of commits: what was not synced is not in the copy."""
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         pytest.skip("needs root and mkfs.ext4")
     make_certificates(tmp_path / "tls", NAMES)

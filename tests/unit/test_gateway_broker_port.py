@@ -197,7 +197,7 @@ class _Answers:
 
 
 def test_follower_names_the_leader_or_says_that_it_knows_none(tmp_path: Path) -> None:
-    """Every session request without authority is answered NOT_LEADER with a hint, at once."""
+    """S40: Every session request without authority is answered NOT_LEADER with a hint, at once."""
 
     async def scenario(port: Port) -> None:
         link = await port.link()

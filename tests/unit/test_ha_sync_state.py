@@ -284,6 +284,7 @@ def test_r9_an_ack_without_a_durable_promise_does_not_count() -> None:
 
 
 def test_s15_confirm_freezes_while_a_required_member_is_not_connected() -> None:
+    """S15: what its side replicates meanwhile is acknowledged to nobody."""
     master = joined((A, B, C))
     master.write(100)
     master.ack(B, 100)

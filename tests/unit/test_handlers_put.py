@@ -111,7 +111,7 @@ def test_nothing_is_released_while_the_gate_is_in_another_epoch_or_below_min_in_
 
 
 def test_who_is_not_a_serving_master_appends_nothing_and_says_where_to_go(broker: LogBroker) -> None:
-    """Definitely not appended, with the code on which Java clients go elsewhere."""
+    """S16: Definitely not appended, with the code on which Java clients go elsewhere."""
     sink = Sink()
     broker.state = msgspec.structs.replace(
         broker.state, is_serving=False, master_address="h:1", master_epoch=MasterEpoch(9)

@@ -99,6 +99,7 @@ GOOD_APPEND = {
     ],
 )
 def test_everything_else_is_an_error(frame: bytes) -> None:
+    """S61: also a pickle, which nobody unpickles."""
     with pytest.raises(ProtocolError):
         decode_message(frame)
 

@@ -65,7 +65,7 @@ def test_replayed_entries_are_written_once(tmp_path: Path) -> None:
 
 
 def test_entry_that_was_written_half_is_completed(tmp_path: Path) -> None:
-    """A crash between two lines of one entry loses neither: the replay writes the missing one."""
+    """S80: A crash between two lines of one entry loses neither: the replay writes the missing one."""
     history = History()
     with _written(tmp_path, [history.entry(SET_A), history.entry(None, SET_B)]):
         pass
