@@ -191,7 +191,7 @@ class _Entry:
             fleet = evolve_fleet(fleet, event)
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
         before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
-        after = evolve_all(before, events)
+        after = evolve_all(before, events, stamped_at_ms=stamp)
         reply = decision.reply_with(lambda: set_view(fleet, after, term=fleet.term, index=fleet.index))
         if key is not None and after is not before:
             self._sets[key] = after

@@ -1,11 +1,12 @@
 """
 What an event makes of one broker set.
 
-Here: ``evolve``. Not here: whether the event may happen (``decide``), what is common to all sets (``apply``).
+Here: ``evolve``, ``evolve_all``. Not here: whether the event may happen (``decide``), what is common to all sets
+(``apply``).
 Imported by: ``apply``, ``analytics``, tests. Imports: ``controller.contract``, ``recovery``, ``proof``, ``state``.
 
 Rule 1: total. Any event on any state gives a state; one that tells of something unknown changes nothing.
-Rule 2: everything that it needs is in the event: whoever has the events of a set has its state.
+Rule 2: everything that it needs is in the event and its stamp: whoever has the records of a set has its state.
 """
 
 from __future__ import annotations
@@ -54,10 +55,12 @@ def evolve(set_state: SetState, event: AnyEvent) -> SetState:
     return set_state if step is None else step(set_state, event)
 
 
-def evolve_all(set_state: SetState, events: Iterable[AnyEvent]) -> SetState:
-    """The set after all ``events``, in order."""
+def evolve_all(set_state: SetState, events: Iterable[AnyEvent], *, stamped_at_ms: int) -> SetState:
+    """The set after all ``events``, in order; their records carry ``stamped_at_ms`` (UTC)."""
     for event in events:
         set_state = evolve(set_state, event)
+        if isinstance(event, MasterElected):
+            set_state = replace(set_state, last_elected_at_ms=stamped_at_ms)
     return set_state
 
 

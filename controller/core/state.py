@@ -219,6 +219,8 @@ class SetState(Value):
     recovery: Recovery | None = None
     reigns: tuple[Reign, ...] = ()
     """Newest last; at most ``REIGNS_KEPT``."""
+    last_elected_at_ms: int | None = None
+    """Stamp (UTC) of the newest election's entry, for people to read: nothing is decided by it. None: never elected."""
     is_tombstone: bool = False
 
     def replica(self, broker_id: BrokerId | None) -> ReplicaState | None:

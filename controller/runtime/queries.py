@@ -153,13 +153,13 @@ class Queries:
 
     def _status_of(self, key: SetKey) -> SetStatus | None:
         service = self._service
-        view = service.view_of(key)
-        if view is None:
+        state, view = service.published.state.sets.get(key), service.view_of(key)
+        if state is None or view is None:
             return None
         return set_status(
             view,
             service.duties.sessions,
-            last_election_ms=service.last_election_ms(key),
+            last_election_ms=state.last_elected_at_ms,
             now_ns=service.now_ns(),
         )
 

@@ -33,10 +33,7 @@ from controller.contract.commands import (
     RegisterReplica,
     TakeLeadership,
 )
-from controller.contract.events import (
-    LeadershipTaken,
-    MasterElected,
-)
+from controller.contract.events import LeadershipTaken
 from controller.contract.ids import RequestId, SetKey
 from controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
@@ -98,7 +95,6 @@ class ControllerService:
         self._taken_term: int | None = None
         self._taking_term: int | None = None
         self._leader_seen_ns = self.ports.monotonic_ns()
-        self._last_elections_ms: dict[SetKey, int] = {}
         self._barriers = SharedBarriers(self._commit_barrier)
         self._background = BackgroundTasks(self._logger)
         self._timer: asyncio.TimerHandle | None = None
@@ -194,10 +190,6 @@ class ControllerService:
         if key not in self._views:
             self._views[key] = view_of(published.state, key)
         return self._views[key]
-
-    def last_election_ms(self, key: SetKey) -> int | None:
-        """UTC stamp of the last election that this process has applied."""
-        return self._last_elections_ms.get(key)
 
     async def wait_for_events(self, timeout_ms: int) -> None:
         """Return when further events are on disk, or when the time is up."""
@@ -403,11 +395,8 @@ class ControllerService:
 
     def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
         for record in entry.records:
-            event = record.event
-            if isinstance(event, MasterElected) and record.set_key is not None:
-                self._last_elections_ms[record.set_key] = record.stamped_at_ms
-            elif isinstance(event, LeadershipTaken):
-                self._note_leadership(event)
+            if isinstance(record.event, LeadershipTaken):
+                self._note_leadership(record.event)
         if not self.duties.is_active:
             return
         self.metrics.observe(entry.records)

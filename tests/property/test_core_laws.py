@@ -17,7 +17,7 @@ from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKin
 from controller.contract.verdicts import CandidateOutcome
 from controller.core.apply import apply_operations
 from controller.core.election import Candidate, elect, elect_again
-from controller.core.evolve import evolve
+from controller.core.evolve import evolve, evolve_all
 from controller.core.explain import checked_rules
 from controller.core.history import history_of
 from controller.core.policies import POLICIES
@@ -205,7 +205,7 @@ def _folded(records: list[EventRecord]) -> dict[SetKey, SetState]:
     for record in records:
         if record.set_key is not None:
             before = sets.get(record.set_key, SetState(set_key=record.set_key))
-            after = evolve(before, record.event)
+            after = evolve_all(before, (record.event,), stamped_at_ms=record.stamped_at_ms)
             if record.set_key in sets or after != before:
                 sets[record.set_key] = after
     assert set(sets) <= {SET_A}

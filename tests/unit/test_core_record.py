@@ -68,7 +68,6 @@ from controller.core.explain import checked_rules, explain
 from controller.core.fleet import evolve_fleet
 from controller.core.history import history_of
 from controller.core.invariants import check_state, check_transition
-from controller.core.liveness import needs_election
 from controller.core.policies import UNCLEAN
 from controller.core.preview import preview
 from controller.core.snapshot import decode_state, encode_state
@@ -472,7 +471,6 @@ def test_conditions_say_why() -> None:
     fleet = Fleet().serving()
     fleet.silence(1)
     assert condition_of(fleet.set)[0] is Condition.MASTER_SILENT
-    assert needs_election(fleet.set)
     fleet.silence(2)
     fleet.silence(3)
     condition, reason = condition_of(fleet.set)
@@ -976,4 +974,16 @@ def test_small_corners() -> None:
     suspect = Fleet().serving()
     suspect.do(suspect.alter(1))
     suspect.do(suspect.registration(1, incarnation="i1.2", boot="boot-2"))
-    assert not needs_election(suspect.set)
+    assert condition_of(suspect.set)[0] is Condition.NO_ELIGIBLE_REPLICA
+
+
+def test_when_a_master_was_last_elected_survives_a_snapshot() -> None:
+    """It was known only to a process that had applied the election: after a restart from a snapshot it was null."""
+    fleet = Fleet().serving()
+    (stamp,) = [record.stamped_at_ms for record in fleet.records if isinstance(record.event, MasterElected)]
+    restarted = decode_state(encode_state(fleet.state))
+    assert restarted.sets[SET_A].last_elected_at_ms == stamp
+    fleet.silence(1)
+    assert fleet.set.last_elected_at_ms == stamp, "only an election moves it"
+    fleet.want(fleet.elect(), Elected)
+    assert fleet.set.last_elected_at_ms == fleet.records[-1].stamped_at_ms
