@@ -1,8 +1,7 @@
 """
 Coming alive, going silent, saying goodbye: which transition applies.
 
-Here: the three commands, and what follows from liveness for elections. Not here: clocks, timeouts, grace
-(``controller.runtime``).
+Here: the three commands. Not here: clocks, timeouts, grace (``controller.runtime``).
 Imported by: ``decide``, ``controller.runtime``. Imports: ``controller.contract``, ``decision``, ``state``.
 
 Rule 1: liveness belongs to (replica, incarnation, session): a late close of an earlier session means nothing (S33).
@@ -15,34 +14,8 @@ from __future__ import annotations
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import MarkAlive, MarkSilent, Operation, SayGoodbye
 from controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent
-from controller.contract.replies import Condition
 from controller.core.decision import DONE, Decision, refuse
-from controller.core.state import FleetState, ReplicaState, SetState
-from controller.core.views import condition_of
-
-
-def needs_election(set_state: SetState) -> bool:
-    """
-    Whether an election is due and replicated state names somebody who may win it.
-
-    A winner that is late to enter is not due here: its deadline is the leader's to keep (R6).
-    """
-    condition, _ = condition_of(set_state)
-    if condition is Condition.MASTER_SILENT:
-        return True
-    return condition is Condition.WAITING_FOR_REPLICAS and is_first_election_due(set_state)
-
-
-def is_first_election_due(set_state: SetState) -> bool:
-    """Whether all expected replicas have registered, each with an empty log, and somebody is alive (R8)."""
-    if set_state.is_established or set_state.recovery is not None or set_state.configuration is None:
-        return False
-    voters = [replica for replica in set_state.replicas if replica.is_voter]
-    return (
-        len(voters) >= set_state.configuration.expected_replicas
-        and all(replica.positions is None or replica.positions.max_offset == 0 for replica in voters)
-        and any(replica.is_alive for replica in voters)
-    )
+from controller.core.state import FleetState, ReplicaState
 
 
 def validate_session(

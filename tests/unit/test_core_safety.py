@@ -38,7 +38,6 @@ from controller.contract.ids import (
 from controller.contract.replies import AlterDecided, AnyReply, Condition, Done, Elected, IdGranted, Refused, Registered
 from controller.contract.verdicts import CandidateOutcome, ElectionKind, Intactness
 from controller.core.apply import apply_operations
-from controller.core.liveness import needs_election
 from controller.core.recovery import EPOCH_JUMP, begin_again
 from controller.core.views import condition_of, view_of
 from tests.support.core_builders import OLD_FLEET, Fleet, ids, positions, stored
@@ -557,10 +556,9 @@ def test_s08_nobody_eligible_changes_no_epoch_and_keeps_the_set() -> None:
     assert fleet.event(ElectionFailed).verdict == reply.verdict
     assert fleet.set == before
     assert condition_of(fleet.set)[0] is Condition.NO_ELIGIBLE_REPLICA
-    assert not needs_election(fleet.set)
 
     fleet.do(fleet.registration(1, incarnation="i1.2"))
-    assert needs_election(fleet.set)
+    assert condition_of(fleet.set)[0] is Condition.MASTER_SILENT
     assert fleet.want(fleet.elect(), Elected).verdict.winner == 1
 
 
@@ -764,11 +762,9 @@ def test_r8_the_first_election_waits_for_the_expected_replicas_and_takes_all_of_
     """Two of three are not enough; the first set is all of them."""
     fleet = Fleet().joined(1, 2)
     assert condition_of(fleet.set)[0] is Condition.WAITING_FOR_REPLICAS
-    assert not needs_election(fleet.set)
     assert refusal_of(fleet.elect()) is RefusalCode.NO_ELIGIBLE_REPLICA
 
     fleet.joined(3)
-    assert needs_election(fleet.set)
     elected = fleet.want(fleet.elect(), Elected)
 
     assert elected.verdict.kind is ElectionKind.FIRST
