@@ -27,6 +27,7 @@ from node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bin
 
 SEGMENT_BYTES_MIN = 4 * 1024
 SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
+QUARANTINE_BYTES_MAX = 1 << 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class BrokerConfig:
     configuration: SetConfiguration
     segment_bytes: int
     quarantine_days: int
+    quarantine_bytes: int
 
     @property
     def store_host(self) -> bytes:
@@ -89,6 +91,7 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
             f"brokers.{name}.segment_bytes", section.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX
         ),
         quarantine_days=_within(f"brokers.{name}.quarantine_days", section.quarantine_days, 0, 3650),
+        quarantine_bytes=_within(f"brokers.{name}.quarantine_bytes", section.quarantine_bytes, 0, QUARANTINE_BYTES_MAX),
     )
 
 

@@ -167,6 +167,7 @@ class _Server:
                 stop_process=stop_process,
                 post=post,
                 quarantine_days=config.quarantine_days,
+                quarantine_bytes=config.quarantine_bytes,
             )
 
         remembered = await loop.run_in_executor(disk, remember, files, config.set_key)

@@ -35,6 +35,10 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether controllers serve RocketMQ's name server codes on their broker ports (a fleet may keep its own)."""
     rocketmq_expected_replicas: int = 1
     """Replicas that must have registered before a set of RocketMQ brokers elects its first master."""
+    event_days: int = 90
+    """How long controllers keep the record of events."""
+    event_bytes: int = 8 * 1024**3
+    """How much of it each controller keeps, whole segments of 64 MiB; whichever limit is met first counts."""
     open_broker_ports: bool = False
     """
     Brokers, and broker ports of controllers, may be bound to any address. None of these ports has authentication: only
@@ -87,6 +91,9 @@ class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     flush: str = "async"
     segment_bytes: int = 64 * 1024 * 1024
     quarantine_days: int = 7
+    """How long what was cut from the log is kept beside it; looked at when the broker starts."""
+    quarantine_bytes: int = 8 * 1024**3
+    """The same by size: the oldest cuts go first, the newest one by its age only."""
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -95,6 +95,7 @@ class CommitLog(LogPositions):
         post: Callable[[Callable[[], None]], object],
         flush_interval_ms: int = FLUSH_INTERVAL_MS,
         quarantine_days: int = 7,
+        quarantine_bytes: int = 8 * 1024**3,
         now_ms: Callable[[], int] = _now_ms,
         before_step: Callable[[str], None] = lambda _step: None,
     ) -> Self:
@@ -114,7 +115,7 @@ class CommitLog(LogPositions):
         log = cls(files, state, report, store_host=store_host)
         log._post, log._now_ms, log._flush_mode = post, now_ms, flush_mode
         log._load_folds()
-        remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days)
+        remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days, keep_bytes=quarantine_bytes)
         log._prepare_first()
         log._start_flusher(flush_interval_ms, stop_process)
         return log

@@ -210,17 +210,25 @@ def _clamp_state(files: LogFiles, mark: CutMark) -> None:
     durable_unlink(files.root / CLEAN_FILE_NAME)
 
 
-def remove_expired(root: Path, *, now_ms: int, keep_days: int) -> list[str]:
+def remove_expired(root: Path, *, now_ms: int, keep_days: int, keep_bytes: int) -> list[str]:
     """
-    Remove what has been in quarantine for more than ``keep_days``; returns the folders' names. Raises ``OSError``.
+    Remove the oldest cuts from quarantine: those older than ``keep_days``, and more until ``keep_bytes`` are left.
+
+    The newest one goes by its age only: it is what an operator looks for after a failover. For a log without a cut
+    under way. Blocking. Returns the folders' names. Raises ``OSError``.
     """
     folder = root / QUARANTINE_FOLDER_NAME
     if not folder.is_dir():
         return []
+    cuts = sorted((int(began), entry) for entry in folder.iterdir() if (began := entry.name.split("-")[0]).isdecimal())
+    sizes_bytes = [sum(file.stat().st_size for file in entry.iterdir()) for _, entry in cuts]
+    total_bytes = sum(sizes_bytes)
     removed: list[str] = []
-    for entry in sorted(folder.iterdir()):
-        began, _, _ = entry.name.partition("-")
-        if began.isdecimal() and now_ms - int(began) > keep_days * _DAY_MS:
-            shutil.rmtree(entry)
-            removed.append(entry.name)
+    for (began_at_ms, entry), size_bytes in zip(cuts, sizes_bytes, strict=True):
+        is_too_much = total_bytes > keep_bytes and entry != cuts[-1][1]
+        if not is_too_much and now_ms - began_at_ms <= keep_days * _DAY_MS:
+            break
+        shutil.rmtree(entry)
+        removed.append(entry.name)
+        total_bytes -= size_bytes
     return removed

@@ -79,6 +79,7 @@ def config_of(directory: Path) -> BrokerConfig:
         configuration=SetConfiguration(expected_replicas=1, flush=FlushMode.ASYNC),
         segment_bytes=64 * 1024,
         quarantine_days=1,
+        quarantine_bytes=1 << 30,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from broker.core.producers import ProducerStamp
 from broker.log.commit_log import CommitLog
-from broker.log.cut import CutUnfinishedError
+from broker.log.cut import CutUnfinishedError, remove_expired
 from broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
 from broker.log.record import RecordError, pack_blank
 from broker.log.segment import Segment
@@ -93,6 +93,28 @@ def test_a_torn_tail_is_cut_and_kept_in_quarantine(tmp_path: Path) -> None:
     assert (folder / f"{second:020d}").stat().st_size == len(before) - second
     assert append_all(log, draft())[0] == (second, 1)
     crash(log)
+
+
+def test_quarantine_is_bounded_by_days_and_by_bytes(tmp_path: Path) -> None:
+    """The oldest cuts go first, whatever is no cut stays, and the newest one goes by its age only."""
+    day_ms = 86_400_000
+    for day in (1, 2, 9, 10):
+        folder = tmp_path / "quarantine" / f"{day * day_ms}-0-100"
+        folder.mkdir(parents=True)
+        (folder / "0").write_bytes(bytes(100))
+    (tmp_path / "quarantine" / "notes").mkdir()
+
+    def removed(*, day: int, keep_days: int, keep_bytes: int) -> list[int]:
+        names = remove_expired(tmp_path, now_ms=day * day_ms, keep_days=keep_days, keep_bytes=keep_bytes)
+        return [int(name.split("-")[0]) // day_ms for name in names]
+
+    assert removed(day=10, keep_days=9, keep_bytes=400) == []
+    assert removed(day=10, keep_days=8, keep_bytes=400) == [1]
+    assert removed(day=10, keep_days=8, keep_bytes=250) == [2]
+    assert removed(day=10, keep_days=8, keep_bytes=0) == [9]
+    assert removed(day=10, keep_days=8, keep_bytes=0) == []
+    assert removed(day=19, keep_days=8, keep_bytes=0) == [10]
+    assert [entry.name for entry in (tmp_path / "quarantine").iterdir()] == ["notes"]
 
 
 @pytest.mark.parametrize("lost_page", range(4))
