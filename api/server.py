@@ -169,6 +169,7 @@ class _Node:
             chain_head_of=lambda state: state.chain_head,
             fail=_exit_storage,
             on_synced=self._on_synced,
+            retention=settings.retention,
         )
         self._log: RaftLog[FleetState] = RaftLog(
             FleetMachine(),

@@ -13,12 +13,15 @@ Rule 3: what this node never saw, because it installed a snapshot, is a ``Gap`` 
 The hash chain decides both whether there is one and whether what a peer gave is it.
 Rule 4: a failed write or sync ends the process (``node.files``), and so does whatever else ends the thread: the port
 ``fail`` does not return.
+Rule 5: the oldest segments go as ``journal_retention`` says, on the journal's thread. Who reads meanwhile begins again
+with what is left, and whoever asks for what has gone hears so by a ``Gap``.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +34,15 @@ from controller.contract.commands import EventRef
 from controller.contract.events import EventRecord, chain_of
 from controller.contract.ids import SetKey
 from controller.replication.ports import AppliedEntry
+from controller.runtime.journal_retention import (
+    Dropped,
+    Retention,
+    expired,
+    load_dropped,
+    note_dropped,
+    remove,
+    without_remains,
+)
 from controller.runtime.journal_segments import (
     Gap,
     GapLine,
@@ -44,6 +56,7 @@ from controller.runtime.journal_segments import (
 from node.files import fsync_directory, write_all
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 PENDING_EVENTS_MAX = 500_000
@@ -55,6 +68,12 @@ ORDINAL_MAX = 99_999_999
 """Above every ordinal: "after all events of that index"."""
 FILL_EVENTS_MAX = 200_000
 """A larger hole stays on record as a gap."""
+RETENTION_INTERVAL_MS = 60_000
+"""Between two looks at what may go; the next group of events after it looks."""
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +96,8 @@ class EventJournal(Generic[S]):
         fail: Callable[[str], NoReturn],
         on_synced: Callable[[], None] = lambda: None,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        retention: Retention | None = None,
+        wall_ms: Callable[[], int] = _wall_ms,
     ) -> None:
         """
         Open, repair a torn tail, and be ready to ``start``.
@@ -87,6 +108,8 @@ class EventJournal(Generic[S]):
             fail: Ends the process; called on the journal's thread.
             on_synced: Called on the journal's thread after each group that held events.
             segment_bytes_max: A segment that is larger is closed.
+            retention: What is kept; None: everything.
+            wall_ms: UTC, as files are stamped; only their age is judged by it.
 
         Raises:
             JournalDamaged, OSError: the directory cannot be used; the message says what to do.
@@ -97,11 +120,16 @@ class EventJournal(Generic[S]):
         self._fail = fail
         self._on_synced = on_synced
         self._segment_bytes_max = segment_bytes_max
+        self._retention = retention
+        self._wall_ms = wall_ms
+        self._next_retention_ms = 0
         self._lock = threading.Lock()
         self._segments = list_segments(directory)
         newest = max((segment for segment in self._segments if not segment.is_fill), key=_order, default=None)
         for segment in self._segments:
             segment.open(is_newest=segment is newest)
+        self._dropped = load_dropped(directory)
+        self._segments = without_remains(self._segments, self._dropped)
         self._indexes: OrderedDict[tuple[int, bool], SegmentIndex] = OrderedDict()
         self._current: Segment | None = newest
         self._descriptor = os.open(newest.path, os.O_WRONLY | os.O_APPEND) if newest is not None else -1
@@ -155,6 +183,11 @@ class EventJournal(Generic[S]):
         """The newest synced event. Any thread."""
         return self._last
 
+    @property
+    def dropped(self) -> Dropped | None:
+        """What has gone by the limits (Rule 5); None: nothing. Any thread."""
+        return self._dropped
+
     # --- the journal's thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -183,7 +216,25 @@ class EventJournal(Generic[S]):
         self._write(batch)
         self._synced_index = max(self._synced_index, entries[-1].index)
         if has_events:
+            self._drop_expired()
             self._on_synced()
+
+    def _drop_expired(self) -> None:
+        """Rule 5."""
+        now_ms = self._wall_ms()
+        if self._retention is None or now_ms < self._next_retention_ms:
+            return
+        self._next_retention_ms = now_ms + RETENTION_INTERVAL_MS
+        gone = expired(self._snapshot(), self._retention, now_ms=now_ms)
+        if not gone:
+            return
+        dropped = note_dropped(self._directory, self._dropped, gone)
+        with self._lock:
+            self._dropped = dropped
+            self._segments = [segment for segment in self._segments if segment not in gone]
+            for segment in gone:
+                self._indexes.pop(segment.order, None)
+        remove(gone)
 
     def _is_new(self, record: EventRecord) -> bool:
         last = self._last
@@ -214,7 +265,9 @@ class EventJournal(Generic[S]):
                 records[0].index,
             )
         self._is_verified = True
-        if self._current is None or self._current.size_bytes >= self._segment_bytes_max:
+        current = self._current
+        # One that holds nothing but its gap is not full, however small the limit.
+        if current is None or (current.last is not None and current.size_bytes >= self._segment_bytes_max):
             self._begin_segment(None, records[0].index)
         segment = self._current
         assert segment is not None
@@ -275,13 +328,29 @@ class EventJournal(Generic[S]):
 
     def read(self, start: EventRef | None, *, limit: int, set_key: SetKey | None = None) -> Page:
         """Up to ``limit`` (at most 500) events from ``start`` on, of one set or of all. Blocking."""
+        return self._read_what_is_left(lambda: self._read(start, limit=limit, set_key=set_key))
+
+    def _read_what_is_left(self, read: Callable[[], T]) -> T:
+        """Rule 5."""
+        while True:
+            before = self._snapshot()
+            try:
+                return read()
+            except FileNotFoundError:
+                if self._snapshot() == before:
+                    raise
+
+    def _read(self, start: EventRef | None, *, limit: int, set_key: SetKey | None) -> Page:
         limit = max(1, min(limit, PAGE_EVENTS_MAX))
         position: Position = (start.index, start.ordinal) if start is not None else (0, 0)
         records: list[EventRecord] = []
-        gap: Gap | None = None
-        for segment in self._snapshot():
+        with self._lock:
+            dropped, segments = self._dropped, tuple(self._segments)
+        is_gone = dropped is not None and position <= (dropped.last.index, dropped.last.ordinal)
+        gap = dropped.gap() if dropped is not None and is_gone else None
+        for segment in segments:
             if segment.gap is not None and not records and position[0] <= segment.gap.to_index:
-                gap = segment.gap if not self._is_filled(segment.gap) else None
+                gap = segment.gap if not self._is_filled(segment.gap) else gap
             if segment.last is None or (segment.last.index, segment.last.ordinal) < position:
                 continue
             index = self._index_of(segment)
@@ -314,6 +383,11 @@ class EventJournal(Generic[S]):
 
         Blocking. Costs what it reads: each segment's index names the events of the set.
         """
+        return self._read_what_is_left(lambda: self._read_backwards(set_key, is_enough=is_enough, limit=limit))
+
+    def _read_backwards(
+        self, set_key: SetKey, *, is_enough: Callable[[list[EventRecord]], bool], limit: int
+    ) -> list[EventRecord]:
         found: list[EventRecord] = []
         for segment in reversed(self._snapshot()):
             offsets = self._offsets(self._index_of(segment), set_key)
@@ -329,7 +403,8 @@ class EventJournal(Generic[S]):
     def gaps(self) -> tuple[Gap, ...]:
         """What is missing, oldest first. Any thread."""
         found = (segment.gap for segment in self._snapshot())
-        return tuple(gap for gap in found if gap is not None and not self._is_filled(gap))
+        begins_at = self._dropped.last.index if self._dropped is not None else -1
+        return tuple(gap for gap in found if gap is not None and gap.to_index > begins_at and not self._is_filled(gap))
 
     def _snapshot(self) -> tuple[Segment, ...]:
         with self._lock:

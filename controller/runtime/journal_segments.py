@@ -174,13 +174,14 @@ class Segment:
 
     def _read_sidecar(self) -> _Sidecar | None:
         try:
-            sidecar = _decode_sidecar(self._sidecar_path.read_bytes())
+            sidecar = _decode_sidecar(self.sidecar_path.read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
         return sidecar if sidecar.size_bytes == self.path.stat().st_size else None
 
     @property
-    def _sidecar_path(self) -> Path:
+    def sidecar_path(self) -> Path:
+        """Its index on disk."""
         return self.path.with_suffix(".index")
 
     def write_sidecar(self) -> None:
@@ -197,7 +198,7 @@ class Segment:
             sparse=index.sparse,
             sets={key: list(offsets) for key, offsets in index.sets.items()},
         )
-        atomic_replace(self._sidecar_path, msgspec.json.encode(sidecar))
+        atomic_replace(self.sidecar_path, msgspec.json.encode(sidecar))
 
     def load_index(self) -> SegmentIndex:
         """The index, from memory, the sidecar or the file. Blocking. Raises ``JournalDamaged``, ``OSError``."""

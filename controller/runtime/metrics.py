@@ -44,6 +44,7 @@ class Reading:
     commit_index: int
     applied_index: int
     synced_event_index: int
+    events_dropped: int
     majority_age_ms: int | None
     sets_total: int
     sets_by_condition: dict[str, int]
@@ -133,6 +134,7 @@ class _Gauges(Collector):
         yield _one("rollcall_raft_commit_index", "Highest committed index known.", reading.commit_index)
         yield _one("rollcall_raft_applied_index", "Highest applied index.", reading.applied_index)
         yield _one("rollcall_journal_synced_index", "Index up to which events are on disk.", reading.synced_event_index)
+        yield _one("rollcall_journal_events_dropped", "Events that retention has removed.", reading.events_dropped)
         if reading.majority_age_ms is not None:
             yield _one("rollcall_majority_age_seconds", "Since a majority was asked.", reading.majority_age_ms / 1000)
         yield _one("rollcall_sets", "Broker sets.", reading.sets_total)

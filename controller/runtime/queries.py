@@ -287,7 +287,7 @@ class Queries:
         """What the gauges show at this moment."""
         service = self._service
         leadership, published = service.log.leadership, service.published
-        authority = service.authority()
+        authority, dropped = service.authority(), service.journal.dropped
         keys = self._keys(published)[:METRIC_SETS_MAX]
         statuses = [status for key in keys if (status := self._status_of(key)) is not None]
         conditions: dict[str, int] = {}
@@ -301,6 +301,7 @@ class Queries:
             commit_index=leadership.commit_index,
             applied_index=published.index,
             synced_event_index=service.journal.synced_index,
+            events_dropped=dropped.events if dropped is not None else 0,
             majority_age_ms=authority.majority_age_ms,
             sets_total=len(published.state.sets),
             sets_by_condition=conditions,

@@ -8,12 +8,17 @@ Raises ``ConfigError`` with key, value and remedy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.contract.ids import ControllerName, FleetIncarnation
 from controller.contract.timing import PRESETS, Preset, Timing
 from controller.core.state import REPLICAS_PER_SET_MAX
+from controller.runtime.event_journal import SEGMENT_BYTES_MAX
+from controller.runtime.journal_retention import MS_PER_DAY, Retention
 from node.config import ConfigError, FleetFile, refuse_unsafe_bind
+
+EVENT_DAYS_MAX = 36_500
+EVENT_BYTES_MIN = 2 * SEGMENT_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,7 @@ class ServiceSettings:
     timing_name: str
     timing: Timing
     controllers: dict[ControllerName, ControllerAddresses]
+    retention: Retention = field(default_factory=Retention)
 
     @property
     def own(self) -> ControllerAddresses:
@@ -77,6 +83,7 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
     expected = document.fleet.rocketmq_expected_replicas
     if not 1 <= expected <= REPLICAS_PER_SET_MAX:
         raise ConfigError(f"fleet.rocketmq_expected_replicas is {expected}; it must be 1 to {REPLICAS_PER_SET_MAX}")
+    retention = _retention(document)
     return ServiceSettings(
         name=ControllerName(name),
         fleet_name=document.fleet.name,
@@ -87,4 +94,14 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
             ControllerName(member): ControllerAddresses(raft=section.raft, broker=section.broker, rest=section.rest)
             for member, section in document.controllers.items()
         },
+        retention=retention,
     )
+
+
+def _retention(document: FleetFile) -> Retention:
+    days, size_bytes = document.fleet.event_days, document.fleet.event_bytes
+    if not 1 <= days <= EVENT_DAYS_MAX:
+        raise ConfigError(f"fleet.event_days is {days}; it must be 1 to {EVENT_DAYS_MAX}")
+    if size_bytes < EVENT_BYTES_MIN:
+        raise ConfigError(f"fleet.event_bytes is {size_bytes}; it must be at least {EVENT_BYTES_MIN}: two segments")
+    return Retention(keep_ms=days * MS_PER_DAY, keep_bytes=size_bytes)

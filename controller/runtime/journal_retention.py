@@ -1,0 +1,135 @@
+"""
+How much of the event journal is kept: by bytes and by age, in whole segments, and what is remembered of the rest.
+
+Here: which segments may go, and the record of what has gone. Not here: when it is asked, readers (``event_journal``).
+Imported by: ``event_journal``, ``settings``, ``tests``.
+
+Rule 1: the oldest go first, and only closed ones, which are synced. The one that is written to stays, and so does the
+newest that holds events: a restart tells by it what is written already.
+Rule 2: the record is durable before the first file goes. What a crash in between leaves, the next start removes.
+Rule 3: what was dropped is a gap for readers, with its count, and no hole: no peer is asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from controller.contract.commands import EventRef
+from controller.runtime.journal_segments import Gap, JournalDamaged, Position, Segment
+from node.files import atomic_replace, durable_unlink
+
+DROPPED_FILE_NAME = "dropped.json"
+KEEP_DAYS = 90
+KEEP_BYTES = 8 * 1024**3
+MS_PER_DAY = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Limits; a segment goes when either is passed."""
+
+    keep_ms: int = KEEP_DAYS * MS_PER_DAY
+    """Since the last event of a segment was written, by the file's own time."""
+    keep_bytes: int = KEEP_BYTES
+    """Of all segments together, the one that is written to included."""
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Everything up to ``last`` is gone from this journal. Counts are since its beginning."""
+
+    last: EventRef
+    chain: str
+    """Chain head after ``last``: what is left goes on from it."""
+    events: int
+    size_bytes: int
+
+    def gap(self) -> Gap:
+        """For a reader who asks for something that is gone."""
+        return Gap(
+            after=None,
+            to_index=self.last.index,
+            chain=self.chain,
+            reason=f"{self.events} events were dropped by the limits fleet.event_days and fleet.event_bytes",
+        )
+
+
+_decode_dropped = msgspec.json.Decoder(Dropped).decode
+
+
+def expired(segments: Sequence[Segment], retention: Retention, *, now_ms: int) -> list[Segment]:
+    """
+    Those of ``segments`` (in order, the last one is written to) that may go. Reads the files' times: blocking.
+
+    Raises ``OSError``.
+    """
+    total_bytes = sum(segment.size_bytes for segment in segments)
+    newest_with_events = max((place for place, one in enumerate(segments) if one.last is not None), default=0)
+    gone: list[Segment] = []
+    for segment in segments[: min(newest_with_events, len(segments) - 1)]:
+        age_ms = now_ms - segment.path.stat().st_mtime_ns // 1_000_000
+        if total_bytes <= retention.keep_bytes and age_ms <= retention.keep_ms:
+            break
+        gone.append(segment)
+        total_bytes -= segment.size_bytes
+    return gone
+
+
+def note_dropped(directory: Path, before: Dropped | None, gone: Sequence[Segment]) -> Dropped | None:
+    """
+    Remember durably that ``gone`` goes (Rule 2); None if there was never an event in what went.
+
+    Blocking. Raises ``JournalDamaged``, ``OSError``.
+    """
+    dropped = before
+    for segment in gone:
+        if segment.last is None:
+            continue
+        dropped = Dropped(
+            last=segment.last,
+            chain=segment.chain,
+            events=(dropped.events if dropped is not None else 0) + segment.load_index().count,
+            size_bytes=(dropped.size_bytes if dropped is not None else 0) + segment.size_bytes,
+        )
+    if dropped is not None and dropped != before:
+        atomic_replace(directory / DROPPED_FILE_NAME, msgspec.json.encode(dropped))
+    return dropped
+
+
+def remove(gone: Sequence[Segment]) -> None:
+    """Remove files, oldest first, each durably. Blocking. Raises ``OSError``."""
+    for segment in gone:
+        segment.sidecar_path.unlink(missing_ok=True)
+        durable_unlink(segment.path)
+
+
+def load_dropped(directory: Path) -> Dropped | None:
+    """What has gone before; None: nothing. Raises ``JournalDamaged``, ``OSError``."""
+    path = directory / DROPPED_FILE_NAME
+    try:
+        return _decode_dropped(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise JournalDamaged(
+            f"{path} cannot be read ({error}): it says which events were dropped; move the events folder away, a peer "
+            "will give its events again"
+        ) from error
+
+
+def without_remains(segments: Sequence[Segment], dropped: Dropped | None) -> list[Segment]:
+    """``segments`` (opened, in order) without those that a crash left behind (Rule 2), which are removed. Blocking."""
+    if dropped is None:
+        return list(segments)
+    end = (dropped.last.index, dropped.last.ordinal)
+    remains = [segment for segment in segments[:-1] if _end(segment) <= end]
+    remove(remains)
+    return [segment for segment in segments if segment not in remains]
+
+
+def _end(segment: Segment) -> Position:
+    last = segment.last
+    return (last.index, last.ordinal) if last is not None else (segment.base_index, 0)
