@@ -21,8 +21,7 @@ from controller.contract.commands import ElectMaster, ElectUnclean, EventRef, Ev
 from controller.contract.events import ElectionFailed, EventRecord, LossGraded, MasterElected
 from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from controller.contract.replies import Condition
-from controller.core.liveness import is_first_election_due
-from controller.core.state import ReplicaState
+from controller.core.state import ReplicaState, SetState
 from controller.core.views import condition_of
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Choosing:
             elif isinstance(event, ElectionFailed):
                 self._is_on_record = True
         condition, _ = condition_of(story.state)
-        is_first = condition is Condition.WAITING_FOR_REPLICAS and is_first_election_due(story.state)
+        is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(story.state)
         if not is_first and condition not in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA):
             self._trigger, self._is_on_record = None, False
             return
@@ -93,7 +92,7 @@ class Choosing:
     def _elect(self, now_us: int) -> Sequence[Order]:
         story, state = self._story, self._story.state
         condition, _ = condition_of(state)
-        is_first = condition is Condition.WAITING_FOR_REPLICAS and is_first_election_due(state)
+        is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(state)
         if not is_first and condition not in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA):
             return ()
         if self.seen is not None and self.seen.detected_us < story.fleet.leader.since_us:
@@ -201,3 +200,10 @@ class Choosing:
             confirm_offset=LogOffset(min(story.acked, end)),
             released=LogOffset(process.released_told),
         )
+
+
+def _is_complete(state: SetState) -> bool:
+    """All expected replicas have registered: the first election is due."""
+    configuration = state.configuration
+    registered = sum(replica.is_registered for replica in state.replicas)
+    return configuration is not None and registered >= configuration.expected_replicas
