@@ -142,7 +142,7 @@ def test_a_fault_in_one_look_at_the_set_does_not_end_the_looking() -> None:
         looked_again = asyncio.Event()
         looks = 0
 
-        def look(_now_ms: int) -> list[SyncOutput]:
+        def look(now_ms: int) -> list[SyncOutput]:
             nonlocal looks
             looks += 1
             if looks == 1:

@@ -103,6 +103,20 @@ def test_catching_up_needs_a_majority_without_it_and_the_leaders_whole_log() -> 
     assert observe(term=4, sent=140, confirmed=131, applied=60, last=70)
 
 
+def test_s57_journals_stay_small_however_many_commands_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S57: what a start has to read is bounded by what is between two snapshots."""
+    group = VirtualGroup(monkeypatch, SMALL)
+    _fill(group, 180)
+    for name in NAMES:
+        assert len(group.nodes[name].library._SyncObj__raftLog) <= 20
+        assert group.disks[name].size(JOURNAL_FILE_NAME) <= 1_000
+        group.crash(name)
+    for name in NAMES:
+        group.start(name)
+    group.elect()
+    assert {len(group.nodes[name].ids) for name in NAMES} == {180}
+
+
 def test_a_snapshot_without_a_journal_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Votes and the tail were in the journal."""
     group = VirtualGroup(monkeypatch, SMALL)
