@@ -14,8 +14,8 @@ RUN     := PYTHONDONTWRITEBYTECODE=1
 PACKAGES := analytics api broker controller deploy epoch ha node
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test unit property interop scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
-        bench bench-analytics analytics-demo kill-controllers port-abuse clean
+.PHONY: help setup check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
+        bench bench-vs-rocketmq bench-analytics analytics-demo kill-controllers port-abuse clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,8 +40,20 @@ unit: $(STAMP)   ## tests of single modules
 property: $(STAMP)  ## laws, by Hypothesis
 	@$(BIN)/python -m pytest tests/property
 
-interop: $(STAMP)  ## byte fixtures of RocketMQ
+wire: $(STAMP)   ## byte fixtures of RocketMQ
 	@$(BIN)/python -m pytest tests/interop
+
+interop: $(STAMP)  ## real RocketMQ brokers, clients and mqadmin before our controllers: half an hour of faults, an audit, a comparison
+	@$(BIN)/python -m tests.interop_java all
+
+interop-short: $(STAMP)  ## a few of each, at most six minutes; says so and ends well where Java or Maven cannot be had
+	@$(BIN)/python -m tests.interop_java short
+
+interop-move: $(STAMP)  ## a live Java fleet moves to our controllers and back under load
+	@$(BIN)/python -m tests.interop_java move
+
+bench-vs-rocketmq: $(STAMP)  ## Rollcall beside RocketMQ on this machine, three runs, ratios, with JSON beside the table
+	@$(BIN)/python -m tests.perf.versus
 
 scenario: $(STAMP)  ## transcripts of situations that must be survived
 	@$(BIN)/python -m pytest tests/scenario
