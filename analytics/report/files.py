@@ -1,0 +1,70 @@
+"""
+A report as files: one page, and beside it every table that is behind its pictures.
+
+    OUT/index.html    OUT/tables/NAME.csv    OUT/tables/NAME.parquet
+
+Rule 1: each file takes the place of its predecessor by a rename; the page is the last.
+Rule 2: CSV has a head, an empty field for what is not known, ISO 8601 for days.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from analytics.report.contents import TABLES, Contents, Rows
+from analytics.report.page import page
+from analytics.tables import Table
+from node.files import atomic_replace
+
+PAGE = "index.html"
+FOLDER = "tables"
+MODE = 0o644
+"""A report is there to be shown around."""
+
+
+def write_report(contents: Contents, out: Path) -> Path:
+    """Write all files; returns the path of the page. Raises ``OSError``."""
+    (out / FOLDER).mkdir(parents=True, exist_ok=True)
+    for table in TABLES:
+        rows = contents.of(table)
+        atomic_replace(out / FOLDER / f"{table.name}.csv", csv_of(table, rows), mode=MODE)
+        atomic_replace(out / FOLDER / f"{table.name}.parquet", parquet_of(table, rows), mode=MODE)
+    atomic_replace(out / PAGE, page(contents).encode(), mode=MODE)
+    return out / PAGE
+
+
+def csv_of(table: Table, rows: Rows) -> bytes:
+    """A table as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.column_names)
+    for row in rows:
+        writer.writerow([_field(row[name]) for name in table.column_names])
+    return text.getvalue().encode()
+
+
+def _field(value: object) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parquet_of(table: Table, rows: Rows) -> bytes:
+    """A table as Parquet, with its own types also where there are no rows."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kinds: dict[str, Any] = {
+        "string": pa.string(),
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "boolean": pa.bool_(),
+        "date": pa.date32(),
+    }
+    arrays = [pa.array([row[column.name] for row in rows], type=kinds[column.kind]) for column in table.columns]
+    buffer = io.BytesIO()
+    parquet.write_table(pa.Table.from_arrays(arrays, names=list(table.column_names)), buffer, compression="zstd")
+    return buffer.getvalue()

@@ -1,0 +1,207 @@
+"""
+A report of an invented fleet: rows as Spark would hand them over.
+
+Here: one story with everything in it, seeded. Not here: what pictures must show of it (tests of ``analytics.report``).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from analytics.report import contents
+from analytics.report.contents import Contents
+from analytics.tables import Table
+
+CAUSES = {"dead-at-once": (90, 0.4), "timeout": (3_150, 0.08), "goodbye": (60, 0.3), "replaced": (400, 0.6)}
+"""Cause -> median of its RTO in ms, and how far it spreads."""
+
+PHASES = ("detected", "proposed", "committed", "notified", "promised", "role-applied", "serving", "first-ack")
+MS_PER_DAY = 86_400_000
+BEGIN_MS = 1_767_225_600_000
+
+
+def row(table: Table, **given: Any) -> dict[str, Any]:
+    """A row of ``table``: what is not given is 0, False, empty or, where it may be, unknown."""
+    blank: dict[str, Any] = {
+        "bigint": 0,
+        "int": 0,
+        "string": "",
+        "boolean": False,
+        "date": dt.date(2026, 1, 1),
+    }
+    unknown = set(given) - set(table.column_names)
+    assert not unknown, f"{table.name} has no column {unknown}"
+    return {column.name: given.get(column.name, blank[column.kind]) for column in table.columns}
+
+
+def failover(epoch: int, cause: str, spans_ms: tuple[float | None, ...], **given: Any) -> dict[str, Any]:
+    """A row of ``report.failovers`` with these eight phases; 3 % of the RTO are not explained."""
+    known = [span for span in spans_ms if span is not None]
+    columns = {
+        f"{name.replace('-', '_')}_us": None if span is None else round(span * 1000)
+        for name, span in zip(PHASES, spans_ms, strict=True)
+    }
+    total_us = round(sum(known) * 1030)
+    rest = {
+        "cluster": "demo",
+        "broker_set": "broker-a",
+        "fleet": "f1",
+        "master_epoch": epoch,
+        "elected_at_ms": BEGIN_MS + epoch * 7_000_000,
+        "kind": "failover",
+        "cause": cause,
+        "from_master": 1,
+        "to_master": 3,
+        "total_us": total_us,
+        "unattributed_us": total_us - round(sum(known) * 1000),
+        "dominating_phase": "detected",
+        "grade": "proven",
+        "shown_as": "newest",
+    }
+    return row(contents.FAILOVERS, **{**rest, **columns, **given})
+
+
+def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
+    """Everything that a report can show, of a fleet of this age and size."""
+    draw = random.Random(seed)
+    rows: dict[str, list[dict[str, Any]]] = {
+        contents.FAILOVERS.name: [
+            failover(9, "dead-at-once", (5.9, 8, 14, 2, 22, 6, 0.1, 33), shown_as="typical, newest"),
+            failover(8, "timeout", (3010, 4, 15, 2, 30, 5, 0.2, 95), shown_as="typical"),
+            failover(7, "timeout", (3050, 4, 15, 2, None, None, None, None), grade=None, broker_set="orders-7"),
+            failover(6, "goodbye", (0.1, 3, 9, 2, 18, 4, 0.1, 21), shown_as="typical", to_master=2),
+            failover(5, "replaced", (1, 340, 12, 2, 28, 7, 0.1, 41), broker_set="a-set-with-a-very-long-name-indeed"),
+        ],
+        contents.WHAT_IF.name: [
+            row(
+                contents.WHAT_IF, preset="fast", timeout_ms=1_000, real_preset="normal", real_timeout_ms=3_000,
+                failovers=1_119, same=700, faster=402, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
+                other_p50_ms=126, other_p95_ms=1_380, other_p99_ms=1_610,
+            ),
+            row(
+                contents.WHAT_IF, preset="safe", timeout_ms=10_000, real_preset="normal", real_timeout_ms=3_000,
+                failovers=1_119, same=700, slower=320, avoided=82, unknown=17, p50_ms=128, p95_ms=3_450, p99_ms=3_660,
+                other_p50_ms=129, other_p95_ms=10_470, other_p99_ms=10_980,
+            ),
+        ],
+        contents.QUALITY.name: [
+            row(contents.QUALITY, name=name, count=count)
+            for name, count in {
+                "lines": 1_204_332, "blank": 2, "shared": 1, "pieces": 1_204_331, "events": 401_440,
+                "copies": 802_880, "rejected:truncated": 9, "rejected:hole": 2, "orphans": 1,
+                "negative_intervals": 4, "backward_stamps": 3, "incomplete": 61, "open": 0,
+            }.items()
+        ],
+    }  # fmt: skip
+    rows |= _durations(draw)
+    rows |= _days(draw, days, sets)
+    return Contents(rows=rows, lake="/srv/lake", lake_version=12, made_at_ms=BEGIN_MS + days * MS_PER_DAY)
+
+
+def _durations(draw: random.Random) -> dict[str, list[dict[str, Any]]]:
+    bins: list[dict[str, Any]] = []
+    rto: list[dict[str, Any]] = []
+    grades: list[dict[str, Any]] = []
+    everything: list[float] = []
+    for cause, (median_ms, spread) in CAUSES.items():
+        values = sorted(median_ms * math.exp(draw.gauss(0, spread)) for _ in range(draw.randrange(200, 2_000)))
+        everything += values
+        counts: dict[int, int] = {}
+        for value in values:
+            number = math.floor(math.log10(max(1, value)) * 10)
+            counts[number] = counts.get(number, 0) + 1
+        bins += [row(contents.RTO_HISTOGRAM, cause=cause, bin=n, failovers=m) for n, m in sorted(counts.items())]
+        rto.append(_percentiles(cause, "total", values))
+        left = len(values)
+        parts = {name: draw.randrange(0, max(1, left // 12)) for name in ("bounded", "unknown", "ungraded")}
+        parts["refuted"] = 3 if cause == "timeout" else 0
+        grades.append(
+            row(
+                contents.GRADES, cause=cause, failovers=left, proven=left - sum(parts.values()), **parts,
+                loss_bytes=parts["bounded"] * 70_000, cut_bytes=left * 30_000,
+            )
+        )  # fmt: skip
+    everything.sort()
+    rto.append(_percentiles("*", "total", everything))
+    for number, phase in enumerate(PHASES):
+        share = (0.5, 0.06, 0.12, 0.02, 0.1, 0.05, 0.0008, 0.15)[number]
+        rto.append(_percentiles("*", phase, [value * share for value in everything]))
+    return {contents.RTO_HISTOGRAM.name: bins, contents.RTO.name: rto, contents.GRADES.name: grades}
+
+
+def _percentiles(cause: str, phase: str, ordered: list[float]) -> dict[str, Any]:
+    at = {f"p{p}_ms": int(ordered[math.ceil(len(ordered) * p / 100) - 1]) for p in (50, 90, 95, 99)}
+    return row(
+        contents.RTO, cluster="*", cause=cause, phase=phase, failovers=len(ordered), max_ms=int(ordered[-1]), **at,
+        dominated=len(ordered) // 2 if phase == "detected" else 0,
+    )  # fmt: skip
+
+
+def _days(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str, Any]]]:
+    first = dt.date(2026, 1, 1)
+    bucket = math.ceil(days / contents.HEAT_MAP_COLUMNS_MAX)
+    calendar = {n: {"exposed_ms": 0, "outage_ms": 0, "failovers": 0} for n in range(days)}
+    worst = []
+    heat: list[dict[str, Any]] = []
+    for rank in range(1, min(sets, contents.HEAT_MAP_SETS_MAX) + 1):
+        name = {"cluster": f"cluster-{rank % 3}", "fleet": "f1", "broker_set": f"broker-{rank:03d}"}
+        sums: dict[int, dict[str, int]] = {}
+        for day in range(days):
+            faults = draw.randrange(0, 3) if draw.random() < 3 / (rank + 2) else 0
+            found = {
+                "outage_ms": sum(draw.choice((95, 3_200, 3_400, 60_000)) for _ in range(faults)),
+                "exposed_ms": sum(round(draw.expovariate(1 / 200_000)) for _ in range(faults)),
+                "failovers": faults,
+            }
+            for column, value in found.items():
+                calendar[day][column] += value
+                part = sums.setdefault(day // bucket * bucket, {"outage_ms": 0, "exposed_ms": 0, "failovers": 0})
+                part[column] += value
+        heat += [
+            row(contents.HEAT_MAP, rank=rank, **name, from_day=first + dt.timedelta(days=day), days=bucket, **part)
+            for day, part in sums.items()
+        ]
+        whole = {
+            column: sum(part[column] for part in sums.values()) for column in ("outage_ms", "exposed_ms", "failovers")
+        }
+        observed = days * MS_PER_DAY
+        worst.append(
+            row(
+                contents.WORST_SETS, **name, **whole, observed_ms=observed, available_ms=observed - whole["outage_ms"],
+                flaps=whole["failovers"] // 7,
+                availability_ppm=(observed - whole["outage_ms"]) * 1_000_000 // observed, mtbf_ms=MS_PER_DAY,
+            )
+        )  # fmt: skip
+    worst.sort(key=lambda one: -one["outage_ms"])
+    return {
+        contents.HEAT_MAP.name: heat,
+        contents.WORST_SETS.name: worst[: contents.WORST_SETS_MAX],
+        contents.CALENDAR.name: [
+            row(contents.CALENDAR, day=first + dt.timedelta(days=day), sets=sets, **sums) for day, sums in calendar.items()
+        ],
+        contents.WORST_NODES.name: [
+            row(
+                contents.WORST_NODES, cluster="cluster-1", fleet="f1", broker_set="broker-001", broker_id=n, faults=90 - n,
+                timeouts=40, false_alarms=n, goodbyes=2, masters_lost=30, gone_ms=8_000_000, mtbf_ms=110_000_000 * n,
+            )
+            for n in (1, 2, 3)
+        ],
+        contents.CLUSTERS.name: [_cluster(name, calendar.values(), days, sets) for name in ("*", "cluster-0", "cluster-1")],
+    }  # fmt: skip
+
+
+def _cluster(name: str, calendar: Any, days: int, sets: int) -> dict[str, Any]:
+    found: list[Mapping[str, int]] = list(calendar)
+    whole = {column: sum(day[column] for day in found) for column in ("outage_ms", "exposed_ms", "failovers")}
+    observed = days * sets * MS_PER_DAY
+    return row(
+        contents.CLUSTERS, cluster=name, first_day=dt.date(2026, 1, 1),
+        last_day=dt.date(2026, 1, 1) + dt.timedelta(days=days - 1), sets=sets, **whole, proven=max(0, whole["failovers"] - 9),
+        unknown=4, bounded=5, false_positives=21, controller_caused=3, flaps=44, regretted=12, regret_bytes=9_400_000,
+        routed=400, routes_late=7, observed_ms=observed, available_ms=observed - whole["outage_ms"],
+        availability_ppm=(observed - whole["outage_ms"]) * 1_000_000 // observed,
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""The page of the report: whole, self-contained, the same for the same tables; files beside it hold them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from analytics.report import contents
+from analytics.report.contents import Contents
+from analytics.report.files import csv_of, write_report
+from analytics.report.markup import VOID
+from analytics.report.page import page, verdict
+from analytics.report.scales import share
+from tests.support.report_rows import failover, row, story
+
+
+class Reader(HTMLParser):
+    """Tags in pairs, ids, links and everything that a browser would load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.ids += [given["id"] or ""] if "id" in given else []
+        self.links += [given["href"] or ""] if "href" in given else []
+        if tag in ("script", "link", "img", "iframe", "image", "object", "embed") or "src" in given:
+            self.loads.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_loads_nothing() -> None:
+    """No script, no picture, no address outside; the policy in the head holds browsers to it."""
+    text = page(story(days=20, sets=5))
+    found = Reader(text)
+
+    assert found.open == []
+    assert found.loads == []
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "default-src 'none'" in text.replace("&#x27;", "'")
+
+
+def test_links_lead_somewhere(tmp_path: Path) -> None:
+    """To a part of the page, or to a file that was written beside it."""
+    written = write_report(story(days=20, sets=5), tmp_path / "out")
+    found = Reader(written.read_text())
+
+    assert len(found.links) > 20
+    for link in found.links:
+        assert link.removeprefix("#") in found.ids if link.startswith("#") else (written.parent / link).is_file(), link
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_one_lake_gives_one_page() -> None:
+    """Byte for byte."""
+    assert page(story(days=30, sets=9)) == page(story(days=30, sets=9))
+
+
+def test_every_fill_and_pattern_is_defined() -> None:
+    """A part without its colour is black, and one without its pattern is told by colour alone."""
+    text = page(story())
+    style = text[text.index("<style>") : text.index("</style>")]
+    defined = set(re.findall(r"\.([\w-]+)", style))
+    used = {name for group in re.findall(r'<rect [^>]*class="([^"]+)"', text) for name in group.split()}
+
+    assert len(used) > 30
+    assert used <= defined
+    assert set(re.findall(r"url\(#(\w+)\)", style)) <= set(Reader(text).ids)
+
+
+@pytest.mark.parametrize(
+    ("grades", "word"),
+    [
+        ({"proven": 3}, "OK"),
+        ({"proven": 3, "ungraded": 1}, "LOSS POSSIBLE"),
+        ({"proven": 3, "unknown": 1}, "LOSS POSSIBLE"),
+        ({"proven": 3, "bounded": 1}, "LOSS POSSIBLE"),
+        ({"bounded": 1, "refuted": 1}, "ALARM"),
+    ],
+)
+def test_verdict_is_as_good_as_the_worst_grade(grades: dict[str, int], word: str) -> None:
+    """Only when everything is proven is it OK."""
+    assert verdict(row(contents.CLUSTERS, cluster="*", **grades))[0] == word
+
+
+def test_an_empty_lake_is_a_page_too() -> None:
+    """It says that nothing was there, and what could not be read."""
+    text = page(Contents(rows={}, lake="/l", lake_version=1, made_at_ms=0))
+
+    assert "No event of any broker set" in text
+    assert Reader(text).open == []
+
+
+def test_pictures_without_rows_say_why() -> None:
+    """A lake without a failover has all its parts."""
+    whole = row(contents.CLUSTERS, cluster="*", sets=1)
+    bare = Contents(
+        rows={"clusters": [whole]}, lake="/l", lake_version=1, made_at_ms=0, why_no_what_if="Not answered: 3 s."
+    )
+    text = page(bare)
+
+    for words in ("No failover was timed.", "There was no failover.", "No day was observed.", "Not answered: 3 s."):
+        assert words in text
+
+
+def test_names_cannot_break_the_page() -> None:
+    """A set may be called anything."""
+    nasty = failover(2, "timeout", (3_000, 1, 1, 1, 1, 1, 1, 1), broker_set="</svg><script>alert(1)</script>")
+    base = story(days=3, sets=2)
+    text = page(replace(base, rows={**base.rows, "failovers": [nasty]}))
+
+    assert "<script" not in text
+    assert Reader(text).open == []
+
+
+def test_tables_beside_the_page_are_the_rows(tmp_path: Path) -> None:
+    """CSV and Parquet hold the same; unknown is empty there and null here."""
+    from pyarrow import parquet
+
+    found = story(days=10, sets=4)
+    folder = write_report(found, tmp_path).parent / "tables"
+
+    for table in contents.TABLES:
+        rows = [dict(one) for one in found.of(table)]
+        assert parquet.read_table(folder / f"{table.name}.parquet").to_pylist() == rows, table.name
+        back = list(csv.DictReader(io.StringIO((folder / f"{table.name}.csv").read_text())))
+        assert len(back) == len(rows)
+        assert rows, table.name
+    hang = row(contents.RTO_HISTOGRAM, cause="a,b", bin=3, failovers=None)
+    assert csv_of(contents.RTO_HISTOGRAM, [hang]) == b'cause,bin,failovers\n"a,b",3,\n'
+
+
+def test_figures_of_the_head_are_those_of_the_lake() -> None:
+    """The tiles repeat the row of all clusters."""
+    found = story(days=10, sets=4)
+    whole = found.of(contents.CLUSTERS)[0]
+    text = page(found)
+
+    assert f"<b>{whole['failovers']:,}</b>" in text
+    assert share(whole["availability_ppm"]) in text
