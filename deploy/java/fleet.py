@@ -254,6 +254,8 @@ class JavaFleet:
             *self._jvm,
             f"-Xmx{heap_mib}m",
             f"-XX:MaxDirectMemorySize={DIRECT_MIB}m",
+            # Releases before 5.2 unmap their files by a class that Java 17 does not export; their own scripts add it too.
+            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
             "-Djava.net.preferIPv4Stack=true",
             f"-Duser.home={home}",
             f"-Drocketmq.home.dir={home}",
