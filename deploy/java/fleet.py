@@ -254,7 +254,7 @@ class JavaFleet:
             *self._jvm,
             f"-Xmx{heap_mib}m",
             f"-XX:MaxDirectMemorySize={DIRECT_MIB}m",
-            # Releases before 5.2 unmap their files by a class that Java 17 does not export; their own scripts add it too.
+            # Releases before 5.2 unmap their files by a class that Java 17 does not export.
             "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
             "-Djava.net.preferIPv4Stack=true",
             f"-Duser.home={home}",
