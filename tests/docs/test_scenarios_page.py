@@ -22,7 +22,7 @@ def tree(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text())
 
 
-def tests_of(path: str) -> set[str]:
+def functions_of(path: str) -> set[str]:
     return {node.name for node in tree(path).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
@@ -67,7 +67,7 @@ def is_there(proof: str) -> bool:
     if kind == "mutant":
         return name in mutants()
     path, _, test = proof.partition("::")
-    return (ROOT / path).is_file() and (path.endswith(".txt") or test in tests_of(path))
+    return (ROOT / path).is_file() and (path.endswith(".txt") or test in functions_of(path))
 
 
 def test_every_scenario_is_listed_once_and_in_order() -> None:
