@@ -44,7 +44,11 @@ def cleans(ids: str = "") -> tuple[int, dict[str, object], bytes]:
     return 1011, {**SET, **named, "isCleanLivingBroker": "false", "invokeTime": 0}, b""
 
 
-STATE: Sequence[tuple[int, Mapping[str, object], bytes]] = ((1006, {}, b'["broker-a"]'), (1004, {"brokerName": "broker-a"}, b""), (1012, SET, b""))
+STATE: Sequence[tuple[int, Mapping[str, object], bytes]] = (
+    (1006, {}, b'["broker-a"]'),
+    (1004, {"brokerName": "broker-a"}, b""),
+    (1012, SET, b""),
+)
 EXPORT: Sequence[tuple[int, Mapping[str, object], bytes]] = (
     (1012, SET, b""),
     (1004, {"brokerName": "broker-a"}, b""),
