@@ -159,6 +159,7 @@ def test_no_changed_byte_of_a_header_passes(frame: NativeFrame, at: int, change:
 DECODERS = [NativeDecoder, AutoSwitchMasterDecoder, AutoSwitchSlaveDecoder, ClassicMasterDecoder, ClassicSlaveDecoder]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @given(st.binary(max_size=400), st.lists(st.integers(min_value=0), max_size=6))
 def test_any_bytes_are_frames_or_a_declared_error(decoder: Any, data: bytes, cuts: list[int]) -> None:

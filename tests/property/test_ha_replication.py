@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ reigns = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(reigns, st.randoms(use_true_random=False))
 def test_replicas_agree_after_any_reigns_and_cuts(history: list[tuple[int, int, list, list]], random: object) -> None:  # type: ignore[type-arg]

@@ -97,6 +97,7 @@ def test_garbage_that_begins_like_tls_ends_its_link_only(tmp_path: Path) -> None
     serving(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_half_a_handshake_is_not_waited_for(tmp_path: Path) -> None:
     """Its time for a first frame includes the handshake."""
 
