@@ -7,6 +7,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from deploy.local.processes import free_ports
 from node.remoting.connection import CloseCause, LinkLimits, RemotingConnection, RemotingServer
 from node.remoting.frame import Frame, FrameDecoder, encode_frame
