@@ -20,7 +20,7 @@ from analytics.report import bars, contents, distributions, phase_bars, time_map
 from analytics.report.contents import Contents, Rows
 from analytics.report.markup import Markup, box, element
 from analytics.report.phase_bars import when
-from analytics.report.scales import Levels, duration, share, size, whole_ms
+from analytics.report.scales import Levels, count, duration, share, size, whole_ms
 from analytics.tables import Table
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -82,7 +82,7 @@ def _top(found: Contents, whole: Row | None) -> list[Markup]:
         return [patterns, element("h1", TITLE), nothing]
     word, style = verdict(whole)
     sets, days = (
-        f"{whole['sets']:,} broker {'set' if whole['sets'] == 1 else 'sets'}",
+        count(whole["sets"], "broker set"),
         f"{whole['first_day']} to {whole['last_day']}, UTC",
     )
     lead = element("p", element("span", word, class_=f"verdict {style}"), f"  {sets}, {days}.", class_="lead")
@@ -103,7 +103,7 @@ def _tiles(found: Contents, whole: Row) -> Markup:
         (share(whole["availability_ppm"]), f"available; {duration(whole['outage_ms'])} without a master in all"),
         (duration(whole["exposed_ms"]), "with one member in sync: one more fault and nobody could be elected"),
         (
-            f"{whole['false_positives']:,} false alarms",
+            count(whole["false_positives"], "false alarm"),
             f"the deposed master lived; {whole['controller_caused']:,} by a change of controllers",
         ),
         (f"{whole['regretted']:,} regretted", f"another candidate held more, {size(whole['regret_bytes'])} in all"),
@@ -281,7 +281,7 @@ def _fleet(found: Contents) -> list[Markup]:
     sets = len({row["rank"] for row in rows})
     each = "a day" if days == 1 else f"{days} days"
     return [
-        _words(f"The {sets:,} sets with most time without a serving master; a column is {each}."),
+        _words(f"{count(sets, 'set')} with most time without a serving master; a column is {each}."),
         time_maps.level_legend(levels),
         _picture(rows, time_maps.heat_map(rows) if rows else None, "No set was observed."),
         _files(contents.HEAT_MAP),
@@ -362,10 +362,10 @@ def _quality(found: Contents) -> list[Markup]:
     order = {name: place for place, name in enumerate(QUALITY_WORDS)}
     cells = []
     for row in sorted(rows, key=lambda row: (order.get(row["name"], len(order)), row["name"])):
-        name, count = row["name"], row["count"]
+        name, seen = row["name"], row["count"]
         words = QUALITY_WORDS.get(name, f"rejected: {name.removeprefix(_REJECTED).replace('-', ' ')}")
-        mark = "" if name in _HARMLESS or not count else "\N{BLACK UP-POINTING TRIANGLE} look"
-        cells.append([words, mark, f"{count:,}"])
+        mark = "" if name in _HARMLESS or not seen else "\N{BLACK UP-POINTING TRIANGLE} look"
+        cells.append([words, mark, f"{seen:,}"])
     return [
         _words(
             "Nothing is dropped silently: what gave no event is kept in the lake's bronze/rejected with its reason."

@@ -113,6 +113,11 @@ def size(count: int | None) -> str:
     return f"{count:,} B"
 
 
+def count(number: int, word: str) -> str:
+    """``1 false alarm``, ``2 false alarms``."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
 def share(ppm: int | None) -> str:
     """Millionths as per cent with all their digits: 99.9991 %."""
     return UNKNOWN if ppm is None else f"{ppm / 10_000:.4f} %"
