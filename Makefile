@@ -91,8 +91,8 @@ demo-down: $(STAMP)  ## stop it
 bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
 	@$(BIN)/python -m tests.perf
 
-analytics-demo: $(STAMP)  ## the demo's failovers as a Spark table
-	@./rollcall analytics timeline $(DEMO)
+analytics-demo: $(STAMP)  ## a fleet with five faults, its journals through Spark, a report; compared with history value by value
+	@$(BIN)/python -m deploy.local.analytics_demo --directory $(DEMO)-analytics
 
 bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare scan [EVENTS_M=10,20,40]
 	@$(BIN)/python -m tests.perf.lake --events-m $(EVENTS_M)
