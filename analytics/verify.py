@@ -1,0 +1,211 @@
+"""
+The record of many fleets, checked against the rules that it must keep: a Spark job over bronze.
+
+Here: which rule is checked over which events, and how the work is shared. Not here: the rules themselves
+(``core.verification``), the command line (``jobs.verify``).
+
+Rule 1: the chain is walked in ranges of one fleet's events, each sorted where it lies: a huge fleet is many tasks. Each
+range hands back its first and its last event; these borders, a few rows, are walked afterwards.
+Rule 2: what concerns one set over its whole life is a window over narrow columns: elections, starts and set epochs.
+Rule 3: violations are rows; nothing of them reaches the driver by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from analytics import codes
+from analytics.core.verification import Link, Rule, begins_inside, election_violations, walk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+VIOLATION_DDL = (
+    "rule string, fleet string, cluster string, broker_set string, index bigint, ordinal bigint, text string"
+)
+EVENTS_PER_RANGE = 200_000
+ROWS_PER_BATCH = 10_000
+
+BORDER = "border"
+"""Rows of the first pass that are no violations: the ends of a range, to be walked in the second."""
+BEGUN_INSIDE = "begun-inside"
+"""Rows of the second pass that are no violations: what came before this event is not here."""
+
+_SET = ("fleet", "cluster", "broker_set")
+_LINK = ("fleet", "cluster", "broker_set", "term", "index", "ordinal", "stamped_at_ms", "line")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Lazily evaluated."""
+
+    violations: DataFrame
+    """``VIOLATION_DDL``; empty if the record is sound."""
+    begun_inside: DataFrame
+    """The same columns: first events of fleets whose chain before them is not here, so that it cannot be walked."""
+
+
+def verify(events: DataFrame) -> Verified:
+    """Check ``events``, rows of ``bronze.events``, each once."""
+    from pyspark.sql import functions as f
+
+    ranges = max(1, -(-events.count() // EVENTS_PER_RANGE))
+    links = events.select(*_LINK).repartitionByRange(ranges, "fleet", "index")
+    # Read twice: for its violations and for its borders. Few rows, where the record is sound.
+    walked = links.sortWithinPartitions("fleet", "index", "ordinal").mapInArrow(walk_ranges, VIOLATION_DDL).persist()
+    rule = f.col("rule")
+    ends = walked.where(rule == BORDER).repartition("fleet").sortWithinPartitions("fleet", "index", "ordinal")
+    borders = ends.mapInArrow(walk_borders, VIOLATION_DDL)
+    elections = events.where(f.col("kind") == codes.KINDS["master-elected"])
+    found = [
+        walked.where(rule != BORDER),
+        borders.where(rule != BEGUN_INSIDE),
+        elections.select(*_LINK).mapInArrow(_repeat_elections, VIOLATION_DDL),
+        _two_of_one(elections, Rule.ONE_MASTER, _master(), "masters"),
+        _two_of_one(_entered(events), Rule.ONE_START, f.get_json_object("line", "$.event.startOffset"), "starts"),
+        _falls(elections, Rule.EPOCHS, "master_epoch"),
+        _falls(events.where("sync_state_set_epoch is not null"), Rule.SET_EPOCHS, "sync_state_set_epoch"),
+    ]
+    return Verified(
+        violations=reduce(lambda left, right: left.unionByName(right), found),
+        begun_inside=borders.where(rule == BEGUN_INSIDE),
+    )
+
+
+# --- the chain -------------------------------------------------------------------------------------------------------
+
+
+def walk_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One sorted range of one fleet, or of several."""
+    last: dict[str, Any] | None = None
+    found: list[dict[str, Any]] = []
+    for row in _rows(batches):
+        if last is None or last["fleet"] != row["fleet"]:
+            found += [_border(last)] if last is not None else []
+            found.append(_border(row))
+        else:
+            found += _broken(last, row)
+        last = row
+        if len(found) >= ROWS_PER_BATCH:
+            yield _batch(found)
+            found = []
+    if last is not None:
+        yield _batch([*found, _border(last)])
+
+
+def walk_borders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The borders of whole fleets, in order: first, last, first, last; from each last to the next first."""
+    last: dict[str, Any] | None = None
+    found: list[dict[str, Any]] = []
+    is_first = True
+    for border in _rows(batches):
+        row = msgspec.json.decode(border["text"])
+        if is_first and (last is None or last["fleet"] != row["fleet"]):
+            # Before its first event lies nothing, or what nobody gave us.
+            found += [_said(BEGUN_INSIDE, row, "")] if begins_inside(_link(row)) else []
+        elif is_first and last is not None:
+            found += _broken(last, row)
+        last, is_first = row, not is_first
+    if found:
+        yield _batch(found)
+
+
+def _broken(before: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [_said(broken.rule, row, broken.text) for broken in walk(_link(before), _link(row))]
+
+
+def _border(row: Mapping[str, Any]) -> dict[str, Any]:
+    return _said(BORDER, row, msgspec.json.encode(row).decode())
+
+
+def _link(row: Mapping[str, Any]) -> Link:
+    return Link(
+        term=row["term"],
+        index=row["index"],
+        ordinal=row["ordinal"],
+        stamped_at_ms=row["stamped_at_ms"],
+        line=row["line"].encode(),
+    )
+
+
+# --- single elections ------------------------------------------------------------------------------------------------
+
+
+def _repeat_elections(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = [
+            _said(broken.rule, row, broken.text)
+            for row in batch.to_pylist()
+            for broken in election_violations(row["line"].encode())
+        ]
+        if found:
+            yield _batch(found)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _said(rule: str, row: Mapping[str, Any], text: str) -> dict[str, Any]:
+    named = {name: row[name] for name in ("fleet", "cluster", "broker_set", "index", "ordinal")}
+    return {"rule": rule, **named, "text": text}
+
+
+def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = {"string": pa.string(), "bigint": pa.int64()}
+    fields = [part.split() for part in VIOLATION_DDL.split(", ")]
+    return pa.RecordBatch.from_pylist(rows, schema=pa.schema([(name, kinds[kind]) for name, kind in fields]))
+
+
+# --- one set over its life -------------------------------------------------------------------------------------------
+
+
+def _master() -> Column:
+    """(id, incarnation): mastership belongs to both."""
+    from pyspark.sql import functions as f
+
+    return f.concat_ws(" as ", f.col("broker_id"), f.get_json_object("line", "$.event.masterIncarnation"))
+
+
+def _entered(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return events.where(f.col("kind") == codes.KINDS["master-entered"])
+
+
+def _two_of_one(events: DataFrame, rule: str, value: Column, what: str) -> DataFrame:
+    """Epochs for which ``value`` is not one and the same."""
+    from pyspark.sql import functions as f
+
+    first = f.min(f.struct("index", "ordinal"))
+    grouped = (
+        events.select(*_SET, "master_epoch", "index", "ordinal", value.alias("value"))
+        .groupBy(*_SET, "master_epoch")
+        .agg(f.collect_set("value").alias("values"), first.alias("at"))
+        .where(f.size("values") > 1)
+    )
+    values = f.concat_ws(" and ", f.array_sort("values"))
+    text = f.concat(f.lit("epoch "), f.col("master_epoch"), f.lit(f" has {what} "), values)
+    return grouped.select(f.lit(rule).alias("rule"), *_SET, f.col("at.index"), f.col("at.ordinal"), text.alias("text"))
+
+
+def _falls(events: DataFrame, rule: str, name: str) -> DataFrame:
+    """Events at which ``name`` is lower than at the event of the same set before; an election must raise its epoch."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    life = Window.partitionBy(*_SET).orderBy("index", "ordinal")
+    before = f.lag(name).over(life)
+    narrow = events.select(*_SET, "index", "ordinal", name).withColumn("before", before)
+    fell = f.col(name) <= f.col("before") if rule == Rule.EPOCHS else f.col(name) < f.col("before")
+    text = f.concat(f.lit(f"C1: {name} went from "), f.col("before"), f.lit(" to "), f.col(name))
+    return narrow.where(fell).select(f.lit(rule).alias("rule"), *_SET, "index", "ordinal", text.alias("text"))
