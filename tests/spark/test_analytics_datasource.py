@@ -1,0 +1,133 @@
+"""``format("rollcall")`` in Spark: batch and stream read every event once, and the fixed-step trap is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from analytics.core.fleet_story import FleetStory
+from analytics.core.plan import Plan
+from analytics.datasource import register
+from analytics.schema import event_record_schema
+from controller.contract.events import EventRecord
+from tests.support.event_pages import Journal, serving
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def records() -> tuple[EventRecord, ...]:
+    """A fleet's record, through the real core."""
+    story = FleetStory(Plan(seed=5, sets=3, days=2, faults_per_day=12), 0)
+    return tuple(record for entry in story.entries() for record in entry)
+
+
+def texts(records: Sequence[EventRecord]) -> list[str]:
+    return sorted(msgspec.json.encode(record).decode() for record in records)
+
+
+def test_a_batch_is_the_record(spark: Any, records: tuple[EventRecord, ...]) -> None:
+    """Every event once over several tasks, with the columns that from_json makes of its line; one cluster on demand."""
+    from pyspark.sql import functions as f
+
+    register(spark)
+    with serving(Journal(records)) as address:
+        table = spark.read.format("rollcall").option("endpoint", address).option("partitions", "3").load().cache()
+        assert sorted(row["line"] for row in table.select("line").collect()) == texts(records)
+        parsed = table.withColumn("again", f.from_json("line", event_record_schema()))
+        names = [field.name for field in event_record_schema().fields]
+        differing = parsed.where(f.to_json(f.struct(*names)) != f.to_json("again"))
+        assert differing.count() == 0
+        table.unpersist()
+        late = records[len(records) // 2].index
+        some = spark.read.format("rollcall").options(
+            **{"endpoint": address, "from-index": str(late), "cluster": "none"}
+        )
+        assert some.load().count() == 0
+        some = spark.read.format("rollcall").options(**{"endpoint": address, "from-index": str(late)})
+        assert some.load().count() == sum(record.index >= late for record in records)
+
+
+def test_a_stream_reads_every_event_once_over_restarts(
+    spark: Any, records: tuple[EventRecord, ...], tmp_path: Path
+) -> None:
+    """AvailableNow, more events, AvailableNow again from the checkpoint: nothing twice, nothing left out."""
+    register(spark)
+    half = len(records) // 2
+    journal = Journal(records[:half])
+    with serving(journal) as address:
+        stream_now(spark, address, tmp_path)
+        assert stored(spark, tmp_path) == texts(records[:half])
+        journal.records += records[half:]
+        stream_now(spark, address, tmp_path)
+        stream_now(spark, address, tmp_path)
+
+    assert stored(spark, tmp_path) == texts(records)
+
+
+def stream_now(spark: Any, address: str, folder: Path) -> None:
+    stream = spark.readStream.format("rollcall").options(**{"endpoint": address, "max-entries": "400"}).load()
+    query = (
+        stream.select("line")
+        .writeStream.format("parquet")
+        .option("path", str(folder / "events"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def stored(spark: Any, folder: Path) -> list[str]:
+    return sorted(row["line"] for row in spark.read.parquet(str(folder / "events")).collect())
+
+
+def test_the_fixed_step_trap_is_there_and_is_not_ours(spark: Any, tmp_path: Path) -> None:
+    """A source that advances by a step and does not say that it knows AvailableNow reads one step, and succeeds."""
+
+    class Naive(DataSource):  # type: ignore[misc]  # pyspark is untyped
+        @classmethod
+        def name(cls) -> str:
+            return "naive"
+
+        def schema(self) -> str:
+            return "number long"
+
+        def streamReader(self, schema: Any) -> NaiveReader:  # noqa: N802
+            return NaiveReader()
+
+    class NaiveReader(DataSourceStreamReader):  # type: ignore[misc]
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            return {"at": 0}
+
+        def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+            return {"at": min(200, (start or {"at": 0})["at"] + 50)}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition((start["at"], end["at"]))]
+
+        def read(self, partition: InputPartition) -> Any:
+            return iter([(number,) for number in range(*partition.value)])
+
+    spark.dataSource.register(Naive)
+    query = (
+        spark.readStream.format("naive")
+        .load()
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "numbers"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    assert query.exception() is None
+    assert spark.read.parquet(str(tmp_path / "numbers")).count() == 50, "Spark has closed the trap"
