@@ -18,6 +18,7 @@ from controller.contract.events import (
     ElectionFailed,
     EventRecord,
     MasterElected,
+    ReplicasCleaned,
     SyncStateSetAltered,
     chain_of,
 )
@@ -96,7 +97,7 @@ def _check_set(key: SetKey, state: SetState) -> Iterator[str]:
 
 def _check_change(old: SetState, new: SetState, records: Sequence[EventRecord]) -> Iterator[str]:
     yield from _check_epochs(old, new, records)
-    yield from _check_identity(old, new)
+    yield from _check_identity(old, new, records)
     previous_set = old.sync_state_set
     for record in records:
         event = record.event
@@ -141,13 +142,15 @@ def _check_epochs(old: SetState, new: SetState, records: Sequence[EventRecord]) 
         yield f"R12: epoch {new.master_epoch} had start {old.start_offset}, now {new.start_offset}"
 
 
-def _check_identity(old: SetState, new: SetState) -> Iterator[str]:
+def _check_identity(old: SetState, new: SetState, records: Sequence[EventRecord]) -> Iterator[str]:
     if new.next_id < old.next_id:
         yield f"C6: next id fell from {old.next_id} to {new.next_id}"
     old_ids = {replica.broker_id for replica in old.replicas}
+    cleanings = (record.event for record in records if isinstance(record.event, ReplicasCleaned))
+    cleaned = {broker_id for event in cleanings for broker_id in event.broker_ids}
     for replica in new.replicas:
         past = old.replica(replica.broker_id)
-        if past is None:
+        if past is None or replica.broker_id in cleaned:
             # After a wipe an id comes back with the replica that had it; everybody else gets a fresh one.
             continue
         if past.register_code != replica.register_code:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.contract.codes import RefusalCode
-from controller.contract.commands import ImportedReplica, ImportSet, RegisterReplica, SetConfiguration
+from controller.contract.commands import CleanReplicas, ImportedReplica, ImportSet, RegisterReplica, SetConfiguration
 from controller.contract.events import CommandRefused, SetImported
 from controller.contract.ids import (
     BrokerId,
@@ -204,6 +204,20 @@ def test_cleaned_set_can_move_in_again_and_its_epochs_still_only_grow() -> None:
     elected = fleet.want(fleet.elect(), Elected)
 
     assert elected.view.master_epoch == epoch + 1
+
+
+def test_a_set_cleaned_and_imported_in_one_entry_was_taken_for_ids_that_changed_hands() -> None:
+    """A cleaned id is given out anew by the import, in the same Raft entry as well as in two."""
+    fleet = Fleet()
+    fleet.do(order(replicas=(1,), next_id=2))
+    moves(fleet, 1, 900)
+    fleet.silence(1)
+    other = replace(order(replicas=(1,), next_id=2), replicas=(ImportedReplica(broker_id=BrokerId(1), address="b:1"),))
+    cleaned = CleanReplicas(set_key=SET_A, broker_ids=(), is_unclean=True)
+
+    fleet.apply([fleet.operation(cleaned), fleet.operation(other)])
+
+    assert fleet.last.replies == (Done(), Done())
 
 
 @pytest.mark.parametrize(
