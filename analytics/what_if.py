@@ -1,0 +1,196 @@
+"""
+Counterfactuals over a lake: every recorded failover under another preset, timeout or policy.
+
+Here: which failover would have been found when, which would not have happened, which silences would have become
+failovers, and who would have won. Not here: the replay of one election (``core.counterfactual``), the command line.
+
+Rule 1: only failovers that silence alone gave away (cause ``timeout``) depend on the timeout; the others keep their
+times.
+Rule 2: a silence is as long as from the last heartbeat to the return of the same incarnation; ``found after`` is
+counted from the last heartbeat too. Shorter than the other timeout: the failover is avoided. A new incarnation that
+came back before the other timeout would have been noticed then.
+Rule 3: failovers that would have come on top are counted from heartbeat gaps of masters, and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analytics import codes, intervals, silver
+from analytics.core.counterfactual import Settings, replay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+REPLAY_DDL = (
+    "fleet string, seq bigint, other_winner int, other_policy string, is_replayed boolean, other_regret_bytes bigint"
+)
+
+SAME = "same"
+FASTER = "faster"
+SLOWER = "slower"
+AVOIDED = "avoided"
+UNKNOWN = "unknown"
+"""Found by silence, but when the last heartbeat came is not on record: its leader had just changed."""
+
+_SET = ("fleet", "cluster", "broker_set")
+
+
+class WrongReality(ValueError):
+    """The record contradicts the settings that are said to have been in force; the message has both values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Lazily evaluated."""
+
+    failovers: DataFrame
+    """One row per recorded failover, in reality and under the other rules."""
+    added: DataFrame
+    """One row per heartbeat gap of a master that would have become a failover. Empty without gaps."""
+
+
+def what_if(
+    events: DataFrame, *, real: Settings, other: Settings, policy: str | None = None, gaps: DataFrame | None = None
+) -> WhatIf:
+    """
+    Replay ``events`` (``bronze.events``, each once).
+
+    Args:
+        events: What happened.
+        real: Settings that were in force then.
+        other: Settings to ask about. Equal to ``real``: history comes back (S83).
+        policy: Name of another clean policy; None = the recorded ones.
+        gaps: Columns cluster, broker_set, broker_id, is_master, from_us, gap_us: silences of living replicas.
+
+    Raises:
+        WrongReality: a recorded silence was found before ``real`` could have found it.
+    """
+    from pyspark.sql import functions as f
+
+    failovers = _failovers(events).persist()
+    _check_reality(failovers, real)
+    wanted = [codes.KINDS["master-elected"], codes.KINDS["election-failed"]]
+    elections = events.where(f.col("kind").isin(wanted)).select("fleet", "seq", "line")
+    replayed = elections.mapInArrow(lambda batches: _replay(batches, policy), REPLAY_DDL)
+    joined = failovers.join(replayed.withColumnRenamed("seq", "elected_seq"), ["fleet", "elected_seq"], "left")
+    return WhatIf(failovers=_under(joined, real, other), added=_added(failovers, gaps, real, other))
+
+
+def _failovers(events: DataFrame) -> DataFrame:
+    """Recorded failovers with the silence that gave the master away, and how long it lasted."""
+    from pyspark.sql import functions as f
+
+    silences = intervals.silences(events).select(
+        "fleet",
+        f.col("seq").alias("triggered_seq"),
+        f.col("broker_id").alias("from_master"),
+        (f.col("last_heartbeat_age_us") + (f.col("returned_at_ms") - f.col("found_at_ms")) * 1_000).alias("back_us"),
+        "is_same_incarnation",
+    )
+    return (
+        silver.reigns(events)
+        .where("is_failover")
+        .join(silences, ["fleet", "triggered_seq", "from_master"], "left")
+        .select(
+            *_SET,
+            "master_epoch",
+            "elected_seq",
+            "elected_at_ms",
+            "kind",
+            "cause",
+            "from_master",
+            "to_master",
+            "regret_bytes",
+            "total_us",
+            f.when(f.col("cause") == "timeout", f.col("last_heartbeat_age_us") - f.col("detected_age_us")).alias(
+                "found_after_us"
+            ),
+            "back_us",
+            f.coalesce("is_same_incarnation", f.lit(False)).alias("was_false"),
+        )
+    )
+
+
+def _check_reality(failovers: DataFrame, real: Settings) -> None:
+    """A recorded silence cannot have been found before the timeout; ages are rounded to a microsecond twice."""
+    from pyspark.sql import functions as f
+
+    earliest = failovers.agg(f.min("found_after_us").alias("us")).first()["us"]
+    if earliest is not None and earliest < real.timeout_us - 2:
+        raise WrongReality(
+            f"a recorded silence was found after {earliest / 1000:,.1f} ms, so the timeout that was in force was not "
+            f"{real.timeout_us / 1000:,.0f} ms; name the real one with --real-preset or --real-timeout-ms"
+        )
+
+
+def _under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    found, back = f.col("found_after_us"), f.col("back_us")
+    late = f.expr(f"((found_after_us - {real.timeout_us}) * {other.scan_us}) div {real.scan_us}")
+    # The scan is as late, in its own interval, as it was in reality: at the real settings exactly as late.
+    silent_until = f.lit(other.timeout_us) + late
+    # A new incarnation that came back before is noticed as such, and deposes the old one then.
+    is_back_before = f.coalesce(back < silent_until, f.lit(False))
+    other_found = f.when(is_back_before & ~f.col("was_false"), back).otherwise(silent_until)
+    is_avoided = is_back_before & f.col("was_false")
+    saved = f.col("found_after_us") - f.col("other_found_after_us")
+    outcome = (
+        f.when(f.col("cause") != "timeout", SAME)
+        .when(found.isNull(), UNKNOWN)
+        .when(f.col("is_avoided"), AVOIDED)
+        .when(saved > 0, FASTER)
+        .when(saved < 0, SLOWER)
+        .otherwise(SAME)
+    )
+    return (
+        failovers.withColumns({"other_found_after_us": other_found, "is_avoided": is_avoided})
+        .withColumn("outcome", outcome)
+        .withColumn("saved_us", f.when(f.col("outcome").isin(FASTER, SLOWER), saved).otherwise(_zero_if_known()))
+        .withColumn("other_total_us", f.col("total_us") - f.col("saved_us"))
+        .withColumn("is_other_winner", ~f.col("other_winner").eqNullSafe(f.col("to_master")))
+        .drop("is_avoided", "elected_seq")
+    )
+
+
+def _zero_if_known() -> Column:
+    from pyspark.sql import functions as f
+
+    return f.when(f.col("outcome") == SAME, f.lit(0)).cast("bigint")
+
+
+def _added(failovers: DataFrame, gaps: DataFrame | None, real: Settings, other: Settings) -> DataFrame:
+    """Silences of masters that reality did not find, and the other timeout would have."""
+    from pyspark.sql import functions as f
+
+    columns = "cluster string, broker_set string, broker_id bigint, from_us bigint, gap_us bigint, is_certain boolean"
+    if gaps is None or other.timeout_us >= real.timeout_us:
+        return failovers.sparkSession.createDataFrame([], columns)
+    would_be_found = ~f.col("is_detected") & f.col("is_master") & (f.col("gap_us") > other.timeout_us)
+    # Between the timeout and the next scan the replica may just have been heard again.
+    is_certain = f.col("gap_us") > other.timeout_us + other.scan_us
+    return gaps.where(would_be_found).select(
+        "cluster", "broker_set", "broker_id", "from_us", "gap_us", is_certain.alias("is_certain")
+    )
+
+
+def _replay(batches: Iterator[pa.RecordBatch], policy: str | None) -> Iterator[pa.RecordBatch]:
+    """Elections again, in a worker."""
+    import pyarrow as pa
+
+    for batch in batches:
+        fleets, seqs, lines = (batch.column(number).to_pylist() for number in range(3))
+        again = [replay(line.encode(), policy) for line in lines]
+        columns = [
+            pa.array(fleets, pa.string()),
+            pa.array(seqs, pa.int64()),
+            pa.array([each and each.winner for each in again], pa.int32()),
+            pa.array([each and each.policy for each in again], pa.string()),
+            pa.array([each and each.is_replayed for each in again], pa.bool_()),
+            pa.array([each and each.regret_bytes for each in again], pa.int64()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=[part.split()[0] for part in REPLAY_DDL.split(", ")])
