@@ -9,13 +9,14 @@ STAMP   := $(VENV)/.installed
 DEMO    ?= .demo
 SEEDS   ?= 100
 ROUNDS  ?= 10
+FAILOVERS ?= 1000000
 EVENTS_M ?= 10,20,40
 RUN     := PYTHONDONTWRITEBYTECODE=1
 PACKAGES := analytics api broker controller deploy epoch ha node
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
-        bench bench-vs-rocketmq bench-analytics analytics-demo kill-controllers port-abuse clean
+        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +100,9 @@ bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare sc
 
 port-abuse: $(STAMP)  ## elections in peace and while bad neighbours abuse the broker ports, as a ratio
 	@$(BIN)/python -m tests.perf.port_abuse
+
+analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared with what really happened [FAILOVERS=1000000]
+	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m deploy.local.kill_controllers --rounds $(ROUNDS)

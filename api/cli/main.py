@@ -340,7 +340,9 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 @app.command("analytics", context_settings=_PASS_ON)
 def run_analytics(
     caller: typer.Context,
-    job: Annotated[str, typer.Argument(help="run, ingest, silver, gold, stream, timeline or generate.")],
+    job: Annotated[
+        str, typer.Argument(help="run, ingest, silver, gold, report, stream, timeline, generate, verify or what-if.")
+    ],
 ) -> None:
     """Run a Spark job over journals in this process, e.g. analytics timeline .demo."""
     from api.cli import run
