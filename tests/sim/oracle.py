@@ -258,9 +258,7 @@ class Oracle:
         if not is_forgiven:
             for epoch, released in facts.released.items():
                 if epoch < event.master_epoch and released > start:
-                    raise Violation(
-                        f"released({epoch}) = {released} > start({event.master_epoch}) = {start}"
-                    )
+                    raise Violation(f"released({epoch}) = {released} > start({event.master_epoch}) = {start}")
         for acked in lost:
             self.counts.add("acknowledged messages lost in unclean elections")
             facts.forgiven[acked.value] = facts.acked.pop(acked.value)
