@@ -95,7 +95,8 @@ def summary(answer: WhatIf) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from pyspark.sql import functions as f
 
     rows = answer.failovers.persist()
-    real, other = f.col("total_us"), f.when(f.col("outcome") != AVOIDED, f.col("other_total_us"))
+    # Both sides speak of the same failovers, but for those that would not have been.
+    real, other = f.when(f.col("outcome") != UNKNOWN, f.col("total_us")), f.col("other_total_us")
     shares = f.array(*(f.lit(percent / 100) for percent in PERCENTS))
     counted = rows.agg(
         f.count("*").alias("failovers"),
@@ -108,8 +109,9 @@ def summary(answer: WhatIf) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         f.percentile(other, shares).alias("other_total_us"),
     ).first()
     added = answer.added.agg(f.count("*").alias("possible"), f.count_if("is_certain").alias("certain")).first()
-    changed = rows.where((f.col("outcome") != SAME) | f.col("is_other_winner"))
-    order = f.coalesce(f.abs("saved_us"), f.lit(2**62)).desc()
+    changed = rows.where(~f.col("outcome").isin(SAME, UNKNOWN) | f.col("is_other_winner"))
+    # What would not have been comes first: it has no time that could have changed.
+    order = f.abs("saved_us").desc_nulls_first()
     shown = [row.asDict() for row in changed.orderBy(order, "elected_at_ms").limit(SHOWN_MAX).collect()]
     return {**counted.asDict(), "added": added.asDict()}, shown
 
