@@ -32,7 +32,8 @@ BEHIND_WAIT_MS = 2_000
 ROUNDS_MAX = 15
 """Times that all controllers are asked for one page before the read fails."""
 
-INDEX_MAX = 2**62
+INDEX_MAX = 10**18 - 1
+"""The greatest Raft index that ``/v1/events`` takes in a mark."""
 
 
 class ReadFailed(RuntimeError):

@@ -34,6 +34,7 @@ class Journal:
 
     def page(self, start: EventRef | None, limit: int) -> EventPage:
         self.pages += 1
+        assert start is None or (start.index < 10**18 and start.ordinal < 10**9), "the route takes no longer numbers"
         places = [(record.index, record.ordinal) for record in self.records]
         first = bisect_left(places, (start.index, start.ordinal)) if start is not None else 0
         found = tuple(self.records[first : first + min(limit, PAGE_EVENTS_MAX)])
