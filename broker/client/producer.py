@@ -50,6 +50,8 @@ class SendFailedError(Exception):
 class SendResult(msgspec.Struct, frozen=True, kw_only=True):
     """An acknowledged message. ``queue_offset`` is None if only a duplicate's answer arrived."""
 
+    answered_at_ns: int
+    """CLOCK_MONOTONIC when the answer was read; whoever waits for it runs a little later."""
     answered_by: str
     """Listen address (host:port) of the broker that acknowledged it."""
     message_id: str
@@ -325,6 +327,7 @@ class Producer:
         if not pending.done.done():
             pending.done.set_result(
                 SendResult(
+                    answered_at_ns=time.monotonic_ns(),
                     answered_by=link.address,
                     message_id=fields.get("msgId", ""),
                     queue_id=pending.queue_id,

@@ -108,7 +108,7 @@ class Load:
             result = await self._producer.send(TOPIC, body, properties={"UNIQ_KEY": key})
         except SendFailedError:
             return  # Counted by the producer, by outcome.
-        now_ns = time.monotonic_ns()
+        now_ns = result.answered_at_ns
         self._gap_ns = max(self._gap_ns, now_ns - self._last_ack_ns)
         self._last_ack_ns = now_ns
         self._lines.append(_line(key, self._set_name, body, result, now_ns))
