@@ -31,17 +31,17 @@ tests() { # tests NAME ARGUMENTS...: pytest, and a zero fails (pytest's own stat
 }
 
 fast() {
-    # Types take as long as the tests: two cores do both at once.
+    # Types take as long as the tests: two cores do both at once, lint with the first that is done.
     local types
     types=$(mktemp)
     "$bin/mypy" >"$types" 2>&1 &
     local checker=$!
-    step lint "$bin/ruff" check .
-    step format "$bin/ruff" format --check .
-    step arrows "$bin/lint-imports"
     tests unit -m 'not slow and not cluster and not spark' tests/unit tests/property
     step types report "$checker" "$types"
     rm -f "$types"
+    step lint "$bin/ruff" check .
+    step format "$bin/ruff" format --check .
+    step arrows "$bin/lint-imports"
 }
 
 report() { # report PID FILE: the end of a job that began earlier, with what it printed
