@@ -204,12 +204,13 @@ def test_a_full_disk_refuses_definitely_and_the_put_path_goes_on(broker: LogBrok
     broker.put.handle(sink, [send(1, 0)])
     filler = [send(100 + n, body=b"x" * 9_900) for n in range(26)]
     broker.put.release(broker.log.max_offset)
-    broker.put.handle(sink, filler)
-    broker.put.release(broker.log.max_offset)
+    # Before the filler: the thread that prepares segments makes the next one when half of this one is full.
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, old[1]))
     try:
+        broker.put.handle(sink, filler)
+        broker.put.release(broker.log.max_offset)
         broker.put.handle(sink, [send(2, 1, body=b"y" * 9_900)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
