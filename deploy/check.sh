@@ -31,12 +31,12 @@ tests() { # tests NAME ARGUMENTS...: pytest, and a zero fails (pytest's own stat
 }
 
 fast() {
-    # Types take as long as the tests: two cores do both at once, lint with the first that is done.
+    # Types begin beside the tests, which take every core that is there; lint comes with the first that is done.
     local types
     types=$(mktemp)
     "$bin/mypy" >"$types" 2>&1 &
     local checker=$!
-    tests unit -m 'not slow and not cluster and not spark' tests/unit tests/property
+    tests unit -n logical --maxprocesses 4 -m 'not slow and not cluster and not spark' tests/unit tests/property
     step types report "$checker" "$types"
     rm -f "$types"
     step lint "$bin/ruff" check .
@@ -53,7 +53,7 @@ report() { # report PID FILE: the end of a job that began earlier, with what it 
 
 all() {
     fast
-    tests slow -m 'slow and not cluster and not spark' tests/unit tests/property
+    tests slow -n logical --maxprocesses 4 -m 'slow and not cluster and not spark' tests/unit tests/property
     tests interop tests/interop
     tests scenario tests/scenario
     step sim "$bin/python" -m tests.sim --seeds "${SEEDS:-100}"
