@@ -3,7 +3,7 @@ A master's compare-and-set on the SyncStateSet (R1).
 
 Here: ``decide_alter`` and the digest that binds a seq to one content. Not here: what the master waits for meanwhile
 (R2, ``ha``).
-Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``state``.
+Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``mastership``, ``state``.
 
 Rule 1: the verdict on the last alter of the present master is stored, refusals too. The same seq with the same content
 hears it again; with other content, or a lower seq, it is refused. Only a higher seq or a new epoch replaces it: nothing
@@ -27,6 +27,7 @@ from controller.contract.events import AlterRefused, SyncStateSetAltered
 from controller.contract.ids import BrokerId, Incarnation, SyncStateSet, SyncStateSetEpoch
 from controller.contract.replies import AlterDecided, AlterVerdict
 from controller.core.decision import Decision, refuse
+from controller.core.mastership import refuse_other_mastership
 from controller.core.state import FleetState, SetState
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -114,23 +115,13 @@ def _validate_master(set_state: SetState, operation: Operation, command: AlterSy
             requested=command.master_epoch,
             current=set_state.master_epoch,
         )
-    checks = (
-        (RefusalCode.FENCED_MASTER_EPOCH, "masterEpoch", command.master_epoch, set_state.master_epoch),
-        (RefusalCode.INVALID_MASTER, "master", command.broker_id, set_state.master),
-        (RefusalCode.FENCED_INCARNATION, "master's incarnation", command.incarnation, set_state.master_incarnation),
+    return refuse_other_mastership(
+        set_state,
+        operation,
+        command,
+        "this mastership is over: stop acknowledging, read the set again",
+        alter=set_state.last_alter.verdict if set_state.last_alter is not None else None,
     )
-    for code, name, requested, current in checks:
-        if requested != current:
-            return refuse(
-                operation,
-                code,
-                f"{name} {requested} is not the current one, {current}",
-                "this mastership is over: stop acknowledging, read the set again",
-                requested=requested,
-                current=current,
-                alter=set_state.last_alter.verdict if set_state.last_alter is not None else None,
-            )
-    return None
 
 
 def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:

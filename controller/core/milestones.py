@@ -3,7 +3,7 @@ What happens in brokers on behalf of an epoch: entering it, and the steps of a f
 
 Here: ``decide_entered``, ``decide_milestones``, and when a grade is given or corrected. Not here: the grade itself
 (``proof``).
-Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``proof``, ``state``.
+Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``mastership``, ``proof``, ``state``.
 
 Rule 1: only the incarnation that was elected enters, only the epoch that was named, and its start is fixed once (R9,
 R12).
@@ -18,6 +18,7 @@ from controller.contract.events import AnyEvent, LossGraded, MasterEntered, Mile
 from controller.contract.ids import ReplicaKind
 from controller.core.decision import DONE, Decision, refuse
 from controller.core.evolve import evolve
+from controller.core.mastership import refuse_other_mastership
 from controller.core.proof import grade_entered, grade_returned
 from controller.core.state import FleetState
 
@@ -29,21 +30,9 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     set_state = fleet.sets.get(command.set_key)
     if set_state is None:
         return refuse(operation, RefusalCode.SET_NOT_FOUND, f"set {command.set_key} does not exist", "register first")
-    checks = (
-        (RefusalCode.FENCED_MASTER_EPOCH, "masterEpoch", command.master_epoch, set_state.master_epoch),
-        (RefusalCode.INVALID_MASTER, "master", command.broker_id, set_state.master),
-        (RefusalCode.FENCED_INCARNATION, "master's incarnation", command.incarnation, set_state.master_incarnation),
-    )
-    for code, name, requested, current in checks:
-        if requested != current:
-            return refuse(
-                operation,
-                code,
-                f"{name} {requested} is not the current one, {current}",
-                "do not serve in this epoch; read the set again",
-                requested=requested,
-                current=current,
-            )
+    refused = refuse_other_mastership(set_state, operation, command, "do not serve in this epoch; read the set again")
+    if refused is not None:
+        return refused
     if set_state.has_entered and set_state.start_offset == command.start_offset:
         return Decision(answer=DONE)
     replica = set_state.replica(command.broker_id)

@@ -1,0 +1,34 @@
+"""
+Who speaks for an epoch: a master is (id, incarnation) in one masterEpoch (R1, R9).
+
+Here: ``refuse_other_mastership``. Not here: what the present master may do (``alters``, ``milestones``).
+Imported by: ``alters``, ``milestones``. Imports: ``controller.contract``, ``decision``, ``state``.
+"""
+
+from __future__ import annotations
+
+from controller.contract.codes import RefusalCode
+from controller.contract.commands import AlterSyncStateSet, Operation, ReportEntered
+from controller.contract.replies import AlterVerdict
+from controller.core.decision import Decision, refuse
+from controller.core.state import SetState
+
+
+def refuse_other_mastership(
+    set_state: SetState,
+    operation: Operation,
+    claim: AlterSyncStateSet | ReportEntered,
+    hint: str,
+    alter: AlterVerdict | None = None,
+) -> Decision | None:
+    """The refusal of a claim that the present mastership did not make, by the first value that differs; else None."""
+    checks = (
+        (RefusalCode.FENCED_MASTER_EPOCH, "masterEpoch", claim.master_epoch, set_state.master_epoch),
+        (RefusalCode.INVALID_MASTER, "master", claim.broker_id, set_state.master),
+        (RefusalCode.FENCED_INCARNATION, "master's incarnation", claim.incarnation, set_state.master_incarnation),
+    )
+    for code, name, requested, current in checks:
+        if requested != current:
+            reason = f"{name} {requested} is not the current one, {current}"
+            return refuse(operation, code, reason, hint, requested=requested, current=current, alter=alter)
+    return None
