@@ -320,6 +320,12 @@ class JavaFleet:
 
     # --- readiness ---------------------------------------------------------------------------------------------------
 
+    def require_running(self, *names: str) -> None:
+        """Raise ``LauncherError`` with the end of the log of one that has ended."""
+        for name in names:
+            if self.processes.pid(name) is None:
+                raise LauncherError(f"{name} has ended; the end of its log:\n{self.processes.tail(name)}")
+
     def wait_listening(self, *names: str, deadline_s: float = READY_DEADLINE_S) -> None:
         """Return when each accepts connections. Raises ``LauncherError`` with the end of the log of a silent one."""
         for name in names:
@@ -332,8 +338,7 @@ class JavaFleet:
                 wait_until(settled, deadline_s=deadline_s, what=f"{name} to listen on {address}")
             except DeadlineError as error:
                 raise LauncherError(f"{error}; the end of its log:\n{self.processes.tail(name)}") from None
-            if self.processes.pid(name) is None:
-                raise LauncherError(f"{name} ended while starting; the end of its log:\n{self.processes.tail(name)}")
+            self.require_running(name)
 
     def wait_serving(self, name: str, *, deadline_s: float = READY_DEADLINE_S) -> None:
         """Return when a broker listens, which it does only after it has registered and has a role."""

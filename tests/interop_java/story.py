@@ -6,8 +6,9 @@ Here: the faults one after the other, how each felt to the producer, the audit. 
 (``__main__``), processes (``deploy.java.fleet``, ``sides``).
 
 Rule 1: producer and consumer are RocketMQ's, with their own defaults, in processes of their own, from beginning to end.
-Rule 2: a fault strikes only a fleet that is whole: all replicas in sync, acknowledgements flowing.
+Rule 2: a fault strikes only a fleet that is whole: all replicas in sync, acknowledgements flowing, both clients at work.
 Rule 3: nothing tells the system what was done to it.
+Rule 4: a client that ends on its own ends the run, with its log: an audit of what it did not do would say nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ RESUMED_DEADLINE_S = 180.0
 HEALED_DEADLINE_S = 300.0
 CONSUMED_DEADLINE_S = 180.0
 BEFORE_NS = 2_000_000_000
+PRODUCER, CONSUMER = "producer", "consumer"
 
 KILL, STOP, LEADER, EVERYTHING = "kill master", "stop master", "kill leading controller", "restart everything"
 
@@ -140,13 +142,16 @@ class Story:
         self.java.wait_route(self.side.namesrv, members=len(BROKERS))
 
     def start_clients(self) -> None:
-        """A topic, consumer and producer, and the first acknowledgements."""
+        """A topic, consumer and producer, the first acknowledgements, the first message consumed."""
         create_topic(self.java, self.side.namesrv, TOPIC)
         self.java.start_consumer(self.clients, namesrv=self.side.namesrv, topic=TOPIC)
         self.java.start_producer(
             self.clients, namesrv=self.side.namesrv, topic=TOPIC, route_poll_ms=self.plan.route_poll_ms
         )
         self.wait_acks(HEALTHY_ACKS)
+        self._wait_for(
+            lambda: bool(self.books.consumed), deadline_s=CONSUMED_DEADLINE_S, what="the first to be consumed"
+        )
         self.say(f"{self.side.name}: three Java brokers in sync, producer and consumer at work")
 
     # --- faults ------------------------------------------------------------------------------------------------------
@@ -226,7 +231,7 @@ class Story:
         A message that is acknowledged half a second after an election can only have come from the new master.
         """
         after_ns = strike.at_ns + int((strike.elected_s or 0.0) * 1e9) + 500_000_000
-        wait_until(
+        self._wait_for(
             lambda: self.books.acked_since(after_ns) > 0,
             deadline_s=RESUMED_DEADLINE_S,
             what=f"acknowledgements after {strike.kind} of {strike.victim}",
@@ -240,11 +245,20 @@ class Story:
     def wait_acks(self, count: int) -> None:
         """``count`` more than now."""
         from_ns = time.monotonic_ns()
-        wait_until(
+        self._wait_for(
             lambda: self.books.acked_since(from_ns) >= count,
             deadline_s=RESUMED_DEADLINE_S,
             what=f"{count} acknowledgements",
         )
+
+    def _wait_for(self, condition: Callable[[], bool], *, deadline_s: float, what: str) -> None:
+        """Wait as long as both clients run. Raises ``LauncherError`` with the log of one that ended."""
+
+        def met() -> bool:
+            self.java.require_running(PRODUCER, CONSUMER)
+            return condition()
+
+        wait_until(met, deadline_s=deadline_s, what=what)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -254,9 +268,14 @@ class Story:
 
     def finish(self, ids_before: dict[int, str]) -> Audit:
         """Stop the producer, let the consumer read to the end, compare."""
-        self.java.terminate("producer")
+        self.java.terminate(PRODUCER)
+
+        def is_consumed() -> bool:
+            self.java.require_running(CONSUMER)
+            return not self.books.missing()
+
         try:
-            wait_until(lambda: not self.books.missing(), deadline_s=CONSUMED_DEADLINE_S, what="all to be consumed")
+            wait_until(is_consumed, deadline_s=CONSUMED_DEADLINE_S, what="all to be consumed")
         except DeadlineError:
             self.say(f"{len(self.books.missing())} messages were not consumed within {CONSUMED_DEADLINE_S:.0f} s")
         acked, found, after = self.books.acked, self.books.consumed, self.ids()

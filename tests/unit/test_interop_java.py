@@ -8,10 +8,14 @@ import msgspec
 import pytest
 
 from deploy.java import asking
+from deploy.java.artifacts import VERSION, RocketMq
+from deploy.java.fleet import JavaFleet
 from deploy.local.ledger import LEDGER_FILE_NAME, Line
+from deploy.local.processes import LauncherError
 from tests.interop_java import admin, compare
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
-from tests.interop_java.story import EVERYTHING, KILL, LEADER, STOP, Plan
+from tests.interop_java.sides import RollcallSide
+from tests.interop_java.story import CONSUMER, EVERYTHING, KILL, LEADER, PRODUCER, STOP, Plan, Story
 
 
 def asked(output: str, label: str = "set") -> admin.Asked:
@@ -85,6 +89,20 @@ def test_all_faults_of_a_plan_strike() -> None:
     assert [faults.count(kind) for kind in (KILL, STOP, LEADER, EVERYTHING)] == [20, 5, 5, 1]
     assert STOP in faults[:10]
     assert LEADER in faults[:10]
+
+
+def test_a_consumer_that_ended_ends_the_run(tmp_path: Path) -> None:
+    """
+    Its start failed on a busy machine once, nobody looked, and after six minutes of faults every message counted as lost.
+    """
+    rocketmq = RocketMq(version=VERSION, jars=tmp_path, classes=None)
+    with JavaFleet(tmp_path, rocketmq) as java:
+        java.processes.start(PRODUCER, ["sleep", "60"])
+        java.processes.start(CONSUMER, ["sh", "-c", "echo send request failed; exit 1"])
+        story = Story(RollcallSide(tmp_path), java, Plan(kills=1, stops=0, leaders=0, restarts=0), lambda said: None)
+
+        with pytest.raises(LauncherError, match=f"{CONSUMER} has ended; the end of its log:\nsend request failed"):
+            story.wait_acks(1)
 
 
 def line(key: str, at_ns: int) -> bytes:

@@ -30,7 +30,10 @@ public final class LedgerConsumer {
         System.exit(0);
     }
 
-    /** On a busy machine a name server may be too slow for a start; an application would start again. */
+    /**
+     * The client allows its first question 3 s, its own warming up included, then closes the link that its other thread
+     * asks on too, which makes start end with either exception on a busy machine. An application would start again.
+     */
     private static DefaultMQPushConsumer started(String namesrv, String topic, Ledger ledger) throws Exception {
         for (int tries = 1;; tries++) {
             DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rollcall-interop-consumer");
@@ -46,7 +49,7 @@ public final class LedgerConsumer {
             try {
                 consumer.start();
                 return consumer;
-            } catch (MQClientException refused) {
+            } catch (MQClientException | IllegalStateException refused) {
                 consumer.shutdown();
                 if (tries == START_TRIES_MAX) {
                     throw refused;
