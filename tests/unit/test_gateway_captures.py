@@ -8,6 +8,7 @@ header fields, remark, body. Where ours is another on purpose, the test says so,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from msgspec.structs import replace
 from controller.contract.commands import MarkSilent, SilenceCause
 from controller.contract.ids import RequestId
 from node.remoting.fastjson import quote_keys
-from node.remoting.frame import Frame, HeaderForm
-from tests.support.rocketmq_wire import JavaPeer, Port, address_of, captured, with_port
+from node.remoting.frame import Frame, HeaderForm, decode_frame
+from tests.support.rocketmq_wire import CAPTURES, JavaListener, JavaPeer, Port, address_of, captured, with_port
 from tests.support.runtime_controller import until
 
 FORMS = pytest.mark.parametrize("form", HeaderForm)
@@ -41,6 +42,12 @@ def assert_same(ours: Frame, java: Frame, *, fields: dict[str, str] | None = Non
     assert (ours.ext_fields or {}) == ((java.ext_fields or {}) if fields is None else fields)
     assert ours.remark == (java.remark if remark is None else remark)
     assert document(ours.body) == document(java.body)
+
+
+def captured_bytes(title: str) -> bytes:
+    """As they were on the wire."""
+    (found,) = (entry["hex"] for entry in json.loads(CAPTURES.read_text()) if entry["title"] == title)
+    return bytes.fromhex(found)
 
 
 def run(directory: Path, scenario: Scenario, form: HeaderForm) -> None:
@@ -260,6 +267,41 @@ def test_1006(tmp_path: Path, form: HeaderForm) -> None:
 
 
 @FORMS
+def test_1008(tmp_path: Path, form: HeaderForm) -> None:
+    """
+    What the survivor is told when the first master is gone: fields and body are those that a Java controller pushes.
+
+    Ours is a request and no one-way (flag 0, not 2): its answer tells that the role was applied.
+    """
+
+    async def scenario(port: Port) -> None:
+        winner = JavaListener(ha_address="127.0.0.1:7")
+        address = await port.listener(winner)
+        first = await mastered(port)
+        first.beat(1, epoch=1)
+        second = await port.joined(2, address=address)
+        second.beat(2, brokerAddr=address)
+        await until(lambda: all(replica.positions is not None for replica in port.set().replicas))
+        fields = {"brokerName": "broker-z", "masterBrokerId": 1, "masterEpoch": 1, "invokeTime": 1}
+        assert (await first.request(1001, b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}', **fields)).code == 0
+        first.close()
+        await silenced(port, 1)
+        java = captured("1008 NOTIFY")
+
+        def pushed() -> list[Frame]:
+            epoch = (java.ext_fields or {})["masterEpoch"]
+            return [f for f in winner.pushed if f.code == 1008 and (f.ext_fields or {})["masterEpoch"] == epoch]
+
+        await until(pushed)
+        (ours,) = pushed()
+        assert ours.ext_fields == (java.ext_fields or {}) | {"masterAddress": address}
+        assert document(ours.body) == document(java.body)
+        assert (ours.flag, java.flag) == (0, 2)
+
+    run(tmp_path, scenario, form)
+
+
+@FORMS
 def test_1010(tmp_path: Path, form: HeaderForm) -> None:
     """Lines ``key=value``: mqadmin fails without a body."""
 
@@ -284,6 +326,29 @@ def test_1011(tmp_path: Path, form: HeaderForm) -> None:
         assert (await second.ask(captured("1011 cleanBrokerMetadata"))).code == 2009
 
     run(tmp_path, scenario, form)
+
+
+def test_request_in_the_binary_form(tmp_path: Path) -> None:
+    """Section 9, its bytes as they came: the answer comes in the form of the question."""
+
+    async def scenario(port: Port) -> None:
+        peer = await port.peer()
+        raw = captured_bytes("1012 request")
+        peer.writer.write(raw)
+        answer = await peer.answer(decode_frame(raw[4:]).opaque)
+        assert (answer.code, answer.form) == (0, HeaderForm.BINARY)
+        assert answer.ext_fields == {"clusterName": "c1", "brokerName": "broker-s", "nextBrokerId": "1"}
+
+    run(tmp_path, scenario, HeaderForm.BINARY)
+
+
+def test_every_capture_of_a_controller_is_replayed() -> None:
+    """A capture that is added and not replayed would look as if it were."""
+    here = Path(__file__).read_text()
+    titles = [entry["title"] for entry in json.loads(CAPTURES.read_text()) if entry["section"] in "123"]
+    asked = re.findall(r'captured\("([^"]+)"\)', here)
+    assert len(titles) == 28
+    assert [title for title in titles if not any(title.startswith(begin) for begin in asked)] == []
 
 
 def test_unknown_code(tmp_path: Path) -> None:
