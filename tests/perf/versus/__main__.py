@@ -2,12 +2,14 @@
 ``make bench-vs-rocketmq``: Rollcall beside Apache RocketMQ, one after the other on the same machine, under the same load.
 
     python -m tests.perf.versus [--quick] [--only NAME]... [--runs 3] [--json out/versus.json]
+    python -m tests.perf.versus --merge out/a.json --merge out/b.json
 
 Each section runs on the one side, then on the other, then again; a table with ratios on standard output, the same with
 all samples as JSON beside it, progress on standard error. The exit code is 0 whatever comes out, also if Java or Maven
 cannot be had, which is said; 1 if a run could not be finished: what is left of it stays in the temporary folder.
 
-``python -m tests.perf.versus --markdown out/versus.json`` prints the tables of docs/numbers-vs-rocketmq.md.
+All of it takes most of an hour. ``--only`` measures in pieces, each into a file of its own (``--json``), and ``--merge``
+puts their runs together. ``--markdown out/versus.json`` prints the tables of docs/numbers-vs-rocketmq.md.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from tests.perf.versus.rows import SIDES, Context, Done, Report, Section, gather
 SECTIONS: tuple[Section, ...] = (
     fleets.FAILOVER,
     controllers.LEADER,
-    controllers.SETS,
+    *controllers.SETS,
     fleets.PUT,
     fleets.CATCH_UP,
 )
@@ -80,6 +82,32 @@ def run_all(sections: Sequence[Section], runs: int, root: Path, rocketmq: Rocket
     return done
 
 
+def merge(reports: Sequence[Report]) -> Report:
+    """The runs of several pieces as if they had been one; runs of the same section are numbered on."""
+    runs: list[Done] = []
+    for done in (done for report in reports for done in report.runs):
+        earlier = sum((other.section, other.side) == (done.section, done.side) for other in runs)
+        runs.append(msgspec.structs.replace(done, number=earlier + 1))
+    return msgspec.structs.replace(
+        reports[0],
+        command="; ".join(report.command for report in reports),
+        seconds=round(sum(report.seconds for report in reports), 1),
+        measured=gather(SECTIONS, runs),
+        runs=runs,
+    )
+
+
+def write(report: Report, path: Path) -> None:
+    """The JSON file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+
+
+def read(path: Path) -> Report:
+    """A JSON file that ``write`` left."""
+    return msgspec.json.decode(path.read_bytes(), type=Report)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1: a run failed."""
     parser = argparse.ArgumentParser(prog="make bench-vs-rocketmq", description=(__doc__ or "").strip().splitlines()[0])
@@ -88,11 +116,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
     parser.add_argument("--runs", type=int, help=f"instead of {RUNS}, or of 1 with --quick")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "versus.json")
+    parser.add_argument("--merge", action="append", type=Path, metavar="JSON", help="measure nothing; runs of pieces")
     parser.add_argument("--markdown", type=Path, metavar="JSON", help="measure nothing; print a run's tables")
     options = parser.parse_args(arguments)
     if options.markdown is not None:
-        report = msgspec.json.decode(options.markdown.read_bytes(), type=Report)
-        print("\n".join(markdown(report, SECTIONS)))
+        print("\n".join(markdown(read(options.markdown), SECTIONS)))
+        return 0
+    if options.merge:
+        report = merge([read(path) for path in options.merge])
+        write(report, options.json)
+        print(f"{text(report.measured)}\n\n{len(report.runs)} runs; all samples in {options.json}")
         return 0
     try:
         rocketmq = obtain()
@@ -116,8 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured=gather(sections, runs),
         runs=runs,
     )
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    write(report, options.json)
     print(f"\n{text(report.measured)}\n\n{len(runs)} runs in {report.seconds:.0f} s; all samples in {options.json}")
     for done in failed:
         print(f"FAILED  {done.section}, {done.side}, run {done.number}: {done.error.strip().splitlines()[-1]}")

@@ -124,22 +124,18 @@ def _sets(context: Context, side: Side, count: int) -> dict[str, float]:
         values["beats"] = (slaves.told().beats + masters.told().beats - beats) / (time.monotonic() - began)
         values["resident_mib"] = resident_mib(pid)[0]
         waits, asker = _lose_masters(masters, slaves, address, count)
-    context.detail[f"elected_after_ms_{count}"] = waits
+    context.detail["elected_after_ms"] = waits
     values["elected_all_ms"], values["elected_p50_ms"] = waits[-1], percentile(waits, 0.5)
     values["answer_max_ms"] = max(asker.took_ms)
     context.say(f"{count} masters lost: p50 {values['elected_p50_ms']:.0f} ms, all after {waits[-1]:.0f} ms")
     return values
 
 
-def run_sets(context: Context) -> dict[str, float]:
-    """Each size with controllers of its own."""
-    values: dict[str, float] = {}
-    for count in SIZES:
-        with sides(context.directory / str(count), context.rocketmq, context.side, jvm=()) as (side, _):
-            idle = cpu_share(side.pid(side.leader()), QUIET_S)
-            found = _sets(context, side, count)
-        values |= {f"{key}_{count}": value for key, value in found.items()} | {"idle_cpu": idle}
-    return values
+def run_sets(count: int, context: Context) -> dict[str, float]:
+    """Controllers that have nothing to do, and then ``count`` sets."""
+    with sides(context.directory, context.rocketmq, context.side, jvm=()) as (side, _):
+        idle = cpu_share(side.pid(side.leader()), QUIET_S)
+        return {"idle_cpu": idle} | _sets(context, side, count)
 
 
 def run_leader(context: Context) -> dict[str, float]:
@@ -173,34 +169,31 @@ def _all_answer(side: Side) -> bool:
     return all(asking.leader_of(address) for address in side.names().values())
 
 
-def _rows_of(count: int) -> tuple[Row, ...]:
+def _section(count: int) -> Section:
     is_large = count == max(SIZES)
-    return (
-        Row(key=f"elected_all_ms_{count}", what=f"{count:,} masters lost: all elected after", unit="ms",
-            aim=1_000 if is_large else None),
-        Row(key=f"elected_p50_ms_{count}", what="  p50", unit="ms"),
-        Row(key=f"answer_max_ms_{count}", what="  longest answer of the controller meanwhile", unit="ms",
-            aim=100 if is_large else None),
-        Row(key=f"registered_s_{count}", what=f"{count:,} sets of two registered, each with a master", unit="s",
-            aim=4 if is_large else None),
-        Row(key=f"grown_s_{count}", what="  and with both in the SyncStateSet", unit="s"),
-        Row(key=f"beating_cpu_{count}", what=f"leader's CPU at {2 * count:,} heartbeats/s", unit="%",
-            aim=10 if is_large else None),
-        Row(key=f"beats_{count}", what="  heartbeats sent", unit="/s", is_floor=True),
-        Row(key=f"resident_mib_{count}", what="  leader's resident memory", unit="MiB",
-            aim=120 if is_large else None),
+    return Section(
+        name=f"sets-{count}",
+        title=f"{count:,} sets of two, simulated brokers",
+        rows=(
+            Row(key="elected_all_ms", what="all masters lost: all elected after", unit="ms",
+                aim=1_000 if is_large else None),
+            Row(key="elected_p50_ms", what="  p50", unit="ms"),
+            Row(key="answer_max_ms", what="  longest answer of the controller meanwhile", unit="ms",
+                aim=100 if is_large else None),
+            Row(key="registered_s", what="all registered, each set with a master", unit="s",
+                aim=4 if is_large else None),
+            Row(key="grown_s", what="  and with both in the SyncStateSet", unit="s"),
+            Row(key="beating_cpu", what=f"leader's CPU at {2 * count:,} heartbeats/s", unit="%",
+                aim=10 if is_large else None),
+            Row(key="beats", what="  heartbeats sent", unit="/s", is_floor=True),
+            Row(key="resident_mib", what="  leader's resident memory", unit="MiB", aim=120 if is_large else None),
+            Row(key="idle_cpu", what="leader's CPU before, idle", unit="%", aim=2),
+        ),
+        run=partial(run_sets, count),
     )  # fmt: skip
 
 
-SETS = Section(
-    name="sets",
-    title="many sets of two, simulated brokers",
-    rows=(
-        *(row for count in SIZES for row in _rows_of(count)),
-        Row(key="idle_cpu", what="leader's CPU, idle", unit="%", aim=2),
-    ),
-    run=run_sets,
-)
+SETS = tuple(_section(count) for count in SIZES)
 LEADER = Section(
     name="leader",
     title="kill -9 of the leading controller",

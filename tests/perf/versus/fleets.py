@@ -33,7 +33,7 @@ FILL_MIB = 384
 
 def run_failover(context: Context) -> dict[str, float]:
     """kill -9 and SIGSTOP of Java masters."""
-    plan = Plan(kills=2 if context.is_quick else 3, stops=1, leaders=0, restarts=0, route_poll_ms=ROUTE_POLL_MS)
+    plan = Plan(kills=1 if context.is_quick else 2, stops=1, leaders=0, restarts=0, route_poll_ms=ROUTE_POLL_MS)
     with sides(context.directory, context.rocketmq, context.side, jvm=()) as (side, java):
         story = Story(side, java, plan, context.say)
         audit = story.run()
