@@ -21,11 +21,14 @@ from deploy.java import asking
 from deploy.java.fleet import SET, JavaFleet
 from deploy.local.processes import LauncherError, our_environment, python_module, wait_until
 from tests.interop_java.admin import BROKERS
-from tests.interop_java.sides import JavaSide, RollcallSide, Side, rollcall_side
+from tests.interop_java.sides import JavaSide, Side, rollcall_side
 from tests.interop_java.story import HEALED_DEADLINE_S, HEALTHY_ACKS, Audit, Plan, Story
 
 COMMAND_DEADLINE_S = 120.0
 ACKS_BETWEEN = 200
+WAITS = "WAITING_FOR_REPORTS"
+REFRESH = "refresh"
+NOTHING = "nothing to do"
 FAULTS = Plan(kills=1, stops=0, leaders=1, restarts=0)
 """What strikes the fleet while it is Rollcall's."""
 
@@ -60,38 +63,76 @@ class Move:
         before = self.story.ids()
         self._done("start", time.monotonic())
         with rollcall_side(self.directory / "rollcall") as ours:
-            self._command("import", there, ours, "--dry-run")
-            self._command("import", there, ours)
-            self._roll(ours, "to Rollcall", lambda: self._command("import", there, ours), is_followed=True)
+            self.ours = ours
+            self._there(there)
             for number, kind in enumerate(FAULTS.faults(), start=1):
                 self.story.strike(number, kind)
-            back = JavaSide(self.java, prefix="back")
-            back.up(namesrv=self.names)
-            self._command("export", back, ours, "--dry-run")
-            self._command("export", back, ours, "--yes")
-            self._roll(
-                back, "back to RocketMQ", lambda: self._command("export", back, ours, "--dry-run"), is_followed=False
-            )
-            return self.story.finish(before)
+            back = self._back()
+            return self._audit(back, before)
 
-    def _command(self, verb: str, elsewhere: Side, ours: RollcallSide, *options: str) -> None:
-        """``rollcall import|export rocketmq``, as the page says."""
-        words = (verb, "rocketmq", "--controllers", elsewhere.controllers, "--set", SET, *options)
+    def _there(self, there: JavaSide) -> None:
+        """The page's section "There"."""
+        words = ("import", "rocketmq", "--controllers", there.controllers, "--namesrv", self.names)
+        self._step("import --dry-run", (*words, "--dry-run"))
+        self._step("import", words)
+        self._must_say(WAITS, "status")
+        self._roll(
+            self.ours, "to Rollcall", lambda: self._step("import again", words, must_say=REFRESH), is_followed=True
+        )
+        self._rollcall("status", "--check")
+        self._must_say(SET, "history", SET)
+        self.java.terminate(*there.names())
+
+    def _back(self) -> JavaSide:
+        """The page's section "Back"."""
+        back = JavaSide(self.java, prefix="back")
+        back.up(namesrv=self.names)
+        words = ("export", "rocketmq", "--controllers", back.controllers)
+        self._step("export --dry-run", (*words, "--dry-run"))
+        self._step("export", (*words, "--yes"))
+        self._roll(
+            back,
+            "back to RocketMQ",
+            lambda: self._step("export again", (*words, "--dry-run"), must_say=NOTHING),
+            is_followed=False,
+        )
+        self._step("clean", ("clean", SET, "--unclean", "--yes"))
+        return back
+
+    def _audit(self, back: JavaSide, before: dict[int, str]) -> Audit:
+        """What is left without our controllers."""
+        assert self.story.side is back, "the fleet is RocketMQ's again"
+        for name in self.ours.names():
+            self.ours.fleet.terminate(name)
+        self.story.wait_acks(ACKS_BETWEEN)
+        return self.story.finish(before)
+
+    def _step(self, name: str, words: tuple[str, ...], *, must_say: str = "") -> None:
         began = time.monotonic()
+        self._must_say(must_say, *words)
+        self._done(name, began)
+
+    def _must_say(self, text: str, *words: str) -> None:
+        """What the page promises. Raises ``LauncherError`` with what was said instead."""
+        said = self._rollcall(*words)
+        if text not in said:
+            raise LauncherError(f"rollcall {' '.join(words)} does not say {text!r}:\n{said}")
+
+    def _rollcall(self, *words: str) -> str:
+        """What a command prints. Raises ``LauncherError`` if it ends with another code than 0."""
         done = subprocess.run(
             python_module("api.cli.main", *words),
             capture_output=True,
             text=True,
             timeout=COMMAND_DEADLINE_S,
             check=False,
-            env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(ours.fleet.rest_addresses())},
+            env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(self.ours.fleet.rest_addresses())},
         )
         self.say(f"rollcall {' '.join(words)}\n{done.stdout}{done.stderr}")
         if done.returncode != 0:
-            raise LauncherError(
-                f"rollcall {' '.join(words)} ended with {done.returncode}: {done.stderr or done.stdout}"
-            )
-        self._done(" ".join((verb, *options)), began)
+            said = done.stderr + done.stdout
+            raise LauncherError(f"rollcall {' '.join(words)} ended with {done.returncode}: {said}")
+        return done.stdout
 
     def _roll(self, to: Side, name: str, before_master: Callable[[], None], *, is_followed: bool) -> None:
         """
@@ -109,8 +150,7 @@ class Move:
             self.java.start_broker(broker, controllers=to.controllers, namesrv=self.names)
             self.java.wait_serving(broker)
             if broker != master:
-                if isinstance(to, RollcallSide):
-                    # On the way back slaves wait, fenced: RocketMQ names no master that it has not heard.
+                if is_followed:
                     self._wait_caught_up(broker, master)
                 self.story.wait_acks(HEALTHY_ACKS)
         self.story.side = to
