@@ -185,7 +185,9 @@ class ControllerCodes:
                 else f"BrokerId {header.broker_id} hasn't been registered in controller",
             )
             return
-        reply = await self._replicas.register(key, broker_id, header.broker_address, request.link)
+        reply = await self._replicas.register(
+            key, broker_id, header.broker_address, request.link, lambda: request.connection.is_open
+        )
         if isinstance(reply, Refused):
             request.answer(code_of(reply), header=names, remark=reply.reason)
             return

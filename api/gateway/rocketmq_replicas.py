@@ -6,7 +6,8 @@ Here: incarnations, first reports, who is counted as heard, what shows that a ma
 
 Rule 1: a RocketMQ broker knows no incarnation, and one process has one connection to one controller. So 1003 on a
 connection begins an incarnation; a repeat on the same connection is the same process. Judging a process twice costs
-it its membership once more, never a record.
+it its membership once more, never a record. A connection that has closed begins nothing: what was sent on it is not
+made anew against whoever registered since.
 Rule 2: 1003 does not tell what a broker holds: it registers with unknown positions, and again when its first 904 has
 come. So it does when a recovery awaits its report (R7), when it shows an epoch above ours, and when its priority moves.
 Rule 3: a 904 counts for the replica that it names only if it comes from the address that is registered: of two
@@ -110,12 +111,16 @@ class RocketmqReplicas:
 
     # --- 1003 --------------------------------------------------------------------------------------------------------
 
-    async def register(self, key: SetKey, broker_id: BrokerId, address: str, link: ConnectionId) -> AnyReply:
+    async def register(
+        self, key: SetKey, broker_id: BrokerId, address: str, link: ConnectionId, is_open: Callable[[], bool]
+    ) -> AnyReply:
         """
         Register the process behind ``link``. The set and the id exist.
 
         Raises as ``ControllerService.submit``.
         """
+        if not is_open():
+            return _gone(key, broker_id)
         incarnation = self._lives.setdefault(link, {}).setdefault(
             (key, broker_id), Incarnation(secrets.token_hex(16))
         )  # fmt: skip
@@ -133,7 +138,9 @@ class RocketmqReplicas:
     ) -> AnyReply:
         for _ in range(REGISTER_ATTEMPTS):
             replica = self.fleet.sets[key].replica(broker_id)
-            if replica is None or (beat is not None and replica.incarnation != incarnation):
+            # A further report is of the process that is registered, a registration of one whose connection is open.
+            lives = self._lives.get(link, {}).get((key, broker_id)) if beat is None else replica and replica.incarnation
+            if replica is None or lives != incarnation:
                 return _gone(key, broker_id)
             reply = await self._submit(
                 RegisterReplica(

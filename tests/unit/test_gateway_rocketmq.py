@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from controller.contract.commands import MarkSilent, SilenceCause
+from controller.contract.commands import AnyCommand, MarkSilent, SilenceCause
 from controller.contract.ids import RequestId
-from controller.contract.replies import Condition
+from controller.contract.replies import AnyReply, Condition, Refused, Registered
 from node.remoting.frame import Frame, encode_frame
 from tests.support.rocketmq_wire import JavaListener, JavaPeer, Port, address_of, with_port
 from tests.support.runtime_controller import until
@@ -285,6 +285,45 @@ def test_cleaning_honours_ids_and_leaves_a_tombstone(tmp_path: Path) -> None:
         assert (await second.request(1012, **NAMES)).ext_fields == {**NAMES, "nextBrokerId": "3"}
         assert (await second.request(1011, **NAMES, isCleanLivingBroker=True)).code == 0
         assert (await second.request(1004, brokerName="broker-z")).code == 2008
+
+    with_port(tmp_path, scenario)
+
+
+def test_registration_whose_connection_closed_meanwhile_ended_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1: a late 1003 of an earlier life was made anew against the later one; nobody waits for it any more."""
+
+    async def scenario(port: Port) -> None:
+        await port.joined(1)
+        submit = port.leader.service.submit_for_broker
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+        replies: list[AnyReply] = []
+
+        async def held(command: AnyCommand, **rest: Any) -> AnyReply:
+            if not arrived.is_set():
+                arrived.set()
+                await go_on.wait()
+            replies.append(await submit(command, **rest))
+            return replies[-1]
+
+        monkeypatch.setattr(port.leader.service, "submit_for_broker", held)
+        fields = {**NAMES, "brokerId": 1, "brokerAddress": address_of(1), "invokeTime": 1}
+        late = await port.peer()
+        lost = asyncio.create_task(late.request(1003, **fields))
+        await arrived.wait()
+        links = port.gateway.connections
+        late.close()
+        await until(lambda: port.gateway.connections < links and lost.done())
+        assert lost.exception() is not None
+        assert (await (await port.peer()).request(1003, **fields)).code == 0
+        living = port.set().replicas[0].incarnation
+        go_on.set()
+        await until(lambda: len(replies) >= 2)
+        assert [type(reply) for reply in replies[:2]] == [Registered, Refused]
+
+        await port.joined(2)
+        assert port.set().replicas[0].incarnation == living
 
     with_port(tmp_path, scenario)
 
