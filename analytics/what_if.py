@@ -71,20 +71,26 @@ def what_if(
     """
     from pyspark.sql import functions as f
 
-    failovers = _failovers(events).persist()
-    _check_reality(failovers, real)
+    failovers = recorded(silver.reigns(events), intervals.silences(events)).persist()
+    check_reality(failovers, real)
     wanted = [codes.KINDS["master-elected"], codes.KINDS["election-failed"]]
     elections = events.where(f.col("kind").isin(wanted)).select("fleet", "seq", "line")
     replayed = elections.mapInArrow(lambda batches: _replay(batches, policy), REPLAY_DDL)
-    joined = failovers.join(replayed.withColumnRenamed("seq", "elected_seq"), ["fleet", "elected_seq"], "left")
-    return WhatIf(failovers=_under(joined, real, other), added=_added(failovers, gaps, real, other))
+    again = replayed.withColumnRenamed("seq", "elected_seq")
+    answered = (
+        under(failovers, real, other)
+        .join(again, ["fleet", "elected_seq"], "left")
+        .withColumn("is_other_winner", ~f.col("other_winner").eqNullSafe(f.col("to_master")))
+        .drop("elected_seq")
+    )
+    return WhatIf(failovers=answered, added=_added(failovers, gaps, real, other))
 
 
-def _failovers(events: DataFrame) -> DataFrame:
-    """Recorded failovers with the silence that gave the master away, and how long it lasted."""
+def recorded(reigns: DataFrame, silences: DataFrame) -> DataFrame:
+    """Failovers of ``silver.reigns`` with the silence that gave the master away, and how long it lasted."""
     from pyspark.sql import functions as f
 
-    silences = intervals.silences(events).select(
+    lasted = silences.select(
         "fleet",
         f.col("seq").alias("triggered_seq"),
         f.col("broker_id").alias("from_master"),
@@ -92,9 +98,8 @@ def _failovers(events: DataFrame) -> DataFrame:
         "is_same_incarnation",
     )
     return (
-        silver.reigns(events)
-        .where("is_failover")
-        .join(silences, ["fleet", "triggered_seq", "from_master"], "left")
+        reigns.where("is_failover")
+        .join(lasted, ["fleet", "triggered_seq", "from_master"], "left")
         .select(
             *_SET,
             "master_epoch",
@@ -115,19 +120,25 @@ def _failovers(events: DataFrame) -> DataFrame:
     )
 
 
-def _check_reality(failovers: DataFrame, real: Settings) -> None:
-    """A recorded silence cannot have been found before the timeout; ages are rounded to a microsecond twice."""
+def check_reality(failovers: DataFrame, real: Settings) -> None:
+    """
+    A recorded silence cannot have been found before the timeout; ages are rounded to a microsecond twice.
+
+    Raises:
+        WrongReality: one was.
+    """
     from pyspark.sql import functions as f
 
     earliest = failovers.agg(f.min("found_after_us").alias("us")).first()["us"]
     if earliest is not None and earliest < real.timeout_us - 2:
         raise WrongReality(
             f"a recorded silence was found after {earliest / 1000:,.1f} ms, so the timeout that was in force was not "
-            f"{real.timeout_us / 1000:,.0f} ms; name the real one with --real-preset or --real-timeout-ms"
+            f"{real.timeout_us / 1000:,.0f} ms; name the real one (--real-preset; for what-if also --real-timeout-ms)"
         )
 
 
-def _under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
+def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
+    """Failovers (``recorded``) under another timeout: the outcome of each, what it saves, its other RTO. No replay."""
     from pyspark.sql import functions as f
 
     found, back = f.col("found_after_us"), f.col("back_us")
@@ -152,8 +163,7 @@ def _under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
         .withColumn("outcome", outcome)
         .withColumn("saved_us", f.when(f.col("outcome").isin(FASTER, SLOWER), saved).otherwise(_zero_if_known()))
         .withColumn("other_total_us", f.col("total_us") - f.col("saved_us"))
-        .withColumn("is_other_winner", ~f.col("other_winner").eqNullSafe(f.col("to_master")))
-        .drop("is_avoided", "elected_seq")
+        .drop("is_avoided")
     )
 
 

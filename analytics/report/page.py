@@ -314,7 +314,10 @@ def _what_if(found: Contents) -> list[Markup]:
         return [element("p", found.why_no_what_if, class_="lead")]
     claims = element("ul", *(element("li", line) for line in MAY_NOT_CLAIM), class_="claims")
     return [
-        _words("Each recorded failover again, with the same silence but found by another timeout."),
+        _words(
+            "Each recorded failover again, with the same silence but found by another timeout. That the preset on the "
+            "left was in force is what the report was told; the record does not contradict it."
+        ),
         bars.what_if_legend(),
         element("figure", bars.what_if(rows)),
         _words("What this may not claim:"),

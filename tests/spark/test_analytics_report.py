@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+from analytics.core.counterfactual import MAY_NOT_CLAIM, Settings
 from analytics.gold_tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
+from analytics.jobs import report
+from analytics.jobs import what_if as job
 from analytics.lake import Lake
 from analytics.progress import Progress
 from analytics.report import contents
 from analytics.report.contents import Contents
 from analytics.report.gather import gather
 from analytics.report.page import page
+from analytics.tables import BRONZE_EVENTS
+from analytics.what_if import what_if
+from controller.contract.timing import PRESETS, Preset
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -58,3 +65,40 @@ def test_sums_survive_the_way(spark: Any, batch: Lake, found: Contents) -> None:
 def test_page_of_a_real_lake_is_drawn(found: Contents) -> None:
     """With its false alarms in the head."""
     assert "<b>2 false alarms</b>" in page(found)
+
+
+def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake) -> None:
+    """Side by side for two presets unless told otherwise; counts and percentiles are the job's, from the same lake."""
+    options = report.parser().parse_args([str(batch.root), "--quiet"])
+    asked = report.contents_of(spark, batch, options).of(contents.WHAT_IF)
+    events = batch.read(spark, BRONZE_EVENTS)
+
+    assert [row["preset"] for row in asked] == ["fast", "safe"]
+    for row in asked:
+        other = Settings.of(PRESETS[Preset(row["preset"])])
+        told, _ = job.summary(what_if(events, real=Settings.of(PRESETS[Preset.NORMAL]), other=other))
+        assert {name: row[name] for name in ("failovers", *job.OUTCOMES)} == {
+            name: told[name] for name in ("failovers", *job.OUTCOMES)
+        }
+        for side in ("", "other_"):
+            assert [row[f"{side}{name}_ms"] for name in ("p50", "p95", "p99")] == [
+                int(us) // 1_000 for us in told[f"{side}total_us"]
+            ]
+
+
+def test_the_page_says_what_a_what_if_may_not_claim(spark: Any, batch: Lake) -> None:
+    """Beside the picture; where the record contradicts the preset that is said to have been in force, instead of it."""
+
+    def page_of(*arguments: str) -> str:
+        options = report.parser().parse_args([str(batch.root), "--quiet", *arguments])
+        return page(report.contents_of(spark, batch, options))
+
+    answered = page_of("--what-if", "fast")
+    assert "normal \N{RIGHTWARDS ARROW} fast" in answered
+    assert "normal \N{RIGHTWARDS ARROW} safe" not in answered
+    for line in MAY_NOT_CLAIM:
+        assert escape(line) in answered
+    refused = page_of("--what-if", "fast", "--real-preset", "safe")
+    assert "Not answered: a recorded silence was found after" in refused
+    assert MAY_NOT_CLAIM[0] not in refused
+    assert "Nobody asked what another timeout would have done." in page_of("--what-if", "none")

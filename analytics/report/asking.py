@@ -1,0 +1,82 @@
+"""
+What-if for the report: recorded failovers under the timeouts of other presets, counted.
+
+Here: a row per preset, from published silver. Not here: the rules of the answer (``analytics.what_if``), the picture
+(``bars``). Winners under another policy are the what-if job's: no election is repeated for the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analytics.core.counterfactual import Settings
+from analytics.lake import Lake
+from analytics.progress import Progress
+from analytics.report import contents
+from analytics.tables import SILVER_REIGNS, SILVER_SILENCES
+from analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
+from controller.contract.timing import PRESETS, Preset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PERCENTS = {"p50": 50, "p95": 95, "p99": 99}
+
+
+def ask(
+    spark: SparkSession, lake: Lake, progress: Progress, *, real: Preset, presets: Sequence[Preset]
+) -> list[dict[str, Any]]:
+    """
+    Rows of ``report.what_if``; none if no failover is on record.
+
+    Raises:
+        NoLake: nothing was ever published there.
+        WrongReality: the record contradicts ``real``.
+    """
+    manifest = lake.require()
+    reigns, silences = (lake.read(spark, table, manifest=manifest) for table in (SILVER_REIGNS, SILVER_SILENCES))
+    failovers = recorded(reigns, silences).persist()
+    try:
+        with progress.step(f"report: was it {real}"):
+            in_force = Settings.of(PRESETS[real])
+            check_reality(failovers, in_force)
+        rows = []
+        for preset in presets[: contents.WHAT_IF_PRESETS_MAX]:
+            with progress.step(f"report: what if {preset}"):
+                answered = under(failovers, in_force, Settings.of(PRESETS[preset]))
+                rows.append(_asked(real, preset) | _counted(answered))
+    finally:
+        failovers.unpersist()
+    return [row for row in rows if row["failovers"]]
+
+
+def _asked(real: Preset, preset: Preset) -> dict[str, Any]:
+    return {
+        "preset": preset.value,
+        "timeout_ms": PRESETS[preset].heartbeat_timeout_ms,
+        "real_preset": real.value,
+        "real_timeout_ms": PRESETS[real].heartbeat_timeout_ms,
+    }
+
+
+def _counted(failovers: DataFrame) -> dict[str, Any]:
+    """Both sides speak of the failovers whose change is known, the other one without those that would not have been."""
+    from pyspark.sql import functions as f
+
+    sides = {
+        "": f.when(f.col("outcome") != UNKNOWN, f.col("total_us")),
+        "other_": f.when(~f.col("outcome").isin(UNKNOWN, AVOIDED), f.col("other_total_us")),
+    }
+    exact = f.array(*(f.lit(percent / 100) for percent in PERCENTS.values()))
+    row = failovers.agg(
+        f.count("*").alias("failovers"),
+        *(f.count_if(f.col("outcome") == name).alias(name) for name in (SAME, FASTER, SLOWER, AVOIDED, UNKNOWN)),
+        *(f.percentile(column, exact).alias(f"{side}us") for side, column in sides.items()),
+    ).first()
+    counts: dict[str, Any] = row.asDict()
+    for side in sides:
+        values = counts.pop(f"{side}us") or [None] * len(PERCENTS)
+        for name, value in zip(PERCENTS, values, strict=True):
+            counts[f"{side}{name}_ms"] = None if value is None else int(value) // 1_000
+    return counts
