@@ -384,6 +384,8 @@ class JavaFleet:
         """
         What one command of RocketMQ's own admin tool prints; all commands of a fleet share one Java process.
 
+        ``log/mqadmin.log`` keeps every word of it.
+
         Raises:
             DeadlineError: it did not end in time.
             LauncherError: the tool's process ended.
@@ -399,6 +401,8 @@ class JavaFleet:
             )
         began = time.monotonic()
         output = _converse(self._admin, "\t".join(arguments), deadline_s=deadline_s)
+        with (self.processes.log / "mqadmin.log").open("a") as log:
+            log.write(f"mqadmin {' '.join(arguments)}\n{output}\n")
         return Said(output=_LOG_LINES.sub("", output).strip(), seconds=time.monotonic() - began)
 
     def _end_admin(self) -> None:
