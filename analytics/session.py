@@ -1,7 +1,8 @@
 """
 One quiet Spark session on this machine.
 
-Here: finding Java, the settings that every job shares. Not here: what a job computes.
+Here: finding Java, the settings that every job shares, what Spark says on stderr (``log4j2.properties``: errors only,
+from the first line on). Not here: what a job computes.
 Raises ``NoSpark`` with the remedy where Spark or Java are missing.
 """
 
@@ -11,7 +12,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +28,13 @@ SHUFFLE_PARTITIONS = 64
 
 DRIVER_MEMORY = "2g"
 """Heap of a ``local`` session; a cluster's executors have their own setting."""
+
+
+STDERR = 2
+BOOT_WORDS = b"WARNING: Using incubator modules"
+"""Java says so because Spark asks for vector instructions; nobody can do anything about it."""
+
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 class NoSpark(RuntimeError):
@@ -59,15 +70,39 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         # Many small shuffle partitions, that adaptive execution puts together again by their size.
         .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
         .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
-        .config("spark.log.level", "ERROR")
+        # Set at the start of Java: Spark's own set-up is the loudest. Options of the user's come after these.
+        .config("spark.driver.defaultJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
         .config("spark.driver.memory", DRIVER_MEMORY)
     )
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
     for key, value in {**loopback, **(settings or {})}.items():
         builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    with _java_without_boot_words():
+        session: SparkSession = builder.getOrCreate()
     return session
+
+
+@contextmanager
+def _java_without_boot_words() -> Iterator[None]:
+    """What a Java that is started inside says comes through, but for ``BOOT_WORDS``: no option leaves them out."""
+    read_end, write_end = os.pipe()
+    ours = os.dup(STDERR)
+    threading.Thread(target=_pass_on, args=(read_end, os.dup(STDERR)), daemon=True).start()
+    os.dup2(write_end, STDERR)
+    os.close(write_end)
+    try:
+        yield
+    finally:
+        os.dup2(ours, STDERR)
+        os.close(ours)
+
+
+def _pass_on(read_end: int, target: int) -> None:
+    """Until Java ends."""
+    with os.fdopen(read_end, "rb") as said, os.fdopen(target, "wb", buffering=0) as out:
+        for line in said:
+            if not line.startswith(BOOT_WORDS):
+                out.write(line)
 
 
 def check_java() -> None:
