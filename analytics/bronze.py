@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from analytics import codes
-from analytics.lines import HOLE
+from analytics.lines import BREAK, HOLE
 from analytics.schema import event_record_schema
 from analytics.tables import BRONZE_EVENTS, FLEET_CLUSTER, ORDINALS_PER_INDEX
 
@@ -55,6 +55,8 @@ class Why(StrEnum):
     STAMP = "stamp is not a date"
     HOLE = "hole"
     """Not a fault of the file: a controller says what it cannot give."""
+    BREAK = "the rest of a damaged compressed file"
+    """The line says what is wrong with the file; its lines up to there were read."""
     DIFFERS = "differs from another copy of the same event"
 
 
@@ -71,8 +73,8 @@ def judged(pieces: DataFrame) -> DataFrame:
     schema = StructType([*event_record_schema().fields, StructField(CORRUPT, StringType())])
     line = f.col("line")
     options = {"columnNameOfCorruptRecord": CORRUPT}
-    # A hole is not parsed: the parser would call it a record without fields.
-    text = f.when(~line.startswith(HOLE), line)
+    # What is said about files is not parsed: the parser would call it a record without fields.
+    text = f.when(~line.startswith(HOLE) & ~line.startswith(BREAK), line)
     parsed = pieces.withColumn("record", f.from_json(text, schema, options)).withColumn("why", _why())
     is_event = f.col("why").isNull()
     # What is no event has no name: it is a copy of nothing.
@@ -152,6 +154,7 @@ def _why() -> Column:
         is_nameless = is_nameless | field.isNull()
     return (
         f.when(line.startswith(HOLE), Why.HOLE.value)
+        .when(line.startswith(BREAK), Why.BREAK.value)
         .when(is_nameless, Why.NOT_A_RECORD.value)
         .when(~f.rtrim(line).endswith("}") | line.rlike(r'\}\s*\{"'), Why.TRAILING.value)
         .when(record["version"] < 1, Why.VERSION.value)

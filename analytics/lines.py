@@ -8,20 +8,39 @@ Rule 1: a record begins with ``{"version":``, a page with ``{"freshness":``. In 
 escaped, so neither can stand inside one: a line is taken apart there, and a torn record before a good one costs only
 itself.
 Rule 2: a line that says ``{"gap":`` is a hole: what a controller cannot give, and another one's journal may have.
+Rule 3: a compressed file that was cut off or damaged gives every line up to there, and one more that says so
+(``BREAK``). Spark would fail, or, told to ignore it, lose up to a buffer of good lines and say nothing; so compressed
+files are read through before, which costs two hundredths of what parsing them does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import quote
+
+import msgspec
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 JOURNAL_PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst")
 
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""Suffix of a file -> what it is compressed with."""
+
+CHUNK_BYTES = 1 << 18
+
+LINES_PER_BATCH = 2_000
+LINES_DDL = "source_file string, text string"
+
 HOLE = '{"gap":'
+BREAK = '{"break":'
+"""Begins the line that is added where a compressed file breaks off."""
 RECORD = '{"version":'
 PAGE = '{"freshness":'
 
@@ -58,9 +77,86 @@ def find_journals(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def find_broken(files: Sequence[Path]) -> list[Path]:
+    """
+    Compressed files that cannot be read to their end. All are read through, several at once.
+
+    Raises ``OSError`` if a file cannot be opened.
+    """
+    compressed = [file for file in files if file.suffix in COMPRESSIONS]
+    with ThreadPoolExecutor() as pool:
+        is_broken = list(pool.map(_is_broken, compressed))
+    return list(compress(compressed, is_broken))
+
+
+def _is_broken(file: Path) -> bool:
+    with file.open("rb") as raw, _decompressed(file, raw) as stream:
+        try:
+            while stream.read(CHUNK_BYTES):
+                pass
+        except OSError:
+            return True
+    return False
+
+
+def _decompressed(file: Path, raw: BinaryIO) -> pa.NativeFile:
+    import pyarrow as pa
+
+    return pa.input_stream(raw, compression=COMPRESSIONS[file.suffix])
+
+
+def readable_lines(file: Path) -> Iterator[str]:
+    """Every line of a broken file up to where it breaks off, to the last byte that can be had; then a ``BREAK``."""
+    good_bytes, rest, why = 0, b"", ""
+    # A read that fails gives nothing of what it had before: the last chunk is read again, byte by byte.
+    for read_bytes in (CHUNK_BYTES, 1):
+        with file.open("rb") as raw, _decompressed(file, raw) as stream:
+            _skip(stream, good_bytes)
+            try:
+                while chunk := stream.read(read_bytes):
+                    good_bytes += len(chunk)
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    yield from (line.decode(errors="replace") for line in whole)
+            except OSError as error:
+                why = str(error)
+    if rest:
+        yield rest.decode(errors="replace")
+    yield f"{BREAK}{msgspec.json.encode(why).decode()}}}"
+
+
+def _skip(stream: pa.NativeFile, count_bytes: int) -> None:
+    while count_bytes:
+        count_bytes -= len(stream.read(min(count_bytes, CHUNK_BYTES)))
+
+
 def read_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
     """Columns ``source_file`` and ``text``: the files' lines as they are, empty ones too."""
-    return as_lines(spark.read.text([str(file.absolute()) for file in files]))
+    broken = find_broken(files)
+    whole = [str(file.absolute()) for file in files if file not in broken]
+    if not whole:
+        return broken_lines(spark, broken)
+    texts = as_lines(spark.read.text(whole))
+    return texts.unionByName(broken_lines(spark, broken)) if broken else texts
+
+
+def broken_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """The same of files that Spark cannot read (rule 3), a task per file."""
+    rows = [(str(file.absolute()),) for file in files]
+    return spark.createDataFrame(rows, "path string").repartition(len(rows)).mapInArrow(_read_broken, LINES_DDL)
+
+
+def _read_broken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for path in (path for batch in batches for path in batch.column("path").to_pylist()):
+        lines = readable_lines(Path(path))
+        while texts := list(islice(lines, LINES_PER_BATCH)):
+            yield pa.RecordBatch.from_pydict({"source_file": [source_of(Path(path))] * len(texts), "text": texts})
+
+
+def source_of(file: Path) -> str:
+    """``source_file`` of a file, as Spark names it."""
+    return f"file:{quote(str(file.absolute()))}"
 
 
 def as_lines(text: DataFrame) -> DataFrame:
