@@ -8,7 +8,8 @@ Here: the manifest, staging, publishing, sweeping. Not here: what tables hold (`
     LAKE/lock                                           held by the one writer
 
 Rule 1: files are written into a folder of their own run, synced, and only then named by a new manifest, which replaces
-the old one by a rename. A run that is killed leaves folders that nobody names; the next writer removes them.
+the old one by a rename. A run that is killed leaves folders that nobody names; the next writer removes them. Names of
+runs are never used again: the Java of a killed run lives on for a moment, and may still write into its own.
 Rule 2: a partition is replaced as a whole: what is recomputed and comes out empty is gone (no stale partition stays).
 Rule 3: folders that the last ``VERSIONS_KEPT`` manifests name stay, so that a reader of an older one can finish.
 Rule 4: one writer at a time; a second one is refused with the first one's pid.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -180,6 +182,7 @@ class Writer:
         self.published = lake.manifest()
         self.manifest = self.published
         self._staged = 0
+        self._token = secrets.token_hex(4)
         self._sweep()
 
     def read(self, spark: SparkSession, table: Table, *, only: Iterable[str] | None = None) -> DataFrame:
@@ -189,7 +192,7 @@ class Writer:
     def folder(self, table: Table) -> tuple[str, Path]:
         """Name and folder of a new run of a table. Nobody reads it before ``replace`` names it."""
         self._staged += 1
-        run = f"v{self.published.version + 1:08d}-{self._staged:03d}"
+        run = f"{self._mark()}{self._staged:03d}-{self._token}"
         return run, self.lake.root / "data" / table.path / f"run={run}"
 
     def stage(self, table: Table, rows: DataFrame) -> tuple[str, Path]:
@@ -243,8 +246,11 @@ class Writer:
         return newest
 
     def _new_runs(self, partitions: Partitions) -> set[str]:
-        mark = f"v{self.published.version + 1:08d}-"
-        return {run for runs in partitions.values() for run in runs if run.startswith(mark)}
+        return {run for runs in partitions.values() for run in runs if run.startswith(self._mark())}
+
+    def _mark(self) -> str:
+        """Runs that are published next begin so."""
+        return f"v{self.published.version + 1:08d}-"
 
     def _sweep(self) -> None:
         """Remove folders that no kept manifest names."""
@@ -266,11 +272,13 @@ class Writer:
                 for partition, runs in manifest.tables.get(table, {}).items()
                 if run in runs
             }
+            if not named:
+                # Whoever still writes there can only make it fail; what stays is nobody's, and goes the next time.
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
             for partition in partitions_in(folder):
                 if partition not in named and partition != WHOLE:
                     shutil.rmtree(folder / partition)
-            if not named:
-                shutil.rmtree(folder)
 
 
 def _sync_runs(base: Path, runs: Iterable[str]) -> None:
