@@ -302,7 +302,7 @@ class JavaFleet:
     def terminate(self, *names: str, deadline_s: float = 20.0) -> None:
         """SIGTERM to all of them at once; returns when all are gone."""
         for name in names:
-            if self.processes.pid(name) is not None:
+            with contextlib.suppress(LauncherError, ProcessLookupError):  # gone already, or between the two
                 self.processes.signal(name, signal.SIGTERM)
                 self.processes.signal(name, signal.SIGCONT)
         for name in names:
