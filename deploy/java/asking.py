@@ -8,65 +8,23 @@ Rule: whoever does not answer in time is ``None`` or an empty answer, never an e
 
 from __future__ import annotations
 
-import itertools
-import socket
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from controller.contract.codes import RequestCode
 from deploy.local.processes import wait_until
-from node.config import split_address
+from node.remoting.blocking import BlockingLink
 from node.remoting.codes import SystemCode
 from node.remoting.fastjson import quote_keys
-from node.remoting.frame import Frame, FrameDecoder, FrameError, encode_frame
+from node.remoting.frame import Frame, FrameError
 
 ASK_TIMEOUT_S = 1.0
-READ_BYTES = 64 * 1024
 GET_ROUTE = 105
 GET_CLUSTER_INFO = 106
 GET_BROKER_EPOCHS = 1007
-
-
-class Link:
-    """One connection on which requests are answered one after the other. Raises ``OSError`` and ``FrameError``."""
-
-    def __init__(self, address: str, *, timeout_s: float = ASK_TIMEOUT_S) -> None:
-        """Connect. Raises ``OSError``."""
-        self._socket = socket.create_connection(split_address(address), timeout=timeout_s)
-        self._timeout_s = timeout_s
-        self._decoder = FrameDecoder()
-        self._opaque = itertools.count(1)
-
-    def __enter__(self) -> Self:
-        """Use as a context: closed at the end."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
-
-    def close(self) -> None:
-        """No more requests."""
-        self._socket.close()
-
-    def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:
-        """The answer. Raises ``TimeoutError`` and other ``OSError``, ``FrameError``."""
-        opaque = next(self._opaque)
-        ext_fields = {key: str(value) for key, value in (fields or {}).items()}
-        self._socket.sendall(encode_frame(Frame(code=code, opaque=opaque, ext_fields=ext_fields, body=body)))
-        deadline = time.monotonic() + self._timeout_s
-        while time.monotonic() < deadline:
-            data = self._socket.recv(READ_BYTES)
-            if not data:
-                raise ConnectionResetError("closed while an answer was awaited")
-            for frame in self._decoder.feed(data):
-                if frame.is_response and frame.opaque == opaque:
-                    return frame
-        raise TimeoutError(f"no answer to {code} within {self._timeout_s:.1f} s")
 
 
 def ask(
@@ -79,7 +37,7 @@ def ask(
 ) -> Frame | None:
     """One request on a connection of its own; None = no answer."""
     try:
-        with Link(address, timeout_s=timeout_s) as link:
+        with BlockingLink(address, timeout_ms=round(timeout_s * 1000)) as link:
             return link.ask(code, fields, body)
     except (OSError, FrameError):
         return None

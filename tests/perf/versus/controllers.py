@@ -20,6 +20,7 @@ from controller.contract.codes import RequestCode
 from deploy.java import asking
 from deploy.java.fleet import CLUSTER
 from deploy.local.processes import wait_until
+from node.remoting.blocking import BlockingLink
 from node.remoting.frame import FrameError
 from tests.interop_java.sides import Side, sides
 from tests.perf.bench_sets import cpu_share
@@ -31,7 +32,7 @@ from tests.perf.versus.rows import Context, Row, Section
 DEADLINE_S = 120.0
 QUIET_S = 5.0
 ASK_INTERVAL_S = 0.02
-ASK_TIMEOUT_S = 30.0
+ASK_TIMEOUT_MS = 30_000
 SIZES = (200, 1000)
 
 
@@ -60,11 +61,11 @@ class Asker:
         self._thread.join()
 
     def _ask(self) -> None:
-        link: asking.Link | None = None
+        link: BlockingLink | None = None
         while not self._is_over.wait(ASK_INTERVAL_S):
             began = time.perf_counter()
             try:
-                link = link or asking.Link(self._address, timeout_s=ASK_TIMEOUT_S)
+                link = link or BlockingLink(self._address, timeout_ms=ASK_TIMEOUT_MS)
                 if link.ask(RequestCode.GET_SYNC_STATE_DATA, body=self._body).code != 0:
                     self.failures += 1
             except (OSError, FrameError):
