@@ -137,10 +137,11 @@ def _triggers(days: Days) -> DataFrame:
 
 
 def _terms(days: Days) -> DataFrame:
-    """When the leader of each term took the lead; few rows."""
+    """When the leader of each term took the lead from another one; few rows."""
     from pyspark.sql import functions as f
 
-    terms = days.tables["leaderships"].groupBy("fleet", "term").agg(f.min("taken_at_ms").alias("taken_at_ms"))
+    changes = days.tables["leaderships"].where(~f.col("is_founding"))
+    terms = changes.groupBy("fleet", "term").agg(f.min("taken_at_ms").alias("taken_at_ms"))
     return terms.withColumnRenamed("term", "found_term")
 
 

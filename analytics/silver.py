@@ -259,10 +259,18 @@ def truncations(events: DataFrame) -> DataFrame:
 
 def leaderships(events: DataFrame) -> DataFrame:
     """``silver.leaderships``."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    taken = events.where(f.col("kind") == KINDS["leadership-taken"])
-    return taken.withColumn("taken_at_ms", f.col("stamped_at_ms")).select(*SILVER_LEADERSHIPS.column_names)
+    founded, taken = KINDS["fleet-initialised"], KINDS["leadership-taken"]
+    # Both are proposed together, so they share a day.
+    before = f.lag("kind").over(Window.partitionBy("cluster", "day", "fleet").orderBy("seq"))
+    return (
+        events.where(f.col("kind").isin(founded, taken))
+        .withColumns({"taken_at_ms": f.col("stamped_at_ms"), "is_founding": before.eqNullSafe(f.lit(founded))})
+        .where(f.col("kind") == taken)
+        .select(*SILVER_LEADERSHIPS.column_names)
+    )
 
 
 def horizons(events: DataFrame) -> DataFrame:

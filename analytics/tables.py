@@ -357,6 +357,7 @@ seq bigint of the event
 term bigint its term
 controller string who
 taken_at_ms bigint its stamp
+is_founding boolean the fleet's first leader: its founding is on record, and nobody led between
 """
     ),
 )

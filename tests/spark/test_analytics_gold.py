@@ -1,0 +1,63 @@
+"""Judgements of gold that a story of its own tells best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+from analytics import gold, intervals, silver
+from analytics.inputs import events_of
+from controller.contract.commands import DetectionStamps, EventRef, SilenceCause, TakeLeadership
+from controller.contract.ids import ControllerName
+from tests.support.analytics_story import BEGIN_MS, lines_of
+from tests.support.core_builders import Fleet, positions
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def false_alarm_after_founding() -> list[str]:
+    """A fleet is founded and led; within seconds its first master is taken for dead, and comes back as it was."""
+    fleet = Fleet()
+    fleet.do(TakeLeadership(controller=ControllerName("c1"), term=1))
+    fleet.serving()
+    fleet.silence(1)
+    hang = DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_050_000, detected_age_us=1_000)
+    evidence = fleet.evidence({number: positions(1_000) for number in (1, 2, 3)}, detection=hang)
+    found = EventRef(term=1, index=fleet.index, ordinal=0)
+    fleet.elect(evidence=msgspec.structs.replace(evidence, triggered_by=found))
+    fleet.enter(1_000, acked=1_000)
+    fleet.revive(1)
+    return lines_of(
+        [msgspec.structs.replace(each, stamped_at_ms=BEGIN_MS + each.index * 1_000) for each in fleet.records]
+    )
+
+
+def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
+    """The one failover of a journal: false positive, controller-caused, age of the change."""
+    events = events_of(spark, [journal])
+    reigns = silver.reigns(events)
+    tables = {
+        "reigns": reigns,
+        "tenures": intervals.tenures(reigns),
+        "silences": intervals.silences(events),
+        "leaderships": silver.leaderships(events),
+        "horizons": silver.horizons(events),
+    }
+    (row,) = gold.failovers(gold.Days(tables=tables, since=None)).collect()
+    return row["is_false_positive"], row["is_controller_caused"], row["leader_change_age_ms"]
+
+
+def test_the_first_leader_of_a_fresh_fleet_changes_nothing(spark: Any, tmp_path: Path) -> None:
+    """A false alarm soon after a fleet was founded was put down to a change of controllers, but nobody led before. Where
+    the founding is not on record, somebody may have."""
+    lines = false_alarm_after_founding()
+    (tmp_path / "whole.jsonl").write_text("\n".join(lines))
+    (tmp_path / "later.jsonl").write_text("\n".join(lines[1:]))
+
+    assert judged(spark, tmp_path / "whole.jsonl") == (True, False, None)
+    assert judged(spark, tmp_path / "later.jsonl") == (True, True, 9_000)
