@@ -1,7 +1,8 @@
 """
 ``make interop``, ``interop-short``, ``interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|all|short|move|record [--side rocketmq|rollcall] [--keep DIRECTORY]
+    python -m tests.interop_java failovers|admin|all|short|move|record [--side rocketmq|rollcall]
+        [--brokers RELEASE] [--few] [--kills N] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
 under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``short``: a few of
@@ -144,6 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("failovers", "admin", "all", "short", "move", "record"))
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
+    parser.add_argument("--few", action="store_true", help="failovers with the short form's few faults")
     parser.add_argument("--brokers", default=VERSION, metavar="RELEASE", help=f"of the brokers, {VERSION}")
     parser.add_argument("--keep", type=Path, help="where data and logs are left; default: removed unless it fails")
     options = parser.parse_args(arguments)
@@ -153,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"SKIPPED  {error}\nRESULT  1 skipped: RocketMQ cannot be had here")
         return 0
     directory = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-interop-"))
-    plan = LONG
+    plan = SHORT if options.few else LONG
     if options.kills is not None:
         plan = dataclasses.replace(plan, kills=options.kills)
     wrong: list[str] = []
