@@ -26,7 +26,7 @@ from tests.interop_java.story import HEALED_DEADLINE_S, HEALTHY_ACKS, Audit, Pla
 
 COMMAND_DEADLINE_S = 120.0
 ACKS_BETWEEN = 200
-WAITS = "WAITING_FOR_REPORTS"
+WAITS = "moves here"
 REFRESH = "refresh"
 NOTHING = "nothing to do"
 FAULTS = Plan(kills=1, stops=0, leaders=1, restarts=0)

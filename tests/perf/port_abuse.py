@@ -23,12 +23,11 @@ from pathlib import Path
 import psutil
 
 from api.errors import ClientError
-from controller.contract.commands import Phase
 from controller.contract.ids import MasterEpoch
 from deploy.local.fleet import Fleet, Layout
 from deploy.local.processes import python_module, wait_until
+from tests.perf.bench_failover import ELECTED, spans_ms
 
-ELECTED = (Phase.DETECTED, Phase.PROPOSED, Phase.COMMITTED)
 DEADLINE_S = 60.0
 FIRST_FRAME_S = 30.0
 EXPECTED = ("frame-length", "frame", "slow-frame", "said-nothing", "probe")
@@ -76,8 +75,8 @@ def elected_ms(fleet: Fleet, epoch: MasterEpoch) -> float:
             rows = fleet.client().history(key).rows
         except ClientError:
             return False
-        spans = [span for row in rows if row.master_epoch == epoch for span in row.phases if span.phase in ELECTED]
-        found[:] = [sum(span.duration_us or 0 for span in spans) / 1000] if len(spans) == len(ELECTED) else []
+        whole = [row for row in rows if row.master_epoch == epoch and not set(ELECTED) & set(row.missing)]
+        found[:] = [sum(spans_ms(row)[phase] for phase in ELECTED) for row in whole]
         return bool(found)
 
     wait_until(is_there, deadline_s=DEADLINE_S, what=f"the record of masterEpoch {epoch}")

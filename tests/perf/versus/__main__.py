@@ -1,7 +1,7 @@
 """
 ``make bench-vs-rocketmq``: Rollcall beside Apache RocketMQ, one after the other on the same machine, under the same load.
 
-    python -m tests.perf.versus [--quick] [--only NAME]... [--runs 3] [--json out/versus.json]
+    python -m tests.perf.versus [--quick] [--only NAME]... [--side NAME] [--runs 3] [--json out/versus.json]
     python -m tests.perf.versus --merge out/a.json --merge out/b.json
 
 Each section runs on the one side, then on the other, then again; a table with ratios on standard output, the same with
@@ -70,12 +70,14 @@ def run_section(section: Section, side: str, number: int, root: Path, rocketmq: 
     )
 
 
-def run_all(sections: Sequence[Section], runs: int, root: Path, rocketmq: RocketMq, *, is_quick: bool) -> list[Done]:
-    """Every section on both sides once, then again; who begins changes from run to run."""
+def run_all(
+    sections: Sequence[Section], runs: int, root: Path, rocketmq: RocketMq, *, on: Sequence[str], is_quick: bool
+) -> list[Done]:
+    """Every section on each side once, then again; who begins changes from run to run."""
     done: list[Done] = []
     for number in range(1, runs + 1):
         for section in sections:
-            for side in SIDES if number % 2 else SIDES[::-1]:
+            for side in on if number % 2 else on[::-1]:
                 sys.stderr.write(f"run {number} of {runs}  {section.title}: {side}\n")
                 done.append(run_section(section, side, number, root, rocketmq, is_quick=is_quick))
                 sys.stderr.write(f"    {done[-1].seconds:.0f} s, others used {done[-1].cpu_of_others:.2f} cores\n")
@@ -114,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [section.name for section in SECTIONS]
     parser.add_argument("--quick", action="store_true", help="one short run of everything")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of: {', '.join(names)}")
+    parser.add_argument("--side", choices=SIDES, help="only this one, to look where its time goes")
     parser.add_argument("--runs", type=int, help=f"instead of {RUNS}, or of 1 with --quick")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "versus.json")
     parser.add_argument("--merge", action="append", type=Path, metavar="JSON", help="measure nothing; runs of pieces")
@@ -137,7 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = Path(tempfile.mkdtemp(prefix="rollcall-versus-"))
     machine = describe(root)
     print(machine.text(), flush=True)
-    runs = run_all(sections, options.runs or (1 if options.quick else RUNS), root, rocketmq, is_quick=options.quick)
+    count = options.runs or (1 if options.quick else RUNS)
+    on = (options.side,) if options.side else SIDES
+    runs = run_all(sections, count, root, rocketmq, on=on, is_quick=options.quick)
     failed = [done for done in runs if done.error]
     if not failed:
         root.rmdir()

@@ -24,6 +24,7 @@ from tests.interop_java.admin import BROKERS, create_topic
 from tests.interop_java.sides import JavaSide, RollcallSide, Side, sides
 from tests.interop_java.story import KILL, STOP, Plan, Story
 from tests.perf import bench_catch_up, bench_put
+from tests.perf.bench_failover import ELECTED, spans_ms
 from tests.perf.bench_put import KIB, SHAPES
 from tests.perf.versus.rows import Context, Row, Section
 
@@ -31,7 +32,6 @@ MIB = KIB * KIB
 ROUTE_POLL_MS = 1000
 DEADLINE_S = 150.0
 FILL_MIB = 384
-ELECTED = (Phase.DETECTED, Phase.PROPOSED, Phase.COMMITTED)
 
 
 def run_failover(context: Context) -> dict[str, float]:
@@ -67,9 +67,7 @@ def _recorded(side: Side, story: Story, context: Context) -> dict[str, float]:
     }
     found: dict[str, list[float]] = {"record_elected_ms": [], "record_applied_ms": []}
     for strike in (strike for strike in story.strikes if strike.kind == KILL):
-        spans = {
-            span.phase: (span.duration_us or 0) / 1000 for span in reigns[MasterEpoch(strike.epoch_before + 1)].phases
-        }
+        spans = spans_ms(reigns[MasterEpoch(strike.epoch_before + 1)])
         found["record_elected_ms"].append(sum(spans.get(phase, 0.0) for phase in ELECTED))
         found["record_applied_ms"].append(sum(spans.get(phase, 0.0) for phase in (Phase.NOTIFIED, Phase.ROLE_APPLIED)))
     context.detail |= found
