@@ -8,7 +8,8 @@ Here: the faults, and the comparison of what Spark found with what ``rollcall hi
 
 Rule 1: nobody is told what was done to whom; controllers find out, and Spark finds it in their journals.
 Rule 2: journals are copied while the fleet is at rest: history says the same before and after the copy.
-Rule 3: what is compared is counted, and a count of zero is a failure. A false alarm that Spark does not see is one too.
+Rule 3: what is compared is counted, and a count of zero is a failure. So is a kind of fault that was done and is not
+among what Spark found.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,10 +224,24 @@ def rows_of(report: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def judge(report: Path, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def leaders_in(journals: Path) -> int:
+    """How many times a controller took the lead, by any journal."""
+    taken = set()
+    for file in journals.glob("*/events/*.jsonl"):
+        for line in file.read_text().splitlines():
+            record = json.loads(line)
+            if record.get("event", {}).get("kind") == "leadership-taken":
+                taken.add((record["fleetIncarnation"], record["term"]))
+    return len(taken)
+
+
+def judge(directory: Path, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the last line says."""
-    compared = compare(history, rows_of(report, "failovers"))
+    report = directory / REPORT
+    found = rows_of(report, "failovers")
+    compared = compare(history, found)
     whole = next((row for row in rows_of(report, "clusters") if row["cluster"] == "*"), {})
+    causes = Counter(row["cause"] for row in found)
     for line in compared.differences:
         say(f"DIFFERENT  {line}")
     return {
@@ -233,20 +249,38 @@ def judge(report: Path, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "values_compared": compared.values,
         "differences": len(compared.differences),
         "failovers": int(whole.get("failovers") or 0),
+        "kills": causes["dead-at-once"],
+        "timeouts": causes["timeout"],
         "false_positives": int(whole.get("false_positives") or 0),
+        "changes_of_leader": leaders_in(directory / JOURNALS) - 1,
         "controller_caused": int(whole.get("controller_caused") or 0),
         "refuted": int(whole.get("refuted") or 0),
         "report": str(report / "index.html"),
     }
 
 
+NEEDED = {
+    "rows_compared": 1,
+    "values_compared": 1,
+    "failovers": 4,
+    "kills": 2,
+    "timeouts": 2,
+    "false_positives": 1,
+    "changes_of_leader": 1,
+}
+"""The least that the five faults leave: fewer, and a fault was not done or not seen."""
+
+
 def faults_of(result: Mapping[str, Any]) -> list[str]:
     """Why the demo failed; empty = it did not."""
-    needed = ("rows_compared", "values_compared", "failovers", "false_positives")
-    wrong = [f"{name} is 0" for name in needed if not result[name]]
+    wrong = [f"{name} is {result[name]}, not {least} or more" for name, least in NEEDED.items() if result[name] < least]
     wrong += [f"{name} is {result[name]}" for name in ("differences", "refuted") if result[name]]
     if result["rows_compared"] != result["failovers"]:
         wrong.append(f"{result['rows_compared']} of {result['failovers']} failovers were compared")
+    if result["false_positives"] >= result["timeouts"]:
+        wrong.append(
+            f"{result['false_positives']} of {result['timeouts']} timeouts count as false: one process was killed"
+        )
     return wrong
 
 
@@ -276,7 +310,7 @@ def run(directory: Path) -> int:
     lake, report = directory / LAKE, directory / REPORT
     analyse("run", str(directory / JOURNALS), "--lake", str(lake))
     analyse("report", str(lake), "--out", str(report))
-    result = judge(report, history)
+    result = judge(directory, history)
     wrong = faults_of(result)
     say(f"\nCOMPARED {result['rows_compared']} failovers, {result['values_compared']} values with rollcall history")
     for line in wrong:

@@ -54,14 +54,19 @@ def test_a_row_of_one_side_is_a_difference() -> None:
     assert compare([], [found(4)]).differences == ["epoch 4 is only in the report"]
 
 
-def test_zero_fails() -> None:
-    """Nothing compared, no false alarm seen, or fewer rows than failovers."""
+def test_a_fault_that_was_not_seen_fails() -> None:
+    """Nothing compared, a kind of fault that is missing, fewer rows than failovers, or a hang that was called a false alarm."""
     good = {
-        "rows_compared": 4, "values_compared": 64, "differences": 0, "failovers": 4, "false_positives": 1, "refuted": 0,
+        "rows_compared": 4, "values_compared": 64, "differences": 0, "failovers": 4, "kills": 2, "timeouts": 2,
+        "false_positives": 1, "changes_of_leader": 1, "refuted": 0,
     }  # fmt: skip
 
     assert faults_of(good) == []
-    assert faults_of({**good, "rows_compared": 0})[0] == "rows_compared is 0"
-    assert faults_of({**good, "false_positives": 0}) == ["false_positives is 0"]
+    assert faults_of({**good, "rows_compared": 0})[0] == "rows_compared is 0, not 1 or more"
+    for name in ("false_positives", "changes_of_leader"):
+        assert faults_of({**good, name: 0}) == [f"{name} is 0, not 1 or more"]
+    for name in ("kills", "timeouts"):
+        assert faults_of({**good, name: 1})[0] == f"{name} is 1, not 2 or more"
     assert faults_of({**good, "differences": 2}) == ["differences is 2"]
     assert faults_of({**good, "rows_compared": 3}) == ["3 of 4 failovers were compared"]
+    assert len(faults_of({**good, "false_positives": 2})) == 1
