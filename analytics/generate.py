@@ -4,9 +4,10 @@ Synthetic fleets as files: journals in the product's own schema, and the truth b
 Here: one task per fleet, files and their names. Not here: what happens in a fleet (``core.fleet_story``), the command
 line (``jobs.generate``).
 Below the folder: ``journals/CLUSTER/events/events-INDEX.jsonl.zst`` as a controller writes them,
-``truth/TABLE/CLUSTER.parquet`` (``core.truth``), ``plan.json``.
+``truth/TABLE/CLUSTER.parquet`` (``core.truth``), ``counts/CLUSTER.json``, ``plan.json``.
 Rule 1: a fleet's files depend on the plan alone: a task that runs twice writes the same bytes. Each file appears by a
-rename.
+rename, the counts as the last one of their fleet: who finds them makes nothing again, so that a run that was stopped
+goes on.
 Rule 2: nothing of a history passes through Spark; a task hands back one row of counts.
 Rule 3: every worker writes below the same folder: on a cluster that is a shared file system.
 """
@@ -84,8 +85,15 @@ def generate(spark: SparkSession, plan: Plan, folder: Path, *, compression: str 
 
 
 def write_fleet(plan: Plan, number: int, folder: Path, *, compression: str = "zstd") -> dict[str, int]:
-    """Live one fleet and write its files; returns its counts. Blocking, one core, a few megabytes of memory."""
+    """
+    Live one fleet and write its files, unless they are all there; returns its counts.
+
+    Blocking, one core, a few megabytes of memory.
+    """
     cluster = fleet_name(plan, number).cluster
+    counted = folder / "counts" / f"{cluster}.json"
+    if counted.exists():
+        return msgspec.json.decode(counted.read_bytes(), type=dict[str, int])
     story = FleetStory(plan, number)
     journal = _Journal(folder / "journals" / cluster / "events", compression)
     was_collecting = gc.isenabled()
@@ -98,7 +106,7 @@ def write_fleet(plan: Plan, number: int, folder: Path, *, compression: str = "zs
         if was_collecting:
             gc.enable()
     write_truth(folder / "truth", cluster, story.truth)
-    return {
+    counts = {
         "fleet": number,
         "entries": journal.entries,
         "events": journal.events,
@@ -106,6 +114,11 @@ def write_fleet(plan: Plan, number: int, folder: Path, *, compression: str = "zs
         "reigns": len(story.truth.reigns),
         "false_failovers": sum(row.is_false for row in story.truth.reigns),
     }
+    counted.parent.mkdir(parents=True, exist_ok=True)
+    temporary = counted.with_suffix(".tmp")
+    temporary.write_bytes(msgspec.json.encode(counts))
+    temporary.replace(counted)
+    return counts
 
 
 class _Journal:

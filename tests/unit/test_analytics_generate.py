@@ -209,3 +209,20 @@ def test_files_are_whole_and_the_same_each_time(tmp_path: Path, compression: str
     assert len(lines) == counts["events"]
     assert lines == [msgspec.json.encode(record) for record in lived(plan)[1]]
     assert counts["reigns"] == parquet.read_table(tmp_path / "a" / "truth" / "reigns").num_rows
+
+
+def test_a_stopped_run_goes_on_with_the_fleets_that_are_not_whole(tmp_path: Path) -> None:
+    """A fleet whose counts are there is not lived again; one that was stopped before them is, to the same end."""
+    plan = Plan(sets=1, days=1, faults_per_day=10)
+    counts = write_fleet(plan, 0, tmp_path)
+    (journal,) = (tmp_path / "journals").rglob("*.jsonl*")
+    whole = journal.read_bytes()
+
+    journal.write_bytes(b"untouched")
+    assert write_fleet(plan, 0, tmp_path) == counts
+    assert journal.read_bytes() == b"untouched"
+
+    (counted,) = (tmp_path / "counts").iterdir()
+    counted.unlink()
+    assert write_fleet(plan, 0, tmp_path) == counts
+    assert journal.read_bytes() == whole
