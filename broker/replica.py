@@ -140,7 +140,7 @@ class Replica:
             broker_properties=f"CLUSTER\x01{config.set_key.cluster}\x02".encode(),
             now_ms=lambda: time.time_ns() // 1_000_000,
             wake_links=self._log_extended,
-            on_first_ack=lambda epoch: self.role.feed(PhaseReached(master_epoch=epoch, phase=Phase.FIRST_ACK)),
+            on_first_ack=self._first_ack,
         )
         self.listen = ListenService(put=self.put, log=log, routes=self.status, probes=self.status)
         self.session = self._new_session()
@@ -281,7 +281,7 @@ class Replica:
             gate=self.gate,
             timing=self._config.timing,
             ask=self._ask,
-            on_phase=lambda epoch, phase: self.role.feed(PhaseReached(master_epoch=epoch, phase=phase)),
+            on_phase=self._phase_reached,
             on_refused=lambda epoch, reason: self.role.feed(ReignRefused(master_epoch=epoch, reason=reason)),
         )
         self._reign = Mastership(context, action)
@@ -305,6 +305,12 @@ class Replica:
         else:
             self.gate.close(f"{action.state}: {action.reason}", action.master_epoch, self._master_address())
         self.listen.route_moved()
+
+    def _phase_reached(self, epoch: MasterEpoch, phase: Phase) -> None:
+        self.role.feed(PhaseReached(master_epoch=epoch, phase=phase, reached_at_us=time.monotonic_ns() // 1_000))
+
+    def _first_ack(self, epoch: MasterEpoch, at_us: int) -> None:
+        self.role.feed(PhaseReached(master_epoch=epoch, phase=Phase.FIRST_ACK, reached_at_us=at_us))
 
     def send_entered(self, action: SendEntered) -> None:
         """Answered by ``EnteredAnswered``."""

@@ -209,7 +209,7 @@ class RoleMachine:
             self._on_entered_answered(event)
         elif isinstance(event, PhaseReached):
             if event.master_epoch == self._goal.master_epoch:
-                self._report(event.phase)
+                self._report(event.phase, at_us=event.reached_at_us)
         elif isinstance(event, ReignRefused):
             if event.master_epoch == self._facts.reign:
                 self._set_own_goal(GoalKind.FENCED, event.reason)
@@ -455,11 +455,11 @@ class RoleMachine:
             self._facts.published = role
             self._actions.append(role)
 
-    def _report(self, phase: Phase, **details: LogOffset | None) -> None:
-        """Each phase of an epoch once; ``details`` are fields of the milestone."""
+    def _report(self, phase: Phase, *, at_us: int | None = None, **details: LogOffset | None) -> None:
+        """Each phase of an epoch once, ``at_us`` or now; ``details`` are fields of the milestone."""
         if self._facts.broker_id is None:
             return
-        milestone = self._phases.reach(phase, self._facts.broker_id, self._now_us)
+        milestone = self._phases.reach(phase, self._facts.broker_id, self._now_us if at_us is None else at_us)
         if milestone is not None:
             self._actions.append(ReportMilestone(milestone=msgspec.structs.replace(milestone, **details)))
 

@@ -128,6 +128,8 @@ class PhaseReached:
 
     master_epoch: MasterEpoch
     phase: Phase
+    reached_at_us: int
+    """On the machine's clock; not after the event is handed over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

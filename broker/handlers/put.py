@@ -15,6 +15,7 @@ Rule 5: nothing is made per message but its draft and its answer's bytes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -83,13 +84,14 @@ class PutPath:
         broker_properties: bytes,
         now_ms: Callable[[], int],
         wake_links: Callable[[], None],
-        on_first_ack: Callable[[MasterEpoch], None],
+        on_first_ack: Callable[[MasterEpoch, int], None],
         limits: PutLimits | None = None,
     ) -> None:
         """
         ``broker_properties`` are added to every message (``name 0x01 value 0x02``); ``wake_links`` is called once per
         batch for which somebody waits: send what is new, and ``release`` what is confirmed already; ``on_first_ack``
-        once per epoch, after the first answer PUT_OK was handed to its transport.
+        once per epoch, after the first answer PUT_OK was handed to its transport, with CLOCK_MONOTONIC in µs of before
+        that: on a busy machine its reader runs before the next line here.
         """
         self.counters = PutCounters()
         self._log = log
@@ -154,11 +156,12 @@ class PutPath:
             known = by_sink.setdefault(id(waiting.sink), (waiting.sink, []))
             known[1].extend(waiting.answers)
         self._log.note_confirm(confirm, acks.released_offset)
+        written_at_us = time.monotonic_ns() // 1_000
         for sink, answers in by_sink.values():
             self._write(sink, answers)
         if self._is_first_ack:
             self._is_first_ack = False
-            self._on_first_ack(acks.master_epoch)
+            self._on_first_ack(acks.master_epoch, written_at_us)
 
     def is_ready_for(self, length: int) -> bool:
         """Whether sends of ``length`` bytes need no wait for the disk; who only refuses never waits."""

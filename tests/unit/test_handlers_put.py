@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,8 +30,10 @@ class Sink:
 
     def __init__(self) -> None:
         self.writes: list[list[Frame]] = []
+        self.written_at_us: list[int] = []
 
     def write_answers(self, data: bytes) -> None:
+        self.written_at_us.append(time.monotonic_ns() // 1_000)
         frames = []
         while data:
             length = int.from_bytes(data[:4], "big")
@@ -79,8 +82,20 @@ def test_a_batch_is_one_run_one_wake_up_and_one_write_per_client(broker: LogBrok
     assert [each.opaque for each in sink.writes[0]] == [1, 2]
     broker.put.release(broker.log.max_offset)
     assert [[each.opaque for each in write] for write in (*sink.writes, *other.writes)] == [[1, 2], [3], [7]]
-    assert broker.first_acks == [MasterEpoch(1)]
+    assert [epoch for epoch, _ in broker.first_acks] == [MasterEpoch(1)]
     assert broker.log.released_offset == broker.log.max_offset
+
+
+def test_the_reader_of_the_first_answer_ran_before_it_was_stamped(broker: LogBroker) -> None:
+    """A failover ended in its record after its client knew: the stamp is of before the write, and of the first one."""
+    sink = Sink()
+    broker.put.handle(sink, [send(1)])
+    handled_at_us = time.monotonic_ns() // 1_000
+    broker.put.release(broker.log.max_offset)
+    broker.put.handle(sink, [send(2)])
+    broker.put.release(broker.log.max_offset)
+    ((_, first_ack_us),) = broker.first_acks
+    assert handled_at_us <= first_ack_us <= sink.written_at_us[0] <= sink.written_at_us[1]
 
 
 def test_r17_a_waiter_of_an_ended_epoch_is_never_released_by_a_later_one(broker: LogBroker) -> None:
