@@ -1,7 +1,7 @@
 """
 ``make port-abuse``: what bad neighbours on the broker ports cost the elections of everybody else.
 
-    python -m tests.perf.port_abuse [--rounds 7]
+    python -m tests.perf.port_abuse [--rounds 7] [--keep DIRECTORY]
 
 One fleet of real processes. First its master is killed ``rounds`` times in peace, then as often while ``abuser`` does
 everything wrong that a peer can do on the ports of all three controllers: garbage, huge lengths, deep JSON, half frames
@@ -13,6 +13,7 @@ links or unfinished frames stay when the neighbours are gone.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import sys
 import tempfile
@@ -25,7 +26,7 @@ import psutil
 from api.errors import ClientError
 from controller.contract.ids import MasterEpoch
 from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import python_module, wait_until
+from deploy.local.processes import LauncherError, python_module, wait_until
 from tests.perf.bench_failover import ELECTED, spans_ms
 
 DEADLINE_S = 60.0
@@ -136,5 +137,13 @@ def run(directory: Path, rounds: int) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Elections in peace and under abuse of the broker ports.")
     parser.add_argument("--rounds", type=int, default=7)
-    with tempfile.TemporaryDirectory(prefix="rollcall-abuse-") as folder:
-        sys.exit(run(Path(folder) / "fleet", parser.parse_args().rounds))
+    parser.add_argument("--keep", type=Path, help="where data and logs are left; default: removed unless it fails")
+    options = parser.parse_args()
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-abuse-"))
+    try:
+        code = run(folder / "fleet", options.rounds)
+    except LauncherError as error:
+        sys.exit(f"FAILED  {error}\nlogs are in {folder}")
+    if options.keep is None:
+        shutil.rmtree(folder)
+    sys.exit(code)

@@ -99,7 +99,12 @@ class Replica:
             if frame.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
                 self._notified(int(fields["masterEpoch"]), int(fields.get("masterBrokerId", 0)), frame.body)
             if not frame.is_one_way:
-                connection.respond(frame, 0)
+                is_asked = frame.code == RequestCode.EXCHANGE_BROKER_HA_INFO and not fields and self.is_master
+                connection.respond(frame, 0, ext_fields=self._ha_fields() if is_asked else None)
+
+    def _ha_fields(self) -> dict[str, str]:
+        """What a master answers to a 906 without an address."""
+        return {"masterAddress": self.address, "masterHaAddress": self.address, "masterFlushOffset": "0"}
 
     def _notified(self, epoch: int, master: int, body: bytes) -> None:
         if epoch <= self.master_epoch:
