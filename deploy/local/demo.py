@@ -9,6 +9,8 @@ judge (``audit``, which is run as a program of its own).
 Rule 1: the demo never tells the system what it did; the system finds out.
 Rule 2: the demo stamps no phase: phases come from ``rollcall history``, the total from the producer's ledger.
 Rule 3: a count of zero where something should have happened is a failure.
+Rule 4: the times in the last line are means of ``KILLS`` failovers: a failover takes some twenty milliseconds, and who
+waits for a core on a busy machine waits for one or two of them, which no phase of a single failover explains.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import json
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -43,10 +46,26 @@ STEADY_ACKS = 3_000
 STEADY_DEADLINE_S = 30.0
 FAILOVER_DEADLINE_S = 20.0
 RECORD_DEADLINE_S = 10.0
+KILLS = 3
 TAIL_ATTEMPTS = 5
 AHEAD_BYTES = 16 * 1024 * 1024
 """The master's tail in the last act; sockets on loopback hold some 10 MiB."""
 UNATTRIBUTED_SHARE_MAX = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """One SIGKILL of a master: what the client felt, and what the record says."""
+
+    felt: Interruption
+    dying_ms: float
+    """From the signal to the moment at which the kernel had closed the victim's connections."""
+    row: HistoryRow
+
+    @property
+    def phases_ms(self) -> dict[str, float]:
+        """By the record."""
+        return {str(span.phase): (span.duration_us or 0) / 1000 for span in self.row.phases}
 
 
 @dataclass(slots=True)
@@ -55,10 +74,7 @@ class Story:
 
     fleet: Fleet
     key: SetKey
-    felt: Interruption | None = None
-    dying_ms: float = 0.0
-    """From the signal to the moment at which the kernel had closed the victim's connections."""
-    row: HistoryRow | None = None
+    failovers: list[Failover] = field(default_factory=list)
     audit: dict[str, Any] = field(default_factory=dict)
     truncated_bytes: int = 0
 
@@ -132,27 +148,38 @@ def start_producer(fleet: Fleet) -> None:
 
 
 def fail_over(story: Story) -> None:
-    """Act 2: SIGKILL for the master with sends in flight; nobody is told."""
+    """Acts 2 and 3: SIGKILL for the master with sends in flight; nobody is told. Then again: once could be luck."""
     fleet, key = story.fleet, story.key
-    master = fleet.master(key)
-    epoch = current_epoch(story)
-    say(f"\n2  kill -9 {fleet.pid(master)}   ({master}, the master, with sends in flight)")
-    killed_at_ns = time.monotonic_ns()
-    fault_at_ns = faults.kill_and_see(fleet, master)
-    story.dying_ms = (fault_at_ns - killed_at_ns) / 1e6
-    wait_acks(story, STEADY_ACKS)
-    story.felt = felt_since(story, master, fault_at_ns)
-    say(f"   gone after {story.dying_ms:.0f} ms; acknowledgements again {story.felt.total_ms:.0f} ms later")
-    say(f"   the producer felt {story.felt.gap_ms:.0f} ms without one")
-    story.row = wait_row(story, MasterEpoch(epoch + 1), is_complete)
+    say("\n2  The master is killed")
+    master = kill_master(story)
     show(fleet, "history", key.name)
     say("\n   The dead one is not eligible, and that is said with its reason:")
     status = fleet.set_status(key)
     dead = dead_replica(status)
     if dead is not None and show(fleet, "elect", key.name, "--to", str(dead)) != 1:
         raise LauncherError(f"electing broker {dead}, which is dead, was not refused")
-    say(f"\n3  {master} comes back")
+    say(f"\n3  {master} comes back, and the next masters are killed")
     bring_back(story, master)
+    while len(story.failovers) < KILLS:
+        bring_back(story, kill_master(story))
+
+
+def kill_master(story: Story) -> str:
+    """Kill it, and wait until another one acknowledges and the record is complete; returns who died."""
+    fleet, key = story.fleet, story.key
+    master = fleet.master(key)
+    epoch = current_epoch(story)
+    say(f"   kill -9 {fleet.pid(master)}   ({master}, the master, with sends in flight)")
+    killed_at_ns = time.monotonic_ns()
+    fault_at_ns = faults.kill_and_see(fleet, master)
+    dying_ms = (fault_at_ns - killed_at_ns) / 1e6
+    wait_acks(story, STEADY_ACKS)
+    felt = felt_since(story, master, fault_at_ns)
+    say(f"   gone after {dying_ms:.0f} ms; acknowledgements again {felt.total_ms:.0f} ms later")
+    say(f"   the producer felt {felt.gap_ms:.0f} ms without one")
+    row = wait_row(story, MasterEpoch(epoch + 1), is_complete)
+    story.failovers.append(Failover(felt=felt, dying_ms=dying_ms, row=row))
+    return master
 
 
 def dead_replica(status: SetStatus | None) -> BrokerId | None:
@@ -288,12 +315,13 @@ def wait_row(story: Story, epoch: MasterEpoch, condition: Callable[[HistoryRow],
 
 
 def result_of(story: Story) -> dict[str, Any]:
-    """What the last line says."""
+    """What the last line says; rule 4."""
     counts = producer.read_counts(story.fleet.directory)
-    row, felt = story.row, story.felt
-    if row is None or felt is None:
-        raise LauncherError("the failover left no record")
-    phases_ms = {str(span.phase): (span.duration_us or 0) / 1000 for span in row.phases}
+    found = story.failovers
+    if not found:
+        raise LauncherError("no failover left a record")
+    phases_ms = {name: statistics.fmean(each.phases_ms[name] for each in found) for name in found[0].phases_ms}
+    total_ms = statistics.fmean(each.felt.total_ms for each in found)
     return {
         "acked": story.audit.get("acked", 0),
         "lost": story.audit.get("lost", 0),
@@ -301,13 +329,15 @@ def result_of(story: Story) -> dict[str, Any]:
         "retried": counts.retried,
         "duplicate_answers": counts.duplicate_answers,
         "truncated_bytes": story.truncated_bytes,
-        "gap_ms": round(felt.gap_ms, 3),
-        "total_ms": round(felt.total_ms, 3),
+        "failovers": len(found),
+        "gap_ms": round(statistics.fmean(each.felt.gap_ms for each in found), 3),
+        "gap_ms_max": round(max(each.felt.gap_ms for each in found), 3),
+        "total_ms": round(total_ms, 3),
         "phases_ms": {name: round(value, 3) for name, value in phases_ms.items()},
-        "dying_ms": round(story.dying_ms, 3),
-        "recorded_total_ms": round((row.total_us or 0) / 1000, 3),
-        "unattributed_ms": round(felt.total_ms - sum(phases_ms.values()), 3),
-        "grade": str(row.grade),
+        "dying_ms": round(statistics.fmean(each.dying_ms for each in found), 3),
+        "recorded_total_ms": round(statistics.fmean((each.row.total_us or 0) / 1000 for each in found), 3),
+        "unattributed_ms": round(total_ms - sum(phases_ms.values()), 3),
+        "grade": "/".join(sorted({str(each.row.grade) for each in found})),
         "audited_replicas": story.audit.get("audited_replicas", 0),
         "audit_troubles": story.audit.get("troubles", 0),
     }
