@@ -127,9 +127,12 @@ class Lake:
         """
         Hold the lake for writing. Nothing is published unless ``Writer.publish`` is called.
 
-        Raises ``LakeBusy`` if another process writes, ``NoLake`` if the manifest cannot be read.
+        Raises ``LakeBusy`` if another process writes, ``NoLake`` if there can be no folder, or no manifest can be read.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NoLake(f"{self.root} cannot be the folder of a lake: {error.strerror}") from error
         with (self.root / "lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

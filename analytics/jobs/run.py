@@ -5,7 +5,7 @@
 again; ``--full`` does. Each layer is published as a whole when it is ready: a run that is killed leaves what was
 published, and the next one goes on from there.
 
-Exit codes: 0 the lake is up to date; 2 nothing to read, no lake, another writer, or no Spark.
+Exit codes: 0 the lake is up to date; 2 nothing to read, no lake, another writer, or no Spark; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAKE = Path("lake")
+INTERRUPTED = 130
 LAYERS = ("ingest", "silver", "gold")
 
 
@@ -49,9 +50,14 @@ def main(arguments: Sequence[str] | None = None, *, layers: Sequence[str] = LAYE
         _build(spark, lake, files, layers, options)
         if "gold" in layers:
             _tell(spark, lake, options.output)
-    except LakeBusy as error:
+    except (LakeBusy, NoLake) as error:
         print(f"rollcall analytics {verb}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(
+            f"rollcall analytics {verb}: interrupted; what was published stays, the next run goes on", file=sys.stderr
+        )
+        return INTERRUPTED
     finally:
         spark.stop()
     return 0

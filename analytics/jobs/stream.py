@@ -24,8 +24,8 @@ import msgspec
 from analytics import streams
 from analytics.alerts import COLUMNS, Limits, alerts
 from analytics.jobs.run import LAKE
-from analytics.lake import Lake, LakeBusy
-from analytics.session import NoSpark, spark_session
+from analytics.lake import Lake, LakeBusy, NoLake
+from analytics.session import NoSpark, check_java, spark_session
 from analytics.tables import SILVER_HORIZONS
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rollcall analytics stream: {options.source} is neither a folder nor host:port", file=sys.stderr)
         return 2
     try:
+        # Before anything is made or started.
+        check_java()
         with lake.writer():
             pass
         spark = spark_session(app="rollcall stream", master=options.master)
-    except (NoSpark, LakeBusy) as error:
+    except (NoSpark, LakeBusy, NoLake) as error:
         print(f"rollcall analytics stream: {error}", file=sys.stderr)
         return 2
     try:

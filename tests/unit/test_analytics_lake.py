@@ -184,6 +184,8 @@ def test_no_lake_and_a_foreign_manifest_are_named(tmp_path: Path) -> None:
     lake.manifest_path.write_text('{"version":1,"surprise":true}')
     with pytest.raises(NoLake, match="is not a manifest of this program"):
         lake.manifest()
+    with pytest.raises(NoLake, match="cannot be the folder of a lake"), Lake(lake.manifest_path).writer():
+        pass
 
 
 def test_names_of_partitions_are_read_as_spark_writes_them() -> None:
