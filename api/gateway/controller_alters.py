@@ -9,6 +9,8 @@ a refused one is decided anew: RocketMQ sends the same again every 5 s.
 Rule 2: RocketMQ counts no proposals and names no incarnations: those of the state stand for them. A member that has
 registered anew since is not admitted before its first heartbeat.
 Rule 3: an accepted 1001 shows that its master has entered.
+Rule 4: what asks for the set and the epoch that are already there is refused as RocketMQ does, without an order: a
+master sends one for each acknowledgement that came while it waited.
 """
 
 from __future__ import annotations
@@ -66,6 +68,9 @@ class AlterCodes:
         if _is_repeat(found, asked, master, epoch):
             self._answer_alter(request, asked.sync_state_set, found.sync_state_set_epoch)
             return
+        if _is_so_already(found, asked, master, epoch):
+            self._refuse_alter(request, RefusalCode.ALTER_REFUSED, f"the set is {found.sync_state_set} already")
+            return
         reply = await self.service.submit(
             _alter_of(found, asked, master, epoch),
             request_id=self._replicas.new_request_id(),
@@ -97,6 +102,13 @@ def _is_repeat(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch
         and (found.master, found.master_epoch, last.master_epoch) == (master, epoch, epoch)
         and found.sync_state_set == last.sync_state_set == asked.sync_state_set
         and found.sync_state_set_epoch == last.sync_state_set_epoch == asked.sync_state_set_epoch + 1
+    )
+
+
+def _is_so_already(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch: MasterEpoch) -> bool:
+    """Rule 4: nothing would change, and whoever asks knows the newest epochs."""
+    return (found.master, found.master_epoch) == (master, epoch) and (
+        (found.sync_state_set, found.sync_state_set_epoch) == (asked.sync_state_set, asked.sync_state_set_epoch)
     )
 
 

@@ -187,6 +187,26 @@ def test_refused_alter_is_decided_anew_when_it_comes_again(tmp_path: Path) -> No
     with_port(tmp_path, scenario)
 
 
+def test_alter_to_what_is_already_so_leaves_no_trace(tmp_path: Path) -> None:
+    """
+    A Java master queues a proposal for each acknowledgement of a slave that is not in the set yet, and sends those that
+    are left with the new epoch: up to seven refusals stood in the record of each join, each with a commit of its own.
+    """
+
+    async def scenario(port: Port) -> None:
+        first, _ = await in_sync(port)
+        before = port.set()
+
+        for _ in range(3):
+            answer = await first.request(1001, altered("1,2", 2), **ALTER)
+            assert (answer.code, answer.ext_fields) == (2013, {"newSyncStateSetEpoch": "0"})
+            assert answer.remark == "the set is (1, 2) already"
+
+        assert port.set() == before
+
+    with_port(tmp_path, scenario)
+
+
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
