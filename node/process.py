@@ -7,6 +7,7 @@ Rule: SIGTERM and SIGINT ask to stop, once; the main coroutine stops cleanly and
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 import sys
@@ -17,6 +18,15 @@ import uvloop
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """Hand-over between threads: with the default of 5 ms busy threads cost elections (python.md)."""
+
+
+COLLECTOR_THRESHOLDS = (5_000, 20, 50)
+"""
+New objects before the cycle collector looks at the young ones, and how often before it looks at older ones and at all.
+
+State is many frozen values without cycles. With Python's (700, 10, 10), 250 broker sets cost a tenth of a controller's
+processor time and, for a look at everything, 64 ms during which it answered nobody.
+"""
 
 
 class ExitCode(IntEnum):
@@ -44,6 +54,9 @@ def run(main: Callable[[asyncio.Event], Coroutine[None, None, int]]) -> int:
     ``stop`` is set by the first SIGTERM or SIGINT.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    # What was imported by now stays: no look at everything needs to go through it again.
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     _raise_open_files_limit()
 
     async def runner() -> int:

@@ -7,10 +7,11 @@ import subprocess
 import sys
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, gc, sys
 from node.process import ExitCode, run
 async def main(stop):
-    print("ready", sys.getswitchinterval(), type(asyncio.get_running_loop()).__module__, flush=True)
+    loop = type(asyncio.get_running_loop()).__module__
+    print("ready", sys.getswitchinterval(), loop, gc.get_freeze_count() > 0, *gc.get_threshold(), flush=True)
     await stop.wait()
     return ExitCode.DIRECTORY
 sys.exit(run(main))
@@ -18,11 +19,11 @@ sys.exit(run(main))
 
 
 def test_sigterm_stops_the_main_coroutine_and_its_code_is_the_exit_code() -> None:
-    """The loop is uvloop's, the switch interval is lowered, SIGTERM is an orderly stop."""
+    """The loop is uvloop's, switch interval and collector are set, SIGTERM is an orderly stop."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        assert process.stdout.readline().split() == ["ready", "0.0005", "uvloop"]
+        assert process.stdout.readline().split() == ["ready", "0.0005", "uvloop", "True", "5000", "20", "50"]
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(timeout=10) == 65
