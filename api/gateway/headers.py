@@ -26,6 +26,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 HeaderType = TypeVar("HeaderType", bound=Header)
 
 _INT64 = range(-(2**63), 2**63)
+PLAIN_DIGITS_MAX = 18
+"""So many digits without a sign are surely a number of 64 bits."""
 _INT = re.compile(r"[+-]?[0-9]{1,19}")
 _KINDS: dict[type[Header], tuple[tuple[str, str, type], ...]] = {}
 
@@ -58,6 +60,8 @@ def _read(text: str, kind: type) -> str | int | bool | None:
     if kind is bool:
         return text.lower() == "true"
     if kind is int:
+        if len(text) <= PLAIN_DIGITS_MAX and text.isascii() and text.isdigit():
+            return int(text)
         return number if _INT.fullmatch(text) and (number := int(text)) in _INT64 else None
     return text
 

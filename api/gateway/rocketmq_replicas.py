@@ -196,7 +196,7 @@ class RocketmqReplicas:
             self.ignored["another address or cluster"] += 1
             return None
         try:
-            self._service.handle_heartbeat(
+            self._service.count_heartbeat(
                 Heartbeat(
                     set_key=found.set_key,
                     broker_id=broker_id,
@@ -296,7 +296,7 @@ class RocketmqReplicas:
         session = self._service.duties.sessions.get(*key)
         if session is None or session.kind is not ReplicaKind.ROCKETMQ or session.heard_ns is not None:
             return
-        self._service.handle_heartbeat(
+        self._service.count_heartbeat(
             Heartbeat(
                 set_key=key[0],
                 broker_id=key[1],

@@ -55,8 +55,7 @@ class SetsByName:
             for key in sets:
                 self._keys.setdefault(key.name, []).append(key)
             self._count = len(sets)
-        found = (sets[key] for key in self._keys.get(name or "", ()) if key in sets)
-        return [one for one in found if not one.is_tombstone]
+        return [sets[key] for key in self._keys.get(name or "", ()) if key in sets and not sets[key].is_tombstone]
 
 
 def belongs_to(found: SetState, cluster: str | None) -> bool:

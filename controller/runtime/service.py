@@ -283,11 +283,16 @@ class ControllerService:
 
     # --- what brokers say --------------------------------------------------------------------------------------------
 
-    def handle_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> HeartbeatAck | Refused:
-        """Count a heartbeat. Raises ``NoAuthority``. Lease: none is granted, so weak modes ack as ``all`` (R4)."""
+    def count_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> Refused | None:
+        """The same for a broker that reads no answer, thousands of times a second. Raises ``NoAuthority``."""
         self.require_authority()
         refusal, actions = self.duties.handle_heartbeat(beat, connection, self.now_ns())
         self._do(actions)
+        return refusal
+
+    def handle_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> HeartbeatAck | Refused:
+        """Count a heartbeat. Raises ``NoAuthority``. Lease: none is granted, so weak modes ack as ``all`` (R4)."""
+        refusal = self.count_heartbeat(beat, connection)
         if refusal is not None:
             return refusal
         state = self._log.published.state.sets.get(beat.set_key)
