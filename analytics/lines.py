@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -34,6 +34,9 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """Suffix of a file -> what it is compressed with."""
 
 CHUNK_BYTES = 1 << 18
+
+URI_SAFE = "/!'()*,;:$&+=@~"
+"""Besides letters, digits and all beyond ASCII: what Java leaves as it is in the path of a URI."""
 
 LINES_PER_BATCH = 2_000
 LINES_DDL = "source_file string, text string"
@@ -156,14 +159,20 @@ def _read_broken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def source_of(file: Path) -> str:
     """``source_file`` of a file, as Spark names it."""
-    return f"file:{quote(str(file.absolute()))}"
+    path = "".join(char if ord(char) > ord("~") else quote(char, safe=URI_SAFE) for char in str(file.absolute()))
+    return f"file:{path}"
+
+
+def file_of(source: str) -> Path:
+    """The file of a ``source_file``."""
+    return Path(unquote(urlsplit(source).path))
 
 
 def as_lines(text: DataFrame) -> DataFrame:
     """The same of what Spark's text source gives, batch or stream."""
     from pyspark.sql import functions as f
 
-    return text.select(f.col("_metadata.file_path").alias("source_file"), f.col("value").alias("text"))
+    return text.select(f.col("_metadata.file_path").alias("source_file"), f.make_valid_utf8("value").alias("text"))
 
 
 def is_blank(text: Column) -> Column:

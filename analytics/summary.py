@@ -1,7 +1,8 @@
 """
 What a lake says in one screen.
 
-Here: reading a few rows of gold, and printing them. Not here: any figure of its own (``gold_tables``).
+Here: reading a few rows of gold, and which files gave what is no event; printing them. Not here: any figure of its own
+(``gold_tables``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from rich.table import Table
 from analytics.gold_tables import GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
 from analytics.gold_totals import ALL
 from analytics.lake import Lake
+from analytics.lines import file_of
+from analytics.tables import BRONZE_QUALITY
 from controller.contract.verdicts import Grade
 
 if TYPE_CHECKING:
@@ -37,11 +40,12 @@ PHASES = (
     "unattributed",
 )
 REJECTED = "rejected:"
+REJECTED_ROWS = 5
 FAULTS = ("orphans", "negative_intervals", "backward_stamps", "incomplete", "open", "blank", "shared")
 
 
 def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
-    """``clusters``, ``rto`` of all clusters, the ``worst`` sets, ``quality``: rows of gold as they are."""
+    """Rows as they are: ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, files with ``rejected`` texts."""
     from pyspark.sql import functions as f
 
     def rows(table: Any) -> list[dict[str, Any]]:
@@ -50,11 +54,13 @@ def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
     clusters = lake.read(spark, GOLD_CLUSTERS).orderBy(f.col("cluster") != ALL, f.col("outage_ms").desc(), "cluster")
     worst = lake.read(spark, GOLD_SETS).orderBy(f.col("outage_ms").desc(), "cluster", "broker_set", "fleet")
     rto = lake.read(spark, GOLD_RTO).where(f.col("cluster") == ALL)
+    rejected = lake.read(spark, BRONZE_QUALITY).where(f.col("name").startswith(REJECTED))
     return {
         "clusters": rows(clusters.limit(CLUSTER_ROWS_MAX)),
         "rto": rows(rto.orderBy("cause", "phase")),
         "worst": rows(worst.where("outage_ms > 0").limit(WORST_ROWS)),
         "quality": {row["name"]: row["count"] for row in lake.read(spark, GOLD_QUALITY).collect()},
+        "rejected": rows(rejected.orderBy(f.col("count").desc(), "source_file", "name").limit(REJECTED_ROWS)),
     }
 
 
@@ -63,14 +69,14 @@ def print_summary(found: Mapping[str, Any]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     if not found["clusters"]:
         print("NOTHING  no event of any broker set is in the lake")
-        _print_quality(found["quality"])
+        _print_quality(found["quality"], found["rejected"])
         return
     whole = found["clusters"][0]
     print(_verdict(whole))
     console.print(_durations(found["rto"]))
     if found["worst"]:
         console.print(_worst(found["worst"]))
-    _print_quality(found["quality"])
+    _print_quality(found["quality"], found["rejected"])
 
 
 def _verdict(whole: Mapping[str, Any]) -> str:
@@ -127,7 +133,7 @@ def _worst(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _print_quality(quality: Mapping[str, int]) -> None:
+def _print_quality(quality: Mapping[str, int], rejected: Sequence[Mapping[str, Any]]) -> None:
     print(
         f"read {quality.get('lines', 0):,} lines, {quality.get('pieces', 0):,} records, "
         f"{quality.get('copies', 0):,} copies; kept {quality.get('events', 0):,} events"
@@ -137,3 +143,7 @@ def _print_quality(quality: Mapping[str, int]) -> None:
     told = [f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(faults.items()) if count]
     if told:
         print(f"of note: {', '.join(told)}")
+    if rejected:
+        print("kept in bronze/rejected with the reason, most of it from:")
+    for row in rejected:
+        print(f"    {file_of(row['source_file'])}: {row['count']:,} {row['name'].removeprefix(REJECTED)}")

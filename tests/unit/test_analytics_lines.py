@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analytics import lines
-from analytics.lines import BREAK, find_broken, readable_lines
+from analytics.lines import BREAK, file_of, find_broken, readable_lines, source_of
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics extra is optional")
 
@@ -66,3 +66,11 @@ def test_whole_files_are_not_broken(name: str, tmp_path: Path) -> None:
     (tmp_path / "plain.jsonl").write_bytes(TEXT[:-7])
 
     assert find_broken(sorted(tmp_path.iterdir())) == []
+
+
+def test_a_file_is_named_as_spark_names_it() -> None:
+    """A damaged file that is repaired and read again is the same file: its old trouble is forgotten."""
+    file = Path("/tmp/17 a%41#b?c[d]+&ü.jsonl.gz")
+
+    assert source_of(file) == "file:/tmp/17%20a%2541%23b%3Fc%5Bd%5D+&ü.jsonl.gz"
+    assert file_of(source_of(file)) == file
