@@ -8,6 +8,8 @@ Rule 2: batch and stream are equal by rule 4 of ``tables``: what is open has a n
 end comes. After the last micro-batch both have read the same events, and silver is a function of those.
 Rule 3: Spark's file source reads each file once. Files that still grow are not for it: give closed journals, or the
 controllers themselves.
+Rule 4: of compressed files the stream gives the names only; a micro-batch reads them as a batch does, so that a damaged
+one neither ends the stream nor loses a line (``lines`` rule 3).
 """
 
 from __future__ import annotations
@@ -22,21 +24,40 @@ from analytics.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 FILES_PER_BATCH = 200
+BINARY_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"
+"""As Spark defines it; a column that nobody asks for is not read."""
 SHUFFLE_PARTITIONS = "4"
 """Of a micro-batch: Spark's streams run without adaptive execution."""
 
 
 def of_files(spark: SparkSession, folder: str, *, files_per_batch: int = FILES_PER_BATCH) -> DataFrame:
-    """Lines of the journals in a folder or glob, as ``lines.as_lines`` gives them."""
-    stream = (
-        spark.readStream.option("maxFilesPerTrigger", files_per_batch)
-        .option("pathGlobFilter", "*.jsonl*")
-        .option("recursiveFileLookup", "true")
+    """Lines of the journals in a folder or glob, as ``as_lines`` gives them; of a compressed file a null."""
+    from pyspark.sql import functions as f
+
+    def stream(names: str) -> DataStreamReader:
+        return (
+            spark.readStream.option("maxFilesPerTrigger", files_per_batch)
+            .option("pathGlobFilter", names)
+            .option("recursiveFileLookup", "true")
+        )
+
+    plain = lines.as_lines(stream("*.jsonl").text(folder))
+    compressed = stream("*.jsonl.{gz,zst}").format("binaryFile").schema(BINARY_FILE_DDL).load(folder)
+    return plain.unionByName(
+        compressed.select(f.col("_metadata.file_path").alias("source_file"), f.lit(None).cast("string").alias("text"))
     )
-    return lines.as_lines(stream.text(folder))
+
+
+def _with_compressed(batch: DataFrame) -> DataFrame:
+    """The lines of a micro-batch of ``of_files``, those of its compressed files too."""
+    named = batch.where("text is null").select("source_file").collect()
+    if not named:
+        return batch
+    files = [lines.file_of(row["source_file"]) for row in named]
+    return batch.where("text is not null").unionByName(lines.read_lines(batch.sparkSession, files))
 
 
 def of_controllers(spark: SparkSession, endpoints: str) -> DataFrame:
@@ -52,7 +73,7 @@ def of_controllers(spark: SparkSession, endpoints: str) -> DataFrame:
 
 def start(
     spark: SparkSession,
-    texts: DataFrame,
+    stream: DataFrame,
     lake: Lake,
     *,
     checkpoint: Path,
@@ -61,7 +82,7 @@ def start(
     is_quiet: bool = True,
 ) -> StreamingQuery:
     """
-    Keep bronze and silver of ``lake`` up to date with a stream of ``texts`` (``of_files`` or ``of_controllers``).
+    Keep bronze and silver of ``lake`` up to date with a ``stream`` (``of_files`` or ``of_controllers``).
 
     ``checkpoint`` is the folder of what the stream remembers; one lake may be fed by several. ``is_continued``: one
     source gives more and more lines (a control plane), not each file once. ``every_ms`` is the pause between
@@ -75,19 +96,20 @@ def start(
                 return
             batch.sparkSession.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
             kept = batch.persist()
+            texts = kept if is_continued else _with_compressed(kept)
             try:
                 layers = Layers(spark, writer, Progress(spark, is_quiet=is_quiet))
-                layers.ingest(kept, is_continued=is_continued)
+                layers.ingest(texts, is_continued=is_continued)
                 layers.silver()
             finally:
                 kept.unpersist()
             writer.update(batches={**writer.manifest.batches, name: number})
             writer.publish()
 
-    stream = texts.writeStream.foreachBatch(add).option("checkpointLocation", name)
-    stream = (
-        stream.trigger(availableNow=True)
+    query = stream.writeStream.foreachBatch(add).option("checkpointLocation", name)
+    query = (
+        query.trigger(availableNow=True)
         if every_ms is None
-        else stream.trigger(processingTime=f"{every_ms} milliseconds")
+        else query.trigger(processingTime=f"{every_ms} milliseconds")
     )
-    return stream.start()
+    return query.start()
