@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # A Spark standalone cluster on this machine: a master and two workers on loopback, for one analytics job.
 #   deploy/spark-standalone.sh run PATH... --lake FOLDER       the arguments of `rollcall analytics`
-# Ports are the system's choice. Everything is stopped by its pid when the job ends; logs stay only if something failed.
-# WORKERS=2 CORES=1 MEMORY=512m set the size. Java options of the daemons: SPARK_DAEMON_MEMORY.
+# Ports are the system's choice. Everything is stopped by its pid when the job ends, or when this script is told to end
+# (Ctrl-C, SIGTERM); logs stay only if something failed. Exit code: the job's.
+# WORKERS=2 CORES=1 MEMORY=512m set the size, SPARK_DAEMON_MEMORY=256m that of master and workers themselves;
+# SETTINGS=FILE holds more lines of a spark-defaults.conf.
 set -euo pipefail
 
 here="$(cd "$(dirname "$0")/.." && pwd)"
 python="$here/.venv/bin/python"
 [ -x "$python" ] || python=python3
 workers="${WORKERS:-2}" cores="${CORES:-1}" memory="${MEMORY:-512m}"
-[ "$#" -gt 0 ] || { sed -n '2,5p' "$0" >&2; exit 2; }
+[ "$#" -gt 0 ] || { sed -n '2,7p' "$0" >&2; exit 2; }
 
 spark="$("$python" -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)')" || {
     echo "spark-standalone: pyspark is not installed; install the extra: pip install 'rollcall-ha[analytics]'" >&2
@@ -30,12 +32,14 @@ stop() {
     exit "$status"
 }
 trap stop EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 export SPARK_HOME="$spark" SPARK_LOCAL_IP=127.0.0.1 SPARK_DAEMON_MEMORY="${SPARK_DAEMON_MEMORY:-256m}"
 export SPARK_CONF_DIR="$work/conf" SPARK_NO_DAEMONIZE=1 PYSPARK_PYTHON="$python" PYTHONPATH="$here"
 mkdir "$SPARK_CONF_DIR"
 printf 'spark.executor.memory %s\nspark.ui.enabled false\n' "$memory" >"$SPARK_CONF_DIR/spark-defaults.conf"
+[ -z "${SETTINGS:-}" ] || cat "$SETTINGS" >>"$SPARK_CONF_DIR/spark-defaults.conf"
 
 wait_for() { # wait_for FILE PATTERN: its first match, or the end of the file after a minute
     for _ in $(seq 600); do
@@ -62,4 +66,7 @@ echo "$url with $workers workers of $cores cores and $memory" >&2
 
 job="$1"
 shift
-"$python" -m "analytics.jobs.${job//-/_}" "$@" --master "$url"
+# In the background: bash acts on a signal only when what it waits for in front has ended.
+"$python" -m "analytics.jobs.${job//-/_}" "$@" --master "$url" &
+pids+=($!)
+wait "$!"
