@@ -29,6 +29,7 @@ def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
         ("[1]", Why.NOT_A_RECORD),
         ('{"a":1}', Why.NOT_A_RECORD),
         ("not JSON at all", Why.NOT_A_RECORD),
+        ("\0\0\0\0", Why.NOT_A_RECORD),
         (lines[2].replace('"sessionOrdinal":1', '"sessionOrdinal":"x"'), Why.NOT_A_RECORD),
         (lines[1].replace('"index":2', '"index":"two"'), Why.NOT_A_RECORD),
         (lines[1].replace('"index":2', '"index":99999999999999'), Why.RANGE),
@@ -43,7 +44,8 @@ def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
 
 def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: Path) -> None:
     """
-    Truncated lines, two records on one, wrong types, versions, holes, copies that differ, a page, gzip and zstd.
+    Truncated lines, two records on one, wrong types, versions, holes, copies that differ, bytes that are no text, a page,
+    gzip and zstd, whole and damaged.
 
     A record of a newer version with a field that nobody knows is read, and its line is kept as it is.
     """
@@ -55,9 +57,13 @@ def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: P
     (tmp_path / "a.jsonl").write_text("\n".join([*good, *(text for text, _ in bad)]) + "\n")
     page = '{"freshness":{"index":1},"events":[' + ",".join(lines[9:12]) + '],"nextFrom":null,"gap":"1 to 3"}'
     (tmp_path / "pages.json").write_text(page + page)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(("\n".join(lines[12:20]) + "\n").encode()))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(("\n".join(lines[12:16]) + "\n").encode()))
+    # Compressed files that end in the middle, and in something else.
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(("\n".join(lines[16:20]) + "\n").encode())[:-8])
     (tmp_path / "c.jsonl").write_text("\n".join(lines[20:]) + "\n")
     subprocess.run(["zstd", "-q", "--rm", str(tmp_path / "c.jsonl")], check=True)
+    with (tmp_path / "c.jsonl.zst").open("ab") as file:
+        file.write(b"garbage")
     files = find_journals([tmp_path, tmp_path / "pages.json"])
 
     rows = bronze.once(bronze.judged(pieces(read_lines(spark, files)))).collect()
@@ -68,7 +74,12 @@ def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: P
     ]
     assert events[4]["line"] == newer
     assert (events[4]["version"], {row["version"] for row in events}) == (99, {1, 99})
-    rejected = sorted((row["why"], row["line"]) for row in rows if row["why"] is not None)
+    breaks = sorted((Path(row["source_file"]).name, row["line"]) for row in rows if row["why"] == Why.BREAK)
+    assert breaks == [
+        ("c.jsonl.zst", '{"break":"ZSTD decompress failed: Unknown frame descriptor"}'),
+        ("cut.jsonl.gz", '{"break":"Truncated compressed stream"}'),
+    ]
+    rejected = sorted((row["why"], row["line"]) for row in rows if row["why"] not in (None, Why.BREAK))
     hole = '{"gap":{"gap":"1 to 3"}}'
     expected = [(str(why), text) for text, why in bad] + [
         (Why.NOT_A_RECORD, lines[5][:60]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 import shutil
@@ -19,6 +20,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from analytics import streams
 from analytics.alerts import Limits, alerts
+from analytics.bronze import Why
 from analytics.gold_tables import (
     GOLD,
     GOLD_CLUSTERS,
@@ -30,7 +32,7 @@ from analytics.gold_tables import (
 )
 from analytics.gold_totals import PERCENTS
 from analytics.lake import Lake
-from analytics.tables import BRONZE_EVENTS, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
+from analytics.tables import BRONZE_EVENTS, BRONZE_REJECTED, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
 from tests.spark.lakes import build, content
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -141,19 +143,35 @@ def test_late_events_in_two_runs_give_the_same_lake(
 def test_a_stream_gives_the_same_silver_also_after_a_restart(
     spark: Any, lines: list[str], expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
-    """Two micro-batches, the later events first; the query is started again for the second one."""
-    lake, folder = Lake(tmp_path / "lake"), tmp_path / "closed"
+    """
+    Two micro-batches, the later events first; the query is started again for the second one. That one comes from a
+    damaged compressed journal. Then a third query repeats it, as after a kill between publishing and the checkpoint's note.
+    """
+    lake, folder, checkpoint = Lake(tmp_path / "lake"), tmp_path / "closed", tmp_path / "checkpoint"
     folder.mkdir()
-    for name, part in (("late", lines[LATE_FROM:]), ("early", lines[: LATE_FROM + 2])):
-        (folder / f"{name}.jsonl").write_text("\n".join(part) + "\n")
+
+    def stream_now() -> None:
         texts = streams.of_files(spark, str(folder))
-        query = streams.start(spark, texts, lake, checkpoint=tmp_path / "checkpoint", is_continued=False, every_ms=None)
+        query = streams.start(spark, texts, lake, checkpoint=checkpoint, is_continued=False, every_ms=None)
         query.awaitTermination()
         assert query.exception() is None
+
+    (folder / "late.jsonl").write_text("\n".join(lines[LATE_FROM:]) + "\n")
+    stream_now()
+    early = gzip.compress(("\n".join(lines[: LATE_FROM + 2]) + "\n").encode())
+    (folder / "early.jsonl.gz").write_bytes(early + b"garbage")
+    stream_now()
     found = content(spark, lake, (BRONZE_EVENTS, *SILVER))
     for path, rows in found.items():
         assert rows == expected[path], path
     assert list(lake.manifest().batches.values()) == [1]
+    assert [row["why"] for row in lake.read(spark, BRONZE_REJECTED).collect()] == [Why.BREAK]
+
+    for note in (checkpoint / "commits").glob("*1*"):
+        note.unlink()
+    published = lake.manifest_path.read_bytes()
+    stream_now()
+    assert lake.manifest_path.read_bytes() == published
 
 
 def test_alerts_begin_at_their_limit(spark: Any, batch: Lake) -> None:
