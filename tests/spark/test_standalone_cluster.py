@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from analytics.gold_tables import GOLD
 from analytics.lake import Lake
+from analytics.session import NoSpark, check_java
 from analytics.tables import BRONZE_EVENTS, SILVER
 from tests.spark.lakes import content
 
@@ -20,6 +24,29 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "spark-standalone.sh"
 DEADLINE_S = 600
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS = f"""
+spark.driver.extraJavaOptions {QUICK_START}
+spark.executor.extraJavaOptions {QUICK_START}
+spark.sql.codegen.wholeStage false
+"""
+"""As in ``conftest``, for processes that live for a few seconds."""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Temporary files below ``folder``."""
+    (folder / "settings").write_text(SETTINGS)
+    return {**os.environ, "TMPDIR": str(folder), "SETTINGS": str(folder / "settings")}
+
+
+def started(folder: Path) -> list[str]:
+    """Processes that run below ``folder``: everything that the script starts has its own temporary folder in its environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(str(folder) in word for word in (*process.cmdline(), *process.environ().values())):
+                found.append(f"{process.pid} {' '.join(process.cmdline())}")
+    return found
 
 
 def test_two_workers_make_the_same_tables(
@@ -46,3 +73,27 @@ def test_two_workers_make_the_same_tables(
         if process.pid not in before and any("spark.deploy" in word for word in process.info["cmdline"] or ())
     ]
     assert left == []
+
+
+def test_a_script_that_is_told_to_end_takes_everything_with_it(journals: Path, tmp_path: Path) -> None:
+    """In the middle of the job: master, workers, executors and the job itself; it waited for the job's end before."""
+    try:
+        check_java()
+    except NoSpark as error:
+        pytest.skip(str(error))
+    command = [str(SCRIPT), "run", str(journals), "--lake", str(tmp_path / "lake")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as script:
+        try:
+            assert script.stderr is not None
+            assert any("bronze: count lines" in line for line in script.stderr), "the job began"
+            before = started(tmp_path)
+        finally:
+            script.terminate()
+        rest = script.stderr.read()
+        assert script.wait(timeout=DEADLINE_S) == 143
+    assert len([line for line in before if "org.apache.spark" in line]) >= 4
+    assert "logs are in" in rest
+    deadline = time.monotonic() + DEADLINE_S
+    while left := started(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
