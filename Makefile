@@ -11,6 +11,7 @@ SEEDS   ?= 100
 ROUNDS  ?= 10
 FAILOVERS ?= 1000000
 EVENTS_M ?= 10,20,40
+LARGE_M ?= 100
 RUN     := PYTHONDONTWRITEBYTECODE=1
 PACKAGES := analytics api broker controller deploy epoch ha node
 
@@ -95,8 +96,8 @@ bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
 analytics-demo: $(STAMP)  ## a fleet with five faults, its journals through Spark, a report; compared with history value by value
 	@$(BIN)/python -m deploy.local.analytics_demo --directory $(DEMO)-analytics
 
-bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare scan [EVENTS_M=10,20,40]
-	@$(BIN)/python -m tests.perf.lake --events-m $(EVENTS_M)
+bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare scan [EVENTS_M=10,20,40 LARGE_M=100]
+	@$(BIN)/python -m tests.perf.lake --events-m $(EVENTS_M) --large-m $(LARGE_M)
 
 port-abuse: $(STAMP)  ## elections in peace and while bad neighbours abuse the broker ports, as a ratio
 	@$(BIN)/python -m tests.perf.port_abuse

@@ -1,21 +1,24 @@
 """
 ``make bench-analytics``: what the lake's layers cost, beside a bare scan of the same events in the same session.
 
-    python -m tests.perf.lake [--events-m 10,20,40] [--json-m 10] [--keep FOLDER] [--json FILE]
+    python -m tests.perf.lake [--events-m 10,20,40] [--large-m 100] [--parts sizes,flapping,large] [--keep FOLDER] [--json FILE]
 
-JSON lines are made and ingested for ``--json-m`` million events; larger inputs are copies of that bronze as other fleets,
-so that silver and gold are measured from Parquet. The scan reads every column that silver reads and writes nothing.
-CPU is that of the Java process: on a shared machine it says more than the clock. The exit code is 0 whatever is reached.
+JSON lines are made and ingested for the first size; all lakes that are measured are copies of that bronze as so many
+fleets, so that silver and gold are measured from Parquet. Copies have no ``line``, which neither layer reads. The scan
+reads every column that silver reads and writes nothing. CPU is that of the Java process: on a shared machine it says more
+than the clock. The exit code is 0 whatever is reached. With ``--keep`` the ingested events are there for the next run.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +26,7 @@ import msgspec
 import psutil
 
 from analytics.lake import Lake, partitions_in
-from analytics.layers import FILE_ORDER, Layers
+from analytics.layers import Layers
 from analytics.lines import find_journals
 from analytics.progress import Progress
 from analytics.session import spark_session
@@ -36,7 +39,16 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 NOT_READ_BY_SILVER = ("line", "source_file", "version", "controller", "expected_replicas", "intactness", "is_accepted")
-SCAN_AIM, GROWTH_AIM, FLAPPING_AIM = 2.0, 2.1, 1.1
+SCAN_AIM, GROWTH_AIM, FLAPPING_AIM, LARGE_AIM_S = 2.0, 2.1, 1.1, 300
+PARTS = ("sizes", "flapping", "large")
+FLAPPING_ROUNDS = 3
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What something took; CPU is that of the Java process."""
+
+    wall_s: float
+    cpu_s: float
 
 
 class Step(msgspec.Struct, kw_only=True):
@@ -47,7 +59,35 @@ class Step(msgspec.Struct, kw_only=True):
     wall_s: float
     cpu_s: float
     peak_mib: float
-    """Of the Java process, since it began."""
+    """Greatest resident memory of the Java process during the step; what it took before it keeps."""
+    parts: dict[str, Cost] = {}
+    """Of each table."""
+
+
+class Measured(msgspec.Struct, kw_only=True):
+    """One lake through its layers."""
+
+    scan: Step
+    silver: Step
+    gold: Step
+
+
+class Costs(Progress):
+    """Says nothing, and keeps what each table has cost."""
+
+    def __init__(self, bench: Bench) -> None:
+        """Nothing has been measured yet."""
+        super().__init__(bench.spark, is_quiet=True)
+        self._bench = bench
+        self.costs: dict[str, Cost] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """As ``Progress``."""
+        began, used = time.monotonic(), self._bench.cpu_s()
+        with super().step(name):
+            yield
+        self.costs[name] = Cost(time.monotonic() - began, self._bench.cpu_s() - used)
 
 
 class Bench:
@@ -62,16 +102,24 @@ class Bench:
         assert gateway is not None
         self._java = _java_below(psutil.Process(gateway.proc.pid))
 
-    def measure(self, name: str, events: int, work: Callable[[], object]) -> Step:
-        """Run it once."""
-        began, used = time.monotonic(), sum(self._java.cpu_times()[:2])
+    def cpu_s(self) -> float:
+        """That the Java process has used so far."""
+        return sum(self._java.cpu_times()[:2])
+
+    def measure(self, name: str, events: int, work: Callable[[], object], tables: Costs | None = None) -> Step:
+        """Run it once; ``tables`` keeps the costs of its parts."""
+        known = set(tables.costs) if tables is not None else set()
+        _forget_peak(self._java.pid)
+        began, used = time.monotonic(), self.cpu_s()
         work()
+        took = {} if tables is None else {name: cost for name, cost in tables.costs.items() if name not in known}
         step = Step(
             name=name,
             events=events,
             wall_s=time.monotonic() - began,
-            cpu_s=sum(self._java.cpu_times()[:2]) - used,
+            cpu_s=self.cpu_s() - used,
             peak_mib=_peak_mib(self._java.pid),
+            parts=took,
         )
         self.steps.append(step)
         print(
@@ -79,23 +127,28 @@ class Bench:
             file=sys.stderr,
             flush=True,
         )
+        for part, cost in took.items():
+            print(f"          {part:<25} {cost.wall_s:8.1f} s {cost.cpu_s:8.1f} CPU-s", file=sys.stderr, flush=True)
         return step
 
     def ingest(self, events: int) -> Lake:
-        """JSON lines as zstd files, then bronze."""
-        journals, lake = self.folder / "journals", Lake(self.folder / "json")
+        """JSON lines as gzip files, then bronze; or the bronze that an earlier run has left."""
+        journals, lake = self.folder / "journals", Lake(self.folder / f"json-{events}")
+        if lake.manifest().version:
+            return lake
         made = lake_input.lines(self.spark, events, tasks=max(2, events // (2 * MILLION)))
         target = journals / "events"
 
         def write() -> None:
-            made.write.option("compression", "zstd").text(str(target))
+            made.write.option("compression", "gzip").text(str(target))
             for number, file in enumerate(sorted(target.glob("part-*"))):
                 file.rename(target / f"{number:04d}.jsonl{file.suffix}")
 
         self.measure("make journals", events, write)
+        costs = Costs(self)
         with lake.writer() as writer:
-            layers = Layers(self.spark, writer, Progress(self.spark, is_quiet=True))
-            self.measure("bronze from JSON", events, lambda: layers.ingest_files(find_journals([journals])))
+            layers = Layers(self.spark, writer, costs)
+            self.measure("bronze from JSON", events, lambda: layers.ingest_files(find_journals([journals])), costs)
             writer.publish()
         shutil.rmtree(journals)
         return lake
@@ -111,32 +164,47 @@ class Bench:
             flapping = f.col("broker_set") == "broker-0"
             rows = rows.withColumn("broker_set", f.when(flapping, spread).otherwise(f.col("broker_set")))
         fleets = f.array(*(f.lit(f"{number:032d}") for number in range(times)))
-        with lake.writer() as writer:
-            copies = rows.withColumn("line", f.lit("")).withColumn("fleet", f.explode(fleets))
-            run, folder = writer.stage(BRONZE_EVENTS, copies.sortWithinPartitions("cluster", "day", *FILE_ORDER))
-            writer.replace(BRONZE_EVENTS, {partition: [run] for partition in partitions_in(folder)})
-            writer.publish()
+        copies = rows.withColumn("line", f.lit("")).withColumn("fleet", f.explode(fleets))
+        # A task reads about a file, and all that it writes stays open: rows keep their order without a sort.
+        for key, value in COPYING.items():
+            self.spark.conf.set(key, value)
+        try:
+            with lake.writer() as writer:
+                run, folder = writer.stage(BRONZE_EVENTS, copies)
+                writer.replace(BRONZE_EVENTS, {partition: [run] for partition in partitions_in(folder)})
+                writer.publish()
+        finally:
+            for key in COPYING:
+                self.spark.conf.unset(key)
         return lake
 
-    def layers(self, lake: Lake, events: int, *, tag: str = "") -> tuple[Step, Step]:
-        """The scan, then silver and gold; returns the scan and the whole of silver."""
+    def layers(self, lake: Lake, events: int, *, tag: str = "") -> Measured:
+        """The scan, then all of silver and all of gold, published."""
         columns = [name for name in BRONZE_EVENTS.column_names if name not in NOT_READ_BY_SILVER]
         rows: DataFrame = lake.read(self.spark, BRONZE_EVENTS).select(*columns)
         scan = self.measure(f"scan{tag}", events, lambda: rows.write.format("noop").mode("overwrite").save())
-        progress = Progress(self.spark, is_quiet=True)
+        costs = Costs(self)
         with lake.writer() as writer:
-            layers = Layers(self.spark, writer, progress)
-            silver = self.measure(f"silver{tag}", events, layers.silver)
-            self.measure(f"gold{tag}", events, layers.gold)
+            layers = Layers(self.spark, writer, costs)
+            silver = self.measure(f"silver{tag}", events, lambda: layers.silver(is_full=True), costs)
+            gold = self.measure(f"gold{tag}", events, lambda: layers.gold(is_full=True), costs)
             writer.publish()
-        for name, took_ms in progress.took_ms.items():
-            print(f"           {name:<28} {took_ms / 1000:6.1f} s", file=sys.stderr, flush=True)
-        return scan, silver
+        found, made = lake.read(self.spark, SILVER_REIGNS).count(), events // lake_input.EVENTS_PER_FAILOVER
+        assert abs(found - made) <= made // 1_000, f"silver has {found} reigns of {made}: not the whole work"
+        return Measured(scan=scan, silver=silver, gold=gold)
+
+
+COPYING = {"spark.sql.maxConcurrentOutputFileWriters": "64", "spark.sql.files.maxPartitionBytes": "16m"}
 
 
 def _java_below(process: psutil.Process) -> psutil.Process:
     found = [child for child in [process, *process.children(recursive=True)] if child.name() == "java"]
     return found[0]
+
+
+def _forget_peak(pid: int) -> None:
+    """Linux: 5 sets the high-water mark back to what is resident now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def _peak_mib(pid: int) -> float:
@@ -146,60 +214,120 @@ def _peak_mib(pid: int) -> float:
     return 0.0
 
 
-def _report(sizes: Sequence[int], measured: dict[int, tuple[Step, Step]], calm: Step | None) -> str:
-    lines = [
-        "",
-        "| events | scan CPU-s | silver CPU-s | silver / scan | growth | aim |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    before: Step | None = None
-    for size in sizes:
-        scan, silver = measured[size]
-        growth = "" if before is None else f"{silver.cpu_s / before.cpu_s:.2f} for {silver.events / before.events:.0f}x"
-        lines.append(
-            f"| {size / MILLION:,.0f} M | {scan.cpu_s:.1f} | {silver.cpu_s:.1f} | {silver.cpu_s / scan.cpu_s:.2f} |"
-            f" {growth} | at most {SCAN_AIM}; {GROWTH_AIM} |"
-        )
-        before = silver
-    if calm is not None:
-        flapping = measured[sizes[0]][1]
-        lines.append(
-            f"\nOne set with 5 % of the events: silver takes {flapping.cpu_s / calm.cpu_s:.3f} times the CPU of the same"
-            f" events spread over all sets (aim: less than {FLAPPING_AIM})."
-        )
-    return "\n".join(lines)
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+HEAD = (
+    "| events | scan | failovers | / scan | growth | all of silver | / scan | growth | gold | silver and gold | peak |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+def sizes(bench: Bench, source: Lake, base: int, wanted: Sequence[int], *, is_kept: bool) -> str:
+    """Growing lakes; the first one is run twice, for the compiler of Java."""
+    bench.layers(bench.copied(source, 1, name="warm"), base, tag=" (warm-up)")
+    lines = list(HEAD)
+    before: Measured | None = None
+    for size in wanted:
+        lake = bench.copied(source, size // base, name=f"copied-{size}")
+        one = bench.layers(lake, size)
+        if not is_kept:
+            shutil.rmtree(lake.root)
+        lines.append(_row(one, before))
+        before = one
+    return "\n".join(
+        [*lines, f"CPU-s (wall s). Aims: silver / scan {SCAN_AIM}, growth {GROWTH_AIM} for twice the data."]
+    )
+
+
+def _row(one: Measured, before: Measured | None) -> str:
+    size = one.scan.events
+    costs: list[Step | Cost] = [one.scan, _reigns(one), one.silver, one.gold]
+    scan, reigns, silver, gold = (f"{step.cpu_s:.1f} ({step.wall_s:.1f})" for step in costs)
+    to_scan = [f"{step.cpu_s / one.scan.cpu_s:.2f}" for step in costs]
+    growth = ["", ""]
+    if before is not None:
+        pairs = ((_reigns(one), _reigns(before)), (one.silver, before.silver))
+        growth = [f"{now.cpu_s / then.cpu_s:.2f} for {size / before.scan.events:.0f}x" for now, then in pairs]
+    both, peak = one.silver.wall_s + one.gold.wall_s, max(step.peak_mib for step in (one.scan, one.silver, one.gold))
+    return (
+        f"| {size / MILLION:,.0f} M | {scan} | {reigns} | {to_scan[1]} | {growth[0]} | {silver} | {to_scan[2]} | {growth[1]}"
+        f" | {gold} | {both:,.0f} s | {peak:,.0f} MiB |"
+    )
+
+
+def _reigns(one: Measured) -> Cost:
+    """A row per failover: the table that the aims were made for. The others of silver come on top."""
+    return one.silver.parts["silver: reigns"]
+
+
+def flapping(bench: Bench, source: Lake, base: int) -> str:
+    """One set with 5 % of the events, beside the same events spread over all sets, in turn."""
+    lakes = {
+        "one set with 5 %": bench.copied(source, 1, name="flapping"),
+        "spread over all": bench.copied(source, 1, name="calm", is_flapping=False),
+    }
+    found: dict[str, list[Measured]] = {name: [] for name in lakes}
+    for _ in range(FLAPPING_ROUNDS):
+        for name, lake in lakes.items():
+            found[name].append(bench.layers(lake, base, tag=f" ({name})"))
+    lines = ["| 5 % of the events | silver | gold |", "| --- | --- | --- |"]
+    costs = {name: _costs(each) for name, each in found.items()}
+    for name, (silver_cpu, silver, gold_cpu, gold) in costs.items():
+        lines.append(f"| {name} | {silver_cpu:.1f} ({silver:.1f}) | {gold_cpu:.1f} ({gold:.1f}) |")
+    skewed, spread = costs.values()
+    cpu, wall = ((skewed[at] + skewed[at + 2]) / (spread[at] + spread[at + 2]) for at in (0, 1))
+    return "\n".join(
+        [
+            *lines,
+            f"Medians of {FLAPPING_ROUNDS}: {cpu:.3f} times the CPU, {wall:.3f} times the wall (aim: {FLAPPING_AIM}).",
+        ]
+    )
+
+
+def _costs(each: Sequence[Measured]) -> tuple[float, ...]:
+    steps = [(one.silver.cpu_s, one.silver.wall_s, one.gold.cpu_s, one.gold.wall_s) for one in each]
+    return tuple(statistics.median(values) for values in zip(*steps, strict=True))
+
+
+def large(bench: Bench, source: Lake, base: int, size: int, *, is_kept: bool) -> str:
+    """One large lake."""
+    lake = bench.copied(source, size // base, name=f"copied-{size}")
+    one = bench.layers(lake, size)
+    if not is_kept:
+        shutil.rmtree(lake.root)
+    took = one.silver.wall_s + one.gold.wall_s
+    table = "\n".join([*HEAD, _row(one, None)])
+    return f"{table}\nsilver and gold of {size / MILLION:,.0f} M: {took:,.0f} s (aim: {LARGE_AIM_S} s)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events-m", default="10,20,40", help="million events of each size; the first one from JSON")
+    parser.add_argument("--large-m", type=float, default=100, help="million events of the large one")
+    parser.add_argument("--parts", default=",".join(PARTS), help="what to measure")
     parser.add_argument("--keep", type=Path, help="work here and leave the files; default: a temporary folder")
     parser.add_argument("--json", type=Path, help="write all steps here")
     parser.add_argument("--memory", default="2g", help="heap of the Java process")
     options = parser.parse_args(arguments)
-    sizes = [round(float(size) * MILLION) for size in options.events_m.split(",")]
+    wanted = [round(float(size) * MILLION) for size in options.events_m.split(",")]
     folder = options.keep or Path(tempfile.mkdtemp(prefix="rollcall-lake-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(describe(folder).text())
     spark = spark_session(app="bench", settings={"spark.driver.memory": options.memory})
     try:
-        bench = Bench(spark, folder)
-        first = bench.ingest(sizes[0])
-        measured: dict[int, tuple[Step, Step]] = {}
-        bench.layers(bench.copied(first, 1, name="warm"), sizes[0], tag=" (warm-up)")
-        for size in sizes:
-            lake = bench.copied(first, round(size / sizes[0]), name=f"copied-{size}")
-            measured[size] = bench.layers(lake, size)
-            times = round(size / sizes[0])
-            found, made = lake.read(spark, SILVER_REIGNS).count(), sizes[0] // lake_input.EVENTS_PER_FAILOVER * times
-            assert found == made, f"silver has {found} reigns of {made}: what was measured is not the whole work"
-            if options.keep is None:
-                shutil.rmtree(lake.root)
-        calm = bench.layers(bench.copied(first, 1, name="calm", is_flapping=False), sizes[0], tag=" (calm)")[1]
-        print(_report(sizes, measured, calm))
-        if options.json:
-            options.json.write_bytes(msgspec.json.encode(bench.steps))
+        bench, base, is_kept = Bench(spark, folder), wanted[0], options.keep is not None
+        source = bench.ingest(base)
+        measured = {
+            "sizes": lambda: sizes(bench, source, base, wanted, is_kept=is_kept),
+            "flapping": lambda: flapping(bench, source, base),
+            "large": lambda: large(bench, source, base, round(options.large_m * MILLION), is_kept=is_kept),
+        }
+        for part in options.parts.split(","):
+            print(f"\n{part}\n{measured[part]()}", flush=True)
+            if options.json:
+                options.json.write_bytes(msgspec.json.encode(bench.steps))
     finally:
         spark.stop()
         if options.keep is None:
