@@ -29,6 +29,7 @@ from analytics.gold_tables import (
     ROUTE_LATE_MS,
     SLA_PPM,
 )
+from analytics.intervals import served_at
 from analytics.silver import SPANS, span_column
 from analytics.tables import Table
 from controller.contract.commands import SilenceCause
@@ -86,6 +87,7 @@ def failovers(days: Days) -> DataFrame:
     reigns = days.tables["reigns"].withColumns(
         {
             "next_elected_at_ms": f.lead("elected_at_ms").over(of_set),
+            "served_at_ms": served_at(),
             "previous_at_ms": f.last(f.when(f.col("is_failover"), elected), ignorenulls=True).over(earlier),
         }
     )
@@ -94,7 +96,6 @@ def failovers(days: Days) -> DataFrame:
         wanted.join(_triggers(days), ["fleet", "triggered_seq"], "left")
         .join(_terms(days), ["fleet", "found_term"], "left")
         .join(days.horizons(), "fleet", "left")
-        .join(_served(days), [*_SET, "master_epoch"], "left")
     )
     is_its = f.col("silent_id") == f.col("from_master")
     fault_at = elected - f.floor(f.col("fault_age_us") / US_PER_MS)
@@ -143,10 +144,6 @@ def _terms(days: Days) -> DataFrame:
     changes = days.tables["leaderships"].where(~f.col("is_founding"))
     terms = changes.groupBy("fleet", "term").agg(f.min("taken_at_ms").alias("taken_at_ms"))
     return terms.withColumnRenamed("term", "found_term")
-
-
-def _served(days: Days) -> DataFrame:
-    return days.tables["tenures"].select(*_SET, "master_epoch", "served_at_ms")
 
 
 def failovers_daily(days: Days) -> DataFrame:

@@ -18,7 +18,7 @@ from analytics.codes import CAUSES, KINDS, code_of, word_of
 from analytics.tables import SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 US_PER_MS = 1_000
 
@@ -28,19 +28,25 @@ _GONE = ("replica-silent", "goodbye-said")
 _BACK = ("replica-registered", "session-opened", "replica-alive")
 
 
+def served_at() -> Column:
+    """First moment with a serving master, of a row of ``silver.reigns``: election, RTO, fault."""
+    from pyspark.sql import functions as f
+
+    after_fault_us = f.col("total_us") - f.col("fault_age_us")
+    return f.coalesce(f.col("elected_at_ms") + f.floor(after_fault_us / US_PER_MS), f.col("entered_at_ms"))
+
+
 def tenures(reigns: DataFrame) -> DataFrame:
     """``silver.tenures`` of all reigns of their sets."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     of_set = Window.partitionBy(*_SET).orderBy("master_epoch")
-    after_fault_us = f.col("total_us") - f.col("fault_age_us")
-    served = f.coalesce(f.col("elected_at_ms") + f.floor(after_fault_us / US_PER_MS), f.col("entered_at_ms"))
     next_fault_ms = f.floor(f.lead("fault_age_us").over(of_set) / US_PER_MS)
     return reigns.withColumns(
         {
             "broker_id": f.col("to_master"),
-            "served_at_ms": served,
+            "served_at_ms": served_at(),
             "ended_at_ms": f.lead("elected_at_ms").over(of_set),
             "next_epoch": f.lead("master_epoch").over(of_set),
             "end_kind": f.lead("kind").over(of_set),
