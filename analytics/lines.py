@@ -179,7 +179,8 @@ def is_blank(text: Column) -> Column:
     """Whether a line is empty but for white space."""
     from pyspark.sql import functions as f
 
-    return f.length(f.trim(text)) == 0
+    # No ``length``: it counts the characters of every line, byte by byte.
+    return f.trim(text) == ""
 
 
 def pieces(lines: DataFrame) -> DataFrame:
