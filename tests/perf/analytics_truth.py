@@ -1,7 +1,7 @@
 """
 ``make analytics-truth``: a million synthetic failovers through bronze, silver and gold, and beside them what really happened.
 
-    python -m tests.perf.analytics_truth [--failovers 1000000] [--fleets 64] [--sets 100] [--days 30] [--folder DIRECTORY]
+    python -m tests.perf.analytics_truth [--failovers 1000000] [--fleets 32] [--sets 200] [--days 30] [--folder DIRECTORY]
 
 Writes journals and truth with the real decision core, builds a lake of them, compares every reign, walks every hash chain and
 repeats every election, and asks what history looks like at its own settings. Without ``--folder`` everything is removed at
@@ -35,13 +35,14 @@ T = TypeVar("T")
 def main() -> int:
     """Run it; returns the exit code."""
     parser = argparse.ArgumentParser(prog="tests.perf.analytics_truth", description=__doc__)
-    for name, default in (("failovers", 1_000_000), ("fleets", 64), ("sets", 100), ("days", 30), ("seed", 1)):
+    for name, default in (("failovers", 1_000_000), ("fleets", 32), ("sets", 200), ("days", 30), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folder", type=Path, help="work here and leave the files; a history that is there goes on")
+    parser.add_argument("--memory", default="3g", help="heap of the Java process")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="rollcall-truth-"))
     plan = Plan(seed=options.seed, fleets=options.fleets, sets=options.sets, days=options.days)
-    spark = spark_session(app="truth", settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "8"})
+    spark = spark_session(app="truth", settings={"spark.driver.memory": options.memory})
     try:
         return _run(spark, plan.for_failovers(options.failovers), folder)
     finally:
@@ -56,7 +57,7 @@ def _run(spark: Any, plan: Plan, folder: Path) -> int:
     print(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items()))
     lake = _timed("bronze, silver, gold", lambda: build_lake(spark, folder / "history" / "journals", folder / "lake"))
     found: Comparison = _timed("compare", lambda: compare(spark, lake, folder / "history" / "truth"))
-    print(found)
+    print(found.table())
     events = lake.read(spark, BRONZE_EVENTS)
     real = Settings.of(plan.timing)
     violations = _timed("verify", lambda: _violations(events))

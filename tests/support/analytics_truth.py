@@ -47,10 +47,14 @@ class Comparison:
     """Truth and finding, side by side."""
 
     reigns: int
+    failovers: tuple[int, int]
     differing: dict[str, int]
     """Column of ``EXACT``, and ``regret_bytes``, ``is_false`` of failovers -> rows that are not the truth."""
     percentiles: dict[str, tuple[int | None, ...]]
     """``truth`` and ``found``: total, in ms, by nearest rank, of all failovers."""
+    regret_bytes: tuple[int, int]
+    regretted: tuple[int, int]
+    """Failovers whose winner held less than another eligible candidate."""
     false: tuple[int, int]
     controller_caused: tuple[int, int]
     exposed_ms: tuple[int, int]
@@ -63,6 +67,8 @@ class Comparison:
         found = [f"{count} reigns differ in {name}" for name, count in self.differing.items() if count]
         if self.percentiles["truth"] != self.percentiles["found"]:
             found.append(f"percentiles are {self.percentiles}")
+        pairs = {"failovers": self.failovers, "regret": self.regret_bytes, "failovers with regret": self.regretted}
+        found += [f"{name}: {pair}" for name, pair in pairs.items() if pair[0] != pair[1]]
         if self.false[0] != self.false[1]:
             found.append(f"false failovers: {self.false}")
         if self.sets_differing_in_exposure or self.exposed_ms[0] != self.exposed_ms[1]:
@@ -76,6 +82,35 @@ class Comparison:
         if abs(self.outage_ms[1] - self.outage_ms[0]) > OUTAGE_TOLERANCE_PERCENT / 100 * self.outage_ms[0]:
             found.append(f"outages: {self.outage_ms} ms")
         return found
+
+    def table(self) -> str:
+        """Truth and finding as Markdown."""
+        milliseconds = {
+            name: " / ".join(f"{value:,}" for value in row if value) for name, row in self.percentiles.items()
+        }
+        rows = [
+            ("failovers", *_numbers(self.failovers), "exact"),
+            ("RTO p50 / p90 / p95 / p99, ms", milliseconds["truth"], milliseconds["found"], "exact"),
+            ("false failovers", *_numbers(self.false), "exact"),
+            ("false-positive rate", *_shares(self.false, self.failovers), "exact"),
+            ("put down to a change of controllers", *_numbers(self.controller_caused), "5 % of the false ones"),
+            ("exposure, ms", *_numbers(self.exposed_ms), "exact, set by set"),
+            ("failovers with regret", *_numbers(self.regretted), "exact"),
+            ("regret, bytes", *_numbers(self.regret_bytes), "exact, row by row"),
+            ("outages, ms", *_numbers(self.outage_ms), "10 %"),
+            *((f"reigns that differ in {name}", "0", f"{count:,}", "exact") for name, count in self.differing.items()),
+        ]
+        head = ["| what | truth | found | tolerance |", "| --- | ---: | ---: | --- |"]
+        return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _numbers(pair: tuple[int, int]) -> tuple[str, str]:
+    return f"{pair[0]:,}", f"{pair[1]:,}"
+
+
+def _shares(parts: tuple[int, int], wholes: tuple[int, int]) -> tuple[str, str]:
+    truth, found = (100 * part / max(1, whole) for part, whole in zip(parts, wholes, strict=True))
+    return f"{truth:.4f} %", f"{found:.4f} %"
 
 
 CONTROLLER_TOLERANCE_PERCENT = 5
@@ -114,10 +149,16 @@ def compare(spark: Any, lake: Lake, truth: Path) -> Comparison:
     wrong = [f.count_if(differs(name)).alias(name) for name in EXACT]
     wrong += [f.count_if(f.col("is_failover") & differs(name)).alias(name) for name in ("regret_bytes", "is_false")]
     differing = both.agg(*wrong).first().asDict()
+    replaced = reigns.where("kind in ('failover', 'unclean')")
+    regret = [f.count("*"), f.sum("regret_bytes"), f.count_if(f.col("regret_bytes") > 0)]
+    failovers, regret_bytes, regretted = map(_pair, replaced.agg(*regret).first(), judged.agg(*regret).first())
     return Comparison(
         reigns=reigns.count(),
         differing=differing,
         percentiles={"truth": _true_percentiles(reigns), "found": _found_percentiles(spark, lake)},
+        failovers=failovers,
+        regret_bytes=regret_bytes,
+        regretted=regretted,
         false=_pair(reigns.where(f.col("is_false")).count(), judged.where("is_false").count()),
         controller_caused=_pair(
             reigns.where(f.col("is_controller_caused")).count(),
