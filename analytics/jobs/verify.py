@@ -4,7 +4,7 @@
 Walks every hash chain, repeats every election from its evidence, and looks for epochs with two masters or two starts,
 and for epochs that fell.
 
-Exit codes: 0 every rule holds; 1 some do not, and are shown; 2 nothing to read, or no Spark.
+Exit codes: 0 every rule holds; 1 some do not, and are shown, or there was no event; 2 nothing to read, or no Spark.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 
 import msgspec
 
@@ -24,6 +25,22 @@ from analytics.verify import verify
 
 SHOWN_MAX = 100
 """Violations that are printed; all are counted."""
+
+
+class Verdict(StrEnum):
+    """The first word that is printed."""
+
+    SOUND = "SOUND"
+    BROKEN = "BROKEN"
+    EMPTY = "EMPTY"
+    """There was no event: nothing has been found out."""
+
+
+def verdict_of(events: int, violations: int) -> Verdict:
+    """What a verification of so many events says."""
+    if violations:
+        return Verdict.BROKEN
+    return Verdict.SOUND if events else Verdict.EMPTY
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,8 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         violations = checked.violations.persist()
         counts = {row["rule"]: row["count"] for row in violations.groupBy("rule").count().collect()}
         shown = [row.asDict() for row in violations.orderBy("fleet", "index", "ordinal").limit(SHOWN_MAX).collect()]
+        total = events.count()
+        verdict = verdict_of(total, len(shown))
         facts = {
-            "events": events.count(),
+            "verdict": verdict,
+            "events": total,
             "fleets": events.select("fleet").distinct().count(),
             "begun_inside": checked.begun_inside.count(),
             "violations": {rule: counts.get(rule, 0) for rule in Rule.ALL},
@@ -57,12 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(msgspec.json.encode({**facts, "shown": shown}).decode())
     else:
         _print(facts, shown)
-    return 1 if shown else 0
+    return 0 if verdict is Verdict.SOUND else 1
 
 
 def _print(facts: dict[str, object], shown: Sequence[dict[str, object]]) -> None:
-    verdict = "BROKEN" if shown else "SOUND"
-    print(f"{verdict}  {facts['events']:,} events of {facts['fleets']:,} fleets")
+    print(f"{facts['verdict']}  {facts['events']:,} events of {facts['fleets']:,} fleets")
     violations = facts["violations"]
     assert isinstance(violations, dict)
     for rule, count in violations.items():

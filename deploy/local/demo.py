@@ -320,7 +320,8 @@ def result_of(story: Story) -> dict[str, Any]:
     found = story.failovers
     if not found:
         raise LauncherError("no failover left a record")
-    phases_ms = {name: statistics.fmean(each.phases_ms[name] for each in found) for name in found[0].phases_ms}
+    names = dict.fromkeys(name for each in found for name in each.phases_ms)
+    phases_ms = {name: statistics.fmean(each.phases_ms.get(name, 0.0) for each in found) for name in names}
     total_ms = statistics.fmean(each.felt.total_ms for each in found)
     return {
         "acked": story.audit.get("acked", 0),
@@ -337,6 +338,7 @@ def result_of(story: Story) -> dict[str, Any]:
         "dying_ms": round(statistics.fmean(each.dying_ms for each in found), 3),
         "recorded_total_ms": round(statistics.fmean((each.row.total_us or 0) / 1000 for each in found), 3),
         "unattributed_ms": round(total_ms - sum(phases_ms.values()), 3),
+        "unattributed_each_ms": [round(each.felt.total_ms - sum(each.phases_ms.values()), 3) for each in found],
         "grade": "/".join(sorted({str(each.row.grade) for each in found})),
         "audited_replicas": story.audit.get("audited_replicas", 0),
         "audit_troubles": story.audit.get("troubles", 0),

@@ -23,6 +23,24 @@ def build(spark: Any, lake: Lake, *paths: Path, gold: bool = True) -> int:
         return writer.publish().version
 
 
+def stream_now(stream: Any, folder: Path) -> int:
+    """
+    Write what is there now, behind what the checkpoint in ``folder`` has (AvailableNow), below ``folder / "rows"``.
+
+    Returns the number of micro-batches up to now, earlier runs of the checkpoint included.
+    """
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(folder / "rows"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert query.exception() is None
+    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+
 def content(spark: Any, lake: Lake, tables: tuple[Table, ...]) -> dict[str, list[Any]]:
     """All rows of each table, and a check of its key. Where a line was read is no content."""
     rows = {}

@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from analytics.gold_tables import (
 from analytics.gold_totals import PERCENTS
 from analytics.lake import Lake
 from analytics.tables import BRONZE_EVENTS, BRONZE_REJECTED, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
+from deploy.local.processes import wait_until
 from tests.spark.lakes import build, content
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -188,15 +187,6 @@ def test_alerts_begin_at_their_limit(spark: Any, batch: Lake) -> None:
     assert told(last + 60_000) == [("flapping", "broker-a", 3), ("one-member-in-sync", "broker-a", 1)]
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Until it holds. Fails if the process ends first."""
-    deadline = time.monotonic() + KILL_DEADLINE_S
-    while not condition():
-        assert process.poll() is None, "the run ended before it was killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
     spark: Any, journals: Path, expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
@@ -217,7 +207,12 @@ def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        wait_for(lambda: any((lake.root / "data").glob("bronze/events/*")), process)
+
+        def is_writing() -> bool:
+            assert process.poll() is None, "the run ended before it was killed"
+            return any((lake.root / "data").glob("bronze/events/*"))
+
+        wait_until(is_writing, deadline_s=KILL_DEADLINE_S, what="bronze to be written")
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from analytics.datasource import register
 from controller.contract.events import EventRecord
+from tests.spark.lakes import stream_now
 from tests.support.fleet_story import await_authority, heal, load, only_set, running, wait_row
 from tests.support.fleet_trials import kill_master
 
@@ -24,19 +25,11 @@ def places(lines: list[str]) -> list[tuple[int, int]]:
     return sorted((record.index, record.ordinal) for record in map(_decode, lines))
 
 
-def stream_now(spark: Any, endpoints: str, folder: Path) -> list[tuple[int, int]]:
-    """Everything that is there now, behind what the checkpoint has."""
+def read_now(spark: Any, endpoints: str, folder: Path) -> list[tuple[int, int]]:
+    """Everything that was read up to now, from the checkpoint on."""
     stream = spark.readStream.format("rollcall").options(**{"endpoint": endpoints, "max-entries": "20"}).load()
-    query = (
-        stream.select("line")
-        .writeStream.format("parquet")
-        .option("path", str(folder / "events"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return places([row["line"] for row in spark.read.parquet(str(folder / "events")).collect()])
+    stream_now(stream.select("line"), folder)
+    return places([row["line"] for row in spark.read.parquet(str(folder / "rows")).collect()])
 
 
 def journaled(data: Path) -> set[tuple[int, int]]:
@@ -51,7 +44,7 @@ def test_a_live_record_is_read_once(spark: Any, tmp_path: Path) -> None:
     with running(tmp_path / "fleet") as fleet:
         only_set(fleet)
         endpoints = ",".join(fleet.rest_addresses())
-        first = stream_now(spark, endpoints, tmp_path)
+        first = read_now(spark, endpoints, tmp_path)
         # Spark took the processor for a while: the lead may have moved.
         await_authority(fleet, fleet.controllers)
         with load(fleet) as work:
@@ -59,7 +52,7 @@ def test_a_live_record_is_read_once(spark: Any, tmp_path: Path) -> None:
             work.wait_more()
         wait_row(fleet, trial.epoch)
         heal(fleet)
-        second = stream_now(spark, endpoints, tmp_path)
+        second = read_now(spark, endpoints, tmp_path)
         batch = spark.read.format("rollcall").option("endpoint", endpoints).load()
         whole = places([row["line"] for row in batch.select("line").collect()])
         disk = sorted(journaled(fleet.directory / "data"))

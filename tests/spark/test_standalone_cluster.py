@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from analytics.gold_tables import GOLD
 from analytics.lake import Lake
 from analytics.session import NoSpark, check_java
 from analytics.tables import BRONZE_EVENTS, SILVER
+from deploy.local.processes import wait_until
 from tests.spark.lakes import content
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
@@ -93,7 +93,4 @@ def test_a_script_that_is_told_to_end_takes_everything_with_it(journals: Path, t
         assert script.wait(timeout=DEADLINE_S) == 143
     assert len([line for line in before if "org.apache.spark" in line]) >= 4
     assert "logs are in" in rest
-    deadline = time.monotonic() + DEADLINE_S
-    while left := started(tmp_path):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    wait_until(lambda: not started(tmp_path), deadline_s=DEADLINE_S, what="every process of the cluster to be gone")

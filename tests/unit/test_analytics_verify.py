@@ -15,9 +15,15 @@ import pyarrow as pa
 from analytics.core.fleet_story import FleetStory
 from analytics.core.plan import Plan
 from analytics.core.verification import Rule
+from analytics.jobs.verify import Verdict, verdict_of
 from analytics.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
 
 Row = dict[str, Any]
+
+
+def test_a_record_of_nothing_is_not_sound() -> None:
+    """A check that looked at no event has found nothing out, and must not end well."""
+    assert [verdict_of(0, 0), verdict_of(5, 0), verdict_of(5, 1)] == [Verdict.EMPTY, Verdict.SOUND, Verdict.BROKEN]
 
 
 def rows_of(number: int) -> list[Row]:
