@@ -16,6 +16,8 @@ Rule 4: files are sorted by kind, phase, seq: a reader of a few kinds skips the 
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from analytics import codes
@@ -25,6 +27,7 @@ from analytics.tables import BRONZE_EVENTS, FLEET_CLUSTER, ORDINALS_PER_INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 INDEXES_PER_BUCKET = 1 << 18
 """Raft indexes of one cluster and day that are sorted together."""
@@ -39,6 +42,10 @@ STAMP_MS_END = 253_402_300_800_000
 """The year 10000: a later stamp has no date that Parquet, Spark and people agree on."""
 
 CORRUPT = "_corrupt_record"
+OPTIONS = {"columnNameOfCorruptRecord": CORRUPT}
+
+HELD, END = "held", "end"
+"""Fields around a text that is parsed (``_held``)."""
 
 NAMES = ("cluster", "day", *BRONZE_EVENTS.key)
 """Columns by which copies of an event meet."""
@@ -68,40 +75,61 @@ def judged(pieces: DataFrame) -> DataFrame:
         pieces: Columns ``source_file`` and ``line`` (``lines.pieces``).
     """
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructField, StructType
 
-    schema = StructType([*event_record_schema().fields, StructField(CORRUPT, StringType())])
-    line = f.col("line")
-    options = {"columnNameOfCorruptRecord": CORRUPT}
+    line, read = f.col("line"), f.col("read")
     # What is said about files is not parsed: the parser would call it a record without fields.
     text = f.when(~line.startswith(HOLE) & ~line.startswith(BREAK), line)
-    parsed = pieces.withColumn("record", f.from_json(text, schema, options)).withColumn("why", _why())
-    is_event = f.col("why").isNull()
+    why = _why(line, read)
     # What is no event has no name: it is a copy of nothing.
-    flat = {name: f.when(is_event, column) if name in NAMES else column for name, column in _columns().items()}
+    flat = {name: f.when(why.isNull(), of) if name in NAMES else of for name, of in _columns(read[HELD]).items()}
     flat["cluster"] = f.coalesce(flat["cluster"], source_of())
-    rows = parsed.select(
+    # All in one projection, in which Spark finds what is common: each further one would copy every line.
+    return pieces.withColumn("read", f.from_json(_held(text), _held_schema(), OPTIONS)).select(
         *(flat[name].alias(name) for name in BRONZE_EVENTS.column_names if name not in ("line", "source_file")),
         "line",
         "source_file",
         f.lit(False).alias("is_old"),
-        "why",
+        why.alias("why"),
+        _bucket(flat["index"]).alias("bucket"),
     )
-    return rows.withColumn("bucket", _bucket())
+
+
+def _held(text: Column) -> Column:
+    """
+    The text as a value in an object, with something behind it.
+
+    The parser reads one value and looks no further: only so does it see what follows a record in its text.
+    """
+    from pyspark.sql import functions as f
+
+    return f.concat(f.lit(f'{{"{HELD}":'), text, f.lit(f',"{END}":true}}'))
+
+
+def _held_schema() -> StructType:
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    return _with_corrupt(StructType([StructField(HELD, event_record_schema()), StructField(END, BooleanType())]))
+
+
+def _with_corrupt(schema: StructType) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([*schema.fields, StructField(CORRUPT, StringType())])
 
 
 def source_of() -> Column:
     """Short name of ``source_file``: the partition of what was rejected in it."""
     from pyspark.sql import functions as f
 
-    return f.lower(f.hex(f.xxhash64("source_file")))
+    # No ``lower``: its first call sets up all languages' rules, which takes seconds.
+    return f.translate(f.hex(f.xxhash64("source_file")), "ABCDEF", "abcdef")
 
 
-def _bucket() -> Column:
+def _bucket(index: Column) -> Column:
     from pyspark.sql import functions as f
 
     of_rejected = f.pmod(f.xxhash64("line"), f.lit(REJECTED_BUCKETS))
-    return f.coalesce(f.floor(f.col("index") / INDEXES_PER_BUCKET), of_rejected)
+    return f.coalesce(f.floor(index / INDEXES_PER_BUCKET), of_rejected)
 
 
 def merging(old: DataFrame, new: DataFrame) -> DataFrame:
@@ -111,7 +139,7 @@ def merging(old: DataFrame, new: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     both = old.withColumn("is_old", f.lit(True)).unionByName(new.withColumn("is_old", f.lit(False)))
-    return both.withColumns({"why": f.lit(None).cast("string"), "bucket": _bucket()})
+    return both.withColumns({"why": f.lit(None).cast("string"), "bucket": _bucket(f.col("index"))})
 
 
 def once(rows: DataFrame) -> DataFrame:
@@ -119,8 +147,9 @@ def once(rows: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    # One entry's events and their copies are one group: groups are small, however large a day is.
-    entry = Window.partitionBy("cluster", "day", "bucket", "fleet", "index").orderBy(
+    # One entry's events and their copies are one group: groups are small, however large a day is. Sorted by the index
+    # first: a number, which nearly always decides.
+    entry = Window.partitionBy("index", "fleet", "cluster", "day", "bucket").orderBy(
         "term", "ordinal", f.col("is_old").desc(), "line", "source_file"
     )
     same = (f.lag("term").over(entry) == f.col("term")) & (f.lag("ordinal").over(entry) == f.col("ordinal"))
@@ -144,19 +173,19 @@ def once(rows: DataFrame) -> DataFrame:
     )
 
 
-def _why() -> Column:
+def _why(line: Column, read: Column) -> Column:
     from pyspark.sql import functions as f
 
-    record, line = f.col("record"), f.col("line")
-    named = [record[name] for name in ("version", "fleetIncarnation", "term", "index", "ordinal", "stampedAtMs")]
-    is_nameless = record[CORRUPT].isNotNull() | record["event"]["kind"].isNull() | record.isNull()
-    for field in named:
-        is_nameless = is_nameless | field.isNull()
+    record = read[HELD]
+    is_whole = read[CORRUPT].isNull() & read[END].isNotNull() & f.rtrim(line).endswith("}")
+    # Parsed again, but only what was not good.
+    first = f.from_json(line, _with_corrupt(event_record_schema()), OPTIONS)
+    is_record_first = first[CORRUPT].isNull() & ~_is_nameless(first)
     return (
         f.when(line.startswith(HOLE), Why.HOLE.value)
         .when(line.startswith(BREAK), Why.BREAK.value)
-        .when(is_nameless, Why.NOT_A_RECORD.value)
-        .when(~f.rtrim(line).endswith("}") | line.rlike(r'\}\s*\{"'), Why.TRAILING.value)
+        .when(~is_whole & is_record_first, Why.TRAILING.value)
+        .when(~is_whole | _is_nameless(record), Why.NOT_A_RECORD.value)
         .when(record["version"] < 1, Why.VERSION.value)
         .when(
             ~record["index"].between(0, INDEX_END - 1)
@@ -168,11 +197,16 @@ def _why() -> Column:
     )
 
 
-def _columns() -> dict[str, Column]:
-    """Columns of an event, from ``record``."""
+def _is_nameless(record: Column) -> Column:
+    """Whether something that names an event is missing."""
+    named = [record[name] for name in ("version", "fleetIncarnation", "term", "index", "ordinal", "stampedAtMs")]
+    return reduce(or_, (field.isNull() for field in named), record["event"]["kind"].isNull())
+
+
+def _columns(record: Column) -> dict[str, Column]:
+    """Columns of an event."""
     from pyspark.sql import functions as f
 
-    record = f.col("record")
     event = record["event"]
     stamp = record["stampedAtMs"]
     return {

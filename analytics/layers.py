@@ -306,12 +306,18 @@ def _counts(texts: DataFrame) -> Sequence[Row]:
 
     text = f.col("text")
     rows: list[Row] = (
-        texts.groupBy("source_file")
+        texts.select(
+            "source_file",
+            lines.is_blank(text).alias("blank"),
+            lines.is_shared(text).alias("shared"),
+            lines.count_of(text).alias("pieces"),
+        )
+        .groupBy("source_file")
         .agg(
             f.count("*").alias("lines"),
-            f.count_if(lines.is_blank(text)).alias("blank"),
-            f.count_if(lines.is_shared(text)).alias("shared"),
-            f.sum(lines.count_of(text)).alias("pieces"),
+            f.count_if("blank").alias("blank"),
+            f.count_if("shared").alias("shared"),
+            f.sum("pieces").alias("pieces"),
         )
         .withColumn("source", bronze.source_of())
         .collect()

@@ -39,6 +39,7 @@ URI_SAFE = "/!'()*,;:$&+=@~"
 """Besides letters, digits and all beyond ASCII: what Java leaves as it is in the path of a URI."""
 
 LINES_PER_BATCH = 2_000
+INT_MAX = (1 << 31) - 1
 LINES_DDL = "source_file string, text string"
 
 HOLE = '{"gap":'
@@ -206,7 +207,9 @@ def is_shared(text: Column) -> Column:
     """Whether a line has to be taken apart: it is a page, or a second record begins in it."""
     from pyspark.sql import functions as f
 
-    return text.startswith(PAGE) | (f.locate(RECORD, text, 2) > 0)
+    # Bytes, not ``locate``: that one compares all of ``RECORD`` at every character of every line.
+    behind_first = f.substring(text.cast("binary"), 2, INT_MAX)
+    return text.startswith(PAGE) | f.contains(behind_first, f.lit(RECORD.encode()))
 
 
 def _pieces(text: Column) -> Column:

@@ -37,6 +37,7 @@ def bad_lines(lines: list[str]) -> list[tuple[str, str]]:
         (lines[1].replace('"stampedAtMs":1000001', '"stampedAtMs":-1'), Why.STAMP),
         (lines[1] + " trailing", Why.TRAILING),
         (lines[1] + '{"other":1}', Why.TRAILING),
+        (lines[1] + lines[2][-30:], Why.TRAILING),
         (lines[1].replace('"requestId":"r2"', '"requestId":"r2x"'), Why.DIFFERS),
         (HOLE, Why.HOLE),
     ]
@@ -47,11 +48,12 @@ def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: P
     Truncated lines, two records on one, wrong types, versions, holes, copies that differ, bytes that are no text, a page,
     gzip and zstd, whole and damaged.
 
-    A record of a newer version with a field that nobody knows is read, and its line is kept as it is.
+    A record of a newer version with a field that nobody knows is read, and its line is kept as it is; that field's text
+    looks like the place between two objects.
     """
     lines = lines_of(story().records)
     bad = bad_lines(lines)
-    newer = lines[4].replace('"version":1', '"version":99,"colour":{"is":"new"}')
+    newer = lines[4].replace('"version":1', '"version":99,"colour":{"is":"} {"}')
     torn_then_good = lines[5][:60] + lines[5]
     good = [lines[0] + " " + lines[1], "", lines[2], lines[3], newer, "   ", torn_then_good, *lines[6:9]]
     (tmp_path / "a.jsonl").write_text("\n".join([*good, *(text for text, _ in bad)]) + "\n")
