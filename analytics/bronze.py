@@ -106,15 +106,10 @@ def _held(text: Column) -> Column:
 
 
 def _held_schema() -> StructType:
-    from pyspark.sql.types import BooleanType, StructField, StructType
+    from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-    return _with_corrupt(StructType([StructField(HELD, event_record_schema()), StructField(END, BooleanType())]))
-
-
-def _with_corrupt(schema: StructType) -> StructType:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    fields = {HELD: event_record_schema(), END: BooleanType(), CORRUPT: StringType()}
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
 def source_of() -> Column:
@@ -177,15 +172,17 @@ def _why(line: Column, read: Column) -> Column:
     from pyspark.sql import functions as f
 
     record = read[HELD]
+    named = [record[name] for name in ("version", "fleetIncarnation", "term", "index", "ordinal", "stampedAtMs")]
+    is_nameless = reduce(or_, (field.isNull() for field in named), record["event"]["kind"].isNull())
     is_whole = read[CORRUPT].isNull() & read[END].isNotNull() & f.rtrim(line).endswith("}")
-    # Parsed again, but only what was not good.
-    first = f.from_json(line, _with_corrupt(event_record_schema()), OPTIONS)
-    is_record_first = first[CORRUPT].isNull() & ~_is_nameless(first)
+    # Parsed again, but only what was not good: an object by itself, that is none with something behind it.
+    first = f.from_json(line, f"version bigint, {CORRUPT} string", OPTIONS)
+    is_followed = read[END].isNull() & first[CORRUPT].isNull() & first["version"].isNotNull()
     return (
         f.when(line.startswith(HOLE), Why.HOLE.value)
         .when(line.startswith(BREAK), Why.BREAK.value)
-        .when(~is_whole & is_record_first, Why.TRAILING.value)
-        .when(~is_whole | _is_nameless(record), Why.NOT_A_RECORD.value)
+        .when(~is_whole & is_followed, Why.TRAILING.value)
+        .when(~is_whole | is_nameless, Why.NOT_A_RECORD.value)
         .when(record["version"] < 1, Why.VERSION.value)
         .when(
             ~record["index"].between(0, INDEX_END - 1)
@@ -195,12 +192,6 @@ def _why(line: Column, read: Column) -> Column:
         )
         .when(~record["stampedAtMs"].between(0, STAMP_MS_END - 1), Why.STAMP.value)
     )
-
-
-def _is_nameless(record: Column) -> Column:
-    """Whether something that names an event is missing."""
-    named = [record[name] for name in ("version", "fleetIncarnation", "term", "index", "ordinal", "stampedAtMs")]
-    return reduce(or_, (field.isNull() for field in named), record["event"]["kind"].isNull())
 
 
 def _columns(record: Column) -> dict[str, Column]:

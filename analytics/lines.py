@@ -170,10 +170,10 @@ def file_of(source: str) -> Path:
 
 
 def as_lines(text: DataFrame) -> DataFrame:
-    """The same of what Spark's text source gives, batch or stream."""
+    """The same of what Spark's text source gives, batch or stream; bytes that are no text are still there."""
     from pyspark.sql import functions as f
 
-    return text.select(f.col("_metadata.file_path").alias("source_file"), f.make_valid_utf8("value").alias("text"))
+    return text.select(f.col("_metadata.file_path").alias("source_file"), f.col("value").alias("text"))
 
 
 def is_blank(text: Column) -> Column:
@@ -185,11 +185,16 @@ def is_blank(text: Column) -> Column:
 
 
 def pieces(lines: DataFrame) -> DataFrame:
-    """Columns ``source_file`` and ``line``: one JSON text per row; a hole stays a row. Blank lines end here."""
+    """
+    Columns ``source_file`` and ``line``: one JSON text per row; a hole stays a row.
+
+    Blank lines and bytes that are no text end here.
+    """
     from pyspark.sql import functions as f
 
     return (
         lines.where(~is_blank(f.col("text")))
+        .select("source_file", f.make_valid_utf8("text").alias("text"))
         .select("source_file", f.explode(_pieces(f.col("text"))).alias("line"))
         .where(~is_blank(f.col("line")))
     )
