@@ -23,9 +23,23 @@ if TYPE_CHECKING:
 US_PER_MS = 1_000
 
 _SET = ("fleet", "cluster", "broker_set")
+BY_SET = ("set_number", *_SET)
+"""Columns of ``numbered`` rows that keep the rows of a set together."""
+
 _CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned")
 _GONE = ("replica-silent", "goodbye-said")
 _BACK = ("replica-registered", "session-opened", "replica-alive")
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """
+    Rows with a number for their set, by which a sort compares them first (``BY_SET``).
+
+    Names of sets begin alike: to sort by them alone is to compare whole texts.
+    """
+    from pyspark.sql import functions as f
+
+    return rows.withColumn("set_number", f.xxhash64(*_SET))
 
 
 def served_at() -> Column:
@@ -41,20 +55,24 @@ def tenures(reigns: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    of_set = Window.partitionBy(*_SET).orderBy("master_epoch")
+    of_set = Window.partitionBy(*BY_SET).orderBy("master_epoch")
     next_fault_ms = f.floor(f.lead("fault_age_us").over(of_set) / US_PER_MS)
-    return reigns.withColumns(
-        {
-            "broker_id": f.col("to_master"),
-            "served_at_ms": served_at(),
-            "ended_at_ms": f.lead("elected_at_ms").over(of_set),
-            "next_epoch": f.lead("master_epoch").over(of_set),
-            "end_kind": f.lead("kind").over(of_set),
-            "end_cause": f.lead("cause").over(of_set),
-            "end_triggered_seq": f.lead("triggered_seq").over(of_set),
-            "lost_at_ms": f.lead("elected_at_ms").over(of_set) - next_fault_ms,
-        }
-    ).select(*SILVER_TENURES.column_names)
+    return (
+        numbered(reigns)
+        .withColumns(
+            {
+                "broker_id": f.col("to_master"),
+                "served_at_ms": served_at(),
+                "ended_at_ms": f.lead("elected_at_ms").over(of_set),
+                "next_epoch": f.lead("master_epoch").over(of_set),
+                "end_kind": f.lead("kind").over(of_set),
+                "end_cause": f.lead("cause").over(of_set),
+                "end_triggered_seq": f.lead("triggered_seq").over(of_set),
+                "lost_at_ms": f.lead("elected_at_ms").over(of_set) - next_fault_ms,
+            }
+        )
+        .select(*SILVER_TENURES.column_names)
+    )
 
 
 def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
@@ -74,9 +92,9 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
     )
     if published is not None:
         points = points.unionByName(published.select(*points.columns))
-    of_set = Window.partitionBy(*_SET).orderBy("seq")
+    of_set = Window.partitionBy(*BY_SET).orderBy("seq")
     repeats = f.lag("sync_state_set_epoch").over(of_set).eqNullSafe(f.col("sync_state_set_epoch"))
-    changes = points.withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
+    changes = numbered(points).withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
     return changes.withColumns(
         {
             "day": f.to_date(f.timestamp_millis("began_at_ms")),
@@ -108,11 +126,12 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
     if published is not None:
         points = points.unionByName(_points(published))
     # Backwards in time, so that "the next return" is the last one that was seen.
-    backwards = Window.partitionBy(*_SET, "broker_id").orderBy(f.col("seq").desc(), f.col("is_gone").desc())
+    by_replica = Window.partitionBy(*BY_SET, "broker_id")
+    backwards = by_replica.orderBy(f.col("seq").desc(), f.col("is_gone").desc())
     back = f.when(
         ~f.col("is_gone"), f.struct("seq", f.col("found_at_ms").alias("at_ms"), f.col("incarnation_hash").alias("who"))
     )
-    following = points.withColumns(
+    following = numbered(points).withColumns(
         {"back": f.last(back, ignorenulls=True).over(backwards), "newer_seq": f.lag("seq").over(backwards)}
     )
     # A silence that is in the events and among the published rows is one.

@@ -6,8 +6,10 @@ Here: column expressions over bronze events. Not here: things that last (``inter
 Rule 1: the phases chain as in ``controller.core.history`` (its rules 1-3); a test compares both row by row.
 Rule 2: a reign is a fold of minima and maxima over its events: copies and any order give the same row, and a row of an
 earlier run is one more fact. So a later run, or a stream, adds to what is published instead of reading it all again.
-Rule 3: one aggregate over fixed-width columns only. Facts are keyed by epoch and reporter; the election itself is keyed
-by its winner and incarnation, so that the winner's reports meet it without a join. Other replicas' reports stay alone.
+Rule 3: reports are many and narrow: they travel as numbers, with 96 bits of hashes for the names of their set, and meet
+their election in the one place where both are shuffled to; there they become one row by one aggregate of fixed width.
+Nothing is aggregated before: a file holds a few events of very many epochs, and a table of all of them is slower than
+sending them.
 Rule 4: a report counts if its incarnation is the elected one; one without an incarnation is the leader's.
 """
 
@@ -40,7 +42,10 @@ FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 
 _SET = ("fleet", "cluster", "broker_set")
 _REIGN = (*_SET, "master_epoch")
-_REPORTER = ("reporter", "reporter_hash")
+_KEY = ("set_hash", "set_check", "master_epoch")
+"""A reign in numbers: two hashes of its set's names that do not depend on each other, and its epoch."""
+
+_WINNER = ("to_master", "winner_hash")
 
 _STAMPED = (*LEADER_PHASES, *WINNER_PHASES, Phase.FULL_REDUNDANCY)
 _OF_ELECTION = {
@@ -60,7 +65,8 @@ _OF_ELECTION = {
 }
 """Column of a fact -> column of the election's event: one event, so its maximum is itself."""
 _OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "cut_bytes"}
-_FACTS = (*_OF_ELECTION, "total_us", "route_converged_us", "entered_at_ms", "graded_seq", *_OF_GRADE)
+_OF_REPORT = ("phase", "elapsed_us", "observed_us", "entered_at_ms", "graded_seq", *_OF_GRADE)
+"""What is told of a reign after its election: a milestone, the winner's entry, or a grade."""
 
 
 def span_column(phase: Phase) -> str:
@@ -81,26 +87,38 @@ def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    facts = _facts_of_events(events)
+    elections, reports = _elections_of_events(events), _reports_of_events(events)
     if published is not None:
-        facts = facts.unionByName(_facts_of_reigns(published))
-    by_reporter = facts.groupBy(*_REIGN, *_REPORTER).agg(*_folds())
-    known = by_reporter.where(f.col("elected_seq").isNotNull() | f.col("reporter").isNull())
-    # The winner is the only reporter that is left.
-    winner = (f.max("reporter").alias("to_master"), f.max("reporter_hash").alias("winner_hash"))
-    by_reign = known.groupBy(*_REIGN).agg(*_folds(), *winner)
-    return _finished(by_reign.where(f.col("elected_seq").isNotNull()))
+        elections = elections.unionByName(_elections_of_reigns(published))
+        reports = reports.unionByName(_reports_of_reigns(published))
+    elections, reports = _keyed(elections), _keyed(reports).drop(*_SET)
+    winners = elections.select(*_KEY, *_WINNER).hint("shuffle_hash")
+    is_winners = (f.col("reporter") == f.col("to_master")) & f.col("reporter_hash").eqNullSafe(f.col("winner_hash"))
+    counted = reports.join(winners, list(_KEY)).where(f.col("reporter").isNull() | is_winners)
+    told = counted.groupBy(*_KEY).agg(*_folds()).hint("shuffle_hash")
+    # The events and the published rows may both hold it.
+    named = elections.repartition(*_KEY).groupBy(*_KEY, *_SET)
+    elected = named.agg(*(f.max(name).alias(name) for name in (*_WINNER, *_OF_ELECTION)))
+    return _finished(elected.join(told, list(_KEY), "left"))
+
+
+def _keyed(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return rows.withColumns({"set_hash": f.xxhash64(*_SET), "set_check": f.hash(*_SET)})
 
 
 def _folds() -> list[Column]:
-    """What becomes of each fact when facts of one key meet."""
+    """What becomes of each report when reports of one reign meet."""
     from pyspark.sql import functions as f
 
+    def at(phase: Phase, name: str) -> Column:
+        return f.when(f.col("phase") == PHASES[phase], f.col(name))
+
     return [
-        *(f.max(name).alias(name) for name in _OF_ELECTION),
-        *(f.min(stamp_column(phase)).alias(stamp_column(phase)) for phase in _STAMPED),
-        f.min("total_us").alias("total_us"),
-        f.max("route_converged_us").alias("route_converged_us"),
+        *(f.min(at(phase, "elapsed_us")).alias(stamp_column(phase)) for phase in _STAMPED),
+        f.min(at(Phase.FIRST_ACK, "observed_us")).alias("total_us"),
+        f.max(at(Phase.ROUTE_CONVERGED, "observed_us")).alias("route_converged_us"),
         f.min("entered_at_ms").alias("entered_at_ms"),
         # The newest grade of an epoch: a later one corrects an earlier one.
         *(f.max_by(name, "graded_seq").alias(name) for name in _OF_GRADE),
@@ -108,50 +126,76 @@ def _folds() -> list[Column]:
     ]
 
 
-def _facts_of_events(events: DataFrame) -> DataFrame:
+def _elections_of_events(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    kind, phase = f.col("kind"), f.col("phase")
-    wanted = [PHASES[one] for one in (*_STAMPED, Phase.ROUTE_CONVERGED)]
-    is_elected, is_entered = kind == KINDS["master-elected"], kind == KINDS["master-entered"]
-    is_graded = kind == KINDS["loss-graded"]
-    is_milestone = (kind == KINDS["milestone-reached"]) & phase.isin(wanted)
-    is_route = phase == PHASES[Phase.ROUTE_CONVERGED]
-    # Whoever reports that routes are right speaks of the whole set.
-    is_own = ~is_graded & (phase.isNull() | ~is_route)
-    stamps = {stamp_column(one): f.when(phase == PHASES[one], f.col("elapsed_us")) for one in _STAMPED}
-    return events.where(is_elected | is_entered | is_graded | is_milestone).select(
+    return events.where(f.col("kind") == KINDS["master-elected"]).select(
         *_REIGN,
-        f.when(is_own, f.col("broker_id")).alias("reporter"),
-        f.when(is_own & f.col("broker_id").isNotNull(), f.col("incarnation_hash")).alias("reporter_hash"),
+        f.col("broker_id").alias("to_master"),
+        f.when(f.col("broker_id").isNotNull(), f.col("incarnation_hash")).alias("winner_hash"),
         *(
-            f.when(is_elected, f.size("sync_state_set") if source == "set_size" else f.col(source)).alias(name)
+            (f.size("sync_state_set") if source == "set_size" else f.col(source)).alias(name)
             for name, source in _OF_ELECTION.items()
         ),
-        *(column.alias(name) for name, column in stamps.items()),
-        f.when(phase == PHASES[Phase.FIRST_ACK], f.col("observed_us")).alias("total_us"),
-        f.when(is_route, f.col("observed_us")).alias("route_converged_us"),
-        f.when(is_entered, f.col("stamped_at_ms")).alias("entered_at_ms"),
-        *(f.when(is_graded, f.col(source)).alias(name) for name, source in _OF_GRADE.items()),
-        f.when(is_graded, f.col("seq")).alias("graded_seq"),
     )
 
 
-def _facts_of_reigns(published: DataFrame) -> DataFrame:
-    """A published row as one fact of its winner."""
+def _reports_of_events(events: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    kind, phase = f.col("kind"), f.col("phase")
+    is_entered, is_graded = kind == KINDS["master-entered"], kind == KINDS["loss-graded"]
+    wanted = [PHASES[one] for one in (*_STAMPED, Phase.ROUTE_CONVERGED)]
+    is_milestone = (kind == KINDS["milestone-reached"]) & phase.isin(wanted)
+    # Whoever reports that routes are right speaks of the whole set; so does a grade.
+    is_own = is_entered | (is_milestone & (phase != PHASES[Phase.ROUTE_CONVERGED]))
+    return events.where(is_entered | is_graded | is_milestone).select(
+        *_REIGN,
+        f.when(is_own, f.col("broker_id")).alias("reporter"),
+        f.when(is_own & f.col("broker_id").isNotNull(), f.col("incarnation_hash")).alias("reporter_hash"),
+        f.when(is_milestone, phase).alias("phase"),
+        "elapsed_us",
+        "observed_us",
+        f.when(is_entered, f.col("stamped_at_ms")).alias("entered_at_ms"),
+        f.when(is_graded, f.col("seq")).alias("graded_seq"),
+        *(f.when(is_graded, f.col(source)).alias(name) for name, source in _OF_GRADE.items()),
+    )
+
+
+def _elections_of_reigns(published: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     coded = {
-        "reporter": f.col("to_master"),
-        "reporter_hash": f.col("winner_hash"),
         "election_kind": code_of(f.col("kind"), ELECTION_KINDS),
         "cause_code": code_of(f.col("cause"), CAUSES),
-        "grade_code": code_of(f.col("grade"), GRADES),
     }
     # A reign without detection has its kind for a cause: no code.
     coded["cause_code"] = f.when(coded["cause_code"] > codes.UNKNOWN, coded["cause_code"])
-    names = (*_REIGN, *_REPORTER, *_FACTS, *(stamp_column(phase) for phase in _STAMPED))
-    return published.select(*(coded.get(name, f.col(name)).alias(name) for name in names))
+    return published.select(*_REIGN, *_WINNER, *(coded.get(name, f.col(name)).alias(name) for name in _OF_ELECTION))
+
+
+def _reports_of_reigns(published: DataFrame) -> DataFrame:
+    """What a published row knows, as reports of its winner."""
+    from pyspark.sql import functions as f
+
+    types = {"phase": "int", "grade_code": "int"}
+    known: list[dict[str, Column]] = [
+        {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED
+    ]
+    known[_STAMPED.index(Phase.FIRST_ACK)]["observed_us"] = f.col("total_us")
+    known.append({"phase": f.lit(PHASES[Phase.ROUTE_CONVERGED]), "observed_us": f.col("route_converged_us")})
+    graded = {name: f.col(name) for name in ("entered_at_ms", "graded_seq", "bound_bytes", "cut_bytes")}
+    known.append(graded | {"grade_code": code_of(f.col("grade"), GRADES)})
+    reports = f.array(
+        *(
+            f.struct(*(one.get(name, f.lit(None)).cast(types.get(name, "bigint")).alias(name) for name in _OF_REPORT))
+            for one in known
+        )
+    )
+    reporter = (f.col("to_master").alias("reporter"), f.col("winner_hash").alias("reporter_hash"))
+    return published.select(*_REIGN, *reporter, f.explode(reports).alias("one")).select(
+        *_REIGN, "reporter", "reporter_hash", *(f.col(f"one.{name}").alias(name) for name in _OF_REPORT)
+    )
 
 
 def _finished(folded: DataFrame) -> DataFrame:
