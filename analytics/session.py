@@ -70,6 +70,11 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         # Many small shuffle partitions, that adaptive execution puts together again by their size.
         .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
         .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
+        # But at least two of them where there is work for two, so that a small machine is not half idle.
+        .config("spark.sql.adaptive.coalescePartitions.minPartitionNum", "2")
+        .config("spark.sql.adaptive.coalescePartitions.minPartitionSize", "4m")
+        # Rows of a month go to their days' files as they come; without this they are sorted by day first.
+        .config("spark.sql.maxConcurrentOutputFileWriters", "64")
         # Set at the start of Java: Spark's own set-up is the loudest. Options of the user's come after these.
         .config("spark.driver.defaultJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
         .config("spark.driver.memory", DRIVER_MEMORY)
