@@ -10,6 +10,8 @@ Rule 2: a percentile is by nearest rank: the smallest duration with at least p p
 Rule 3: tables without ``_daily`` cover the whole lake; ``cluster`` "*" is all clusters together. They are computed from
 the daily tables only, but for ``failovers``, which is one row per failover and partitioned by day.
 Rule 4: what is still open counts up to the last event of its fleet.
+Rule 5: most sets have nothing to tell on most days. Such a day of a set is quiet: it is counted per fleet in
+``quiet_daily``, and is no row. From its first day on, a set has a row in ``sets_daily`` or is counted there, each day.
 """
 
 from __future__ import annotations
@@ -171,7 +173,7 @@ estimated_loss_bytes bigint sum of the estimates of unclean ones
 GOLD_SETS_DAILY = Table(
     layer="gold",
     name="sets_daily",
-    meaning="Availability and exposure of each set. Sets have a row for every day on which they were observed.",
+    meaning="Availability and exposure of each set on days that were not quiet (quiet_daily), and on its first one.",
     key=("cluster", "day", "fleet", "broker_set"),
     columns=columns_of(
         """
@@ -179,6 +181,7 @@ cluster string cluster
 day date UTC date
 fleet string fleet incarnation
 broker_set string name of the set
+begun bigint 1 on the first day on which the set is observed, else 0
 observed_ms bigint from the set's first serving master to the fleet's last event, within the day
 available_ms bigint with a serving master: from served_at_ms to the loss of each tenure
 outage_ms bigint observed_ms - available_ms
@@ -189,6 +192,21 @@ failovers bigint elected on the day
 false_positives bigint of these
 controller_caused bigint of these
 flaps bigint of these
+"""
+    ),
+)
+
+GOLD_QUIET_DAILY = Table(
+    layer="gold",
+    name="quiet_daily",
+    meaning="Sets without a row in sets_daily: observed and available all day, never exposed, no failover.",
+    key=("cluster", "day", "fleet"),
+    columns=columns_of(
+        """
+cluster string cluster
+day date UTC date
+fleet string fleet incarnation
+sets bigint how many; each of them was observed and available for 86,400,000 ms
 """
     ),
 )
@@ -267,7 +285,7 @@ regretted bigint
 regret_bytes bigint
 routed bigint
 routes_late bigint
-observed_ms bigint as sets_daily, summed
+observed_ms bigint sets_daily and quiet_daily, summed
 available_ms bigint
 outage_ms bigint
 exposed_ms bigint
@@ -288,7 +306,7 @@ GOLD_SETS = Table(
 cluster string cluster
 fleet string fleet incarnation
 broker_set string name of the set
-observed_ms bigint as sets_daily, summed
+observed_ms bigint sets_daily, summed, and the set's quiet days up to its fleet's last event
 available_ms bigint
 outage_ms bigint
 exposed_ms bigint
@@ -349,6 +367,7 @@ GOLD = (
     GOLD_DOMINANCE_DAILY,
     GOLD_ELECTIONS_DAILY,
     GOLD_SETS_DAILY,
+    GOLD_QUIET_DAILY,
     GOLD_NODES_DAILY,
     GOLD_RTO,
     GOLD_CLUSTERS,

@@ -2,7 +2,9 @@
 The gold tables that cover the whole lake: sums of the daily ones, and percentiles of their histograms.
 
 Here: column expressions over daily tables. Not here: the days (``gold``).
-Rule 1: nothing is read but daily tables, and keys and counts for quality: a longer period is the sum of its days.
+Rule 1: nothing is read but daily tables, how far fleets reach, and keys and counts for quality: a longer period is the
+sum of its days, those that are only counted as quiet included.
+Rule 2: rows are summed by their own keys before they are repeated for "all": so few are repeated.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from analytics.codes import KINDS
+from analytics.gold_days import MS_PER_DAY, horizon_of_fleets, last_day
 from analytics.gold_tables import (
     GOLD_CLUSTERS,
     GOLD_DOMINANCE_DAILY,
@@ -18,6 +21,7 @@ from analytics.gold_tables import (
     GOLD_NODES,
     GOLD_NODES_DAILY,
     GOLD_QUALITY,
+    GOLD_QUIET_DAILY,
     GOLD_RTO,
     GOLD_RTO_DAILY,
     GOLD_SETS,
@@ -82,6 +86,20 @@ def percentiles(histogram: DataFrame, keys: list[str]) -> DataFrame:
     )
 
 
+def _totalled(rows: DataFrame, numbers: list[str]) -> DataFrame:
+    """Rows by cluster, and their sum."""
+    from pyspark.sql import functions as f
+
+    return rows.withColumn("cluster", _for_all("cluster")).groupBy("cluster").agg(*(f.sum(n).alias(n) for n in numbers))
+
+
+def _with_quiet(days: Column) -> dict[str, Column]:
+    """The times of sets with so many quiet days more."""
+    from pyspark.sql import functions as f
+
+    return {name: f.col(name) + days.cast("bigint") * MS_PER_DAY for name in ("observed_ms", "available_ms")}
+
+
 def rto(read: Read) -> DataFrame:
     """``gold.rto``."""
     from pyspark.sql import functions as f
@@ -89,11 +107,12 @@ def rto(read: Read) -> DataFrame:
     keys = ["cluster", "cause", "phase"]
 
     def by_key(table: Table, *columns: str) -> DataFrame:
-        rows = read(table).select(_for_all("cluster"), "cause", "phase", *columns)
-        return rows.select("cluster", _for_all("cause"), "phase", *columns)
+        summed = read(table).groupBy(*keys, *columns).agg(f.sum("failovers").alias("failovers"))
+        rows = summed.select(_for_all("cluster"), "cause", "phase", *columns, "failovers")
+        return rows.select("cluster", _for_all("cause"), "phase", *columns, "failovers")
 
-    found = percentiles(by_key(GOLD_RTO_DAILY, "duration_ms", "failovers"), keys)
-    dominated = by_key(GOLD_DOMINANCE_DAILY, "failovers").groupBy(*keys).agg(f.sum("failovers").alias("dominated"))
+    found = percentiles(by_key(GOLD_RTO_DAILY, "duration_ms"), keys)
+    dominated = by_key(GOLD_DOMINANCE_DAILY).groupBy(*keys).agg(f.sum("failovers").alias("dominated"))
     return (
         found.join(dominated, keys, "left")
         .withColumn("dominated", f.coalesce("dominated", f.lit(0).cast("bigint")))
@@ -106,8 +125,8 @@ def clusters(read: Read) -> DataFrame:
     from pyspark.sql import functions as f
 
     def summed(table: Table, names: dict[str, str]) -> DataFrame:
-        rows = read(table).withColumn("cluster", _for_all("cluster"))
-        return rows.groupBy("cluster").agg(*(f.sum(source).alias(name) for name, source in names.items()))
+        rows = read(table).groupBy("cluster").agg(*(f.sum(source).alias(name) for name, source in names.items()))
+        return _totalled(rows, list(names))
 
     counts = [name for name in GOLD_FAILOVERS_DAILY.column_names if name in GOLD_CLUSTERS.column_names]
     of_failovers = {name: name for name in counts if name not in ("cluster", "outage_ms")}
@@ -119,16 +138,17 @@ def clusters(read: Read) -> DataFrame:
         .groupBy("cluster")
         .agg(f.min("day").alias("first_day"), f.max("day").alias("last_day"))
     )
-    sets = read(GOLD_SETS_DAILY).where("observed_ms > 0").withColumn("cluster", _for_all("cluster"))
-    how_many = sets.groupBy("cluster").agg(f.count_distinct("fleet", "broker_set").alias("sets"))
     joined = (
         span.join(summed(GOLD_FAILOVERS_DAILY, of_failovers), "cluster", "left")
-        .join(summed(GOLD_SETS_DAILY, of_sets | {"set_days_below_sla": "below_sla"}), "cluster", "left")
-        .join(how_many, "cluster", "left")
+        .join(
+            summed(GOLD_SETS_DAILY, of_sets | {"sets": "begun", "set_days_below_sla": "below_sla"}), "cluster", "left"
+        )
+        .join(summed(GOLD_QUIET_DAILY, {"quiet_days": "sets"}), "cluster", "left")
     )
     numbers = ["sets", *of_failovers, *of_sets, "set_days_below_sla"]
     return (
-        joined.fillna(0, numbers)
+        joined.fillna(0, [*numbers, "quiet_days"])
+        .withColumns(_with_quiet(f.col("quiet_days")))
         .withColumn("availability_ppm", _divided(f.col("available_ms") * PPM, f.col("observed_ms")))
         .select(*GOLD_CLUSTERS.column_names)
     )
@@ -140,12 +160,22 @@ def sets(read: Read) -> DataFrame:
 
     key = ["cluster", "fleet", "broker_set"]
     renamed = {"days_below_sla": "below_sla"}
+    ends = horizon_of_fleets(read(SILVER_HORIZONS)).select("fleet", last_day(f.col("at_ms")).alias("last_day"))
+    # From its first day on a set has a row each day, or the day was quiet.
+    observed = f.date_diff("last_day", f.col("first_day")) + 1
+    quiet = f.coalesce(observed - f.col("told_days"), f.lit(0))
     names = [name for name in GOLD_SETS.column_names if name not in (*key, "availability_ppm", "mtbf_ms")]
     sums = [f.sum(renamed.get(name, name)).alias(name) for name in names]
     return (
         read(GOLD_SETS_DAILY)
         .groupBy(*key)
-        .agg(*sums)
+        .agg(
+            *sums,
+            f.min(f.when(f.col("begun") > 0, f.col("day"))).alias("first_day"),
+            f.count_if(f.col("observed_ms") > 0).alias("told_days"),
+        )
+        .join(f.broadcast(ends), "fleet")
+        .withColumns(_with_quiet(quiet))
         .withColumns(
             {
                 "availability_ppm": _divided(f.col("available_ms") * PPM, f.col("observed_ms")),
@@ -162,7 +192,7 @@ def nodes(read: Read) -> DataFrame:
 
     of_set = ["cluster", "fleet", "broker_set"]
     names = ("faults", "goodbyes", "timeouts", "false_alarms", "masters_lost", "gone_ms")
-    observed = read(GOLD_SETS_DAILY).groupBy(*of_set).agg(f.sum("observed_ms").alias("observed_ms"))
+    observed = read(GOLD_SETS).select(*of_set, "observed_ms").hint("shuffle_hash")
     zero = f.lit(0).cast("bigint")
     return (
         read(GOLD_NODES_DAILY)
@@ -205,7 +235,9 @@ def quality(read: Read) -> DataFrame:
     # Epochs that something is known of, but not the election: it lies in a hole of the journals.
     epoch = ["fleet", "cluster", "broker_set", "master_epoch"]
     told = read(BRONZE_EVENTS).where(f.col("kind").isin(KINDS["master-entered"], KINDS["loss-graded"]))
-    orphans = told.select(*epoch).distinct().join(read(SILVER_REIGNS).select(*epoch), epoch, "left_anti")
+    known = read(SILVER_REIGNS).select(*epoch, f.lit(1).alias("is_known"))
+    each = told.select(*epoch, f.lit(0).alias("is_known")).unionByName(known)
+    orphans = each.groupBy(*epoch).agg(f.max("is_known").alias("is_known")).where("is_known = 0")
     parts = (
         orphans.agg(f.lit("orphans").alias("name"), f.count("*").alias("count")),
         of_files,

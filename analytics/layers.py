@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analytics import bronze, gold, gold_totals, intervals, lines, silver
-from analytics.gold_tables import GOLD_FAILOVERS
+from analytics import bronze, gold, gold_days, gold_totals, intervals, lines, silver
+from analytics.gold_tables import GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
 from analytics.lake import WHOLE, Partitions, Writer, partitions_in, values_of
 from analytics.progress import Progress
 from analytics.tables import (
@@ -189,12 +189,12 @@ class Layers:
         changed = [name for name, runs in source.items() if built.get(name) != runs]
         if not changed and not is_full:
             return False
+        of_changed = self._writer.read(self._spark, BRONZE_EVENTS, only=changed)
         for table, rows_of in OF_ONE_DAY:
             with self._progress.step(table.path.replace("/", ": ")):
-                rows = rows_of(self._writer.read(self._spark, BRONZE_EVENTS, only=changed))
-                self._writer.put(table, rows, removed=changed if built else None)
+                self._writer.put(table, rows_of(of_changed), removed=changed if built else None)
         scope = _Scope.of(changed, source) if built else None
-        events = self._writer.read(self._spark, BRONZE_EVENTS, only=scope.events if scope else None)
+        events = self._writer.read(self._spark, BRONZE_EVENTS, only=scope.events) if scope else of_changed
         for table, fold in FOLDED:
             with self._progress.step(table.path.replace("/", ": ")):
                 published = self._published(table, scope)
@@ -251,23 +251,24 @@ class Layers:
         with self._progress.step("gold: totals"):
             for table, rows_of in gold_totals.TOTALS:
                 rows = rows_of(lambda wanted: self._writer.read(self._spark, wanted))
-                self._writer.put(table, rows.coalesce(1))
+                # A row per set or replica may be millions of rows.
+                self._writer.put(table, rows if table in (GOLD_SETS, GOLD_NODES) else rows.coalesce(1))
         self._writer.update(built_from={**self._writer.manifest.built_from, "gold": source})
         return True
 
     def _put_days(self, differing: Iterable[str], *, is_fresh: bool) -> None:
         """The daily tables, from the first day that may have changed (rule 4)."""
         tables = {table.name: self._writer.read(self._spark, table) for table in SILVER}
-        horizons = {row["fleet"]: row["at_ms"] for row in gold.horizon_of_fleets(tables["horizons"]).collect()}
+        horizons = {row["fleet"]: row["at_ms"] for row in gold_days.horizon_of_fleets(tables["horizons"]).collect()}
         since = None if is_fresh else self._gold_since(differing, horizons)
-        days = gold.Days(tables=tables, since=since)
+        days = gold_days.Days(tables=tables, since=since)
         for table, rows_of in gold.DAILY:
             with self._progress.step(table.path.replace("/", ": ")):
-                if table is not GOLD_FAILOVERS:
-                    days.tables["failovers"] = self._writer.read(self._spark, GOLD_FAILOVERS)
                 names = self._writer.manifest.tables.get(table.path, {})
                 removed = None if since is None else [name for name in names if values_of(name)[1] >= since]
                 self._writer.put(table, days.only_since(rows_of(days)), removed=removed)
+                if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
+                    days.tables[table.name] = self._writer.read(self._spark, table)
         self._writer.update(horizons=horizons)
 
     def _gold_since(self, differing: Iterable[str], horizons: dict[str, int]) -> dt.date:

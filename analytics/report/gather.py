@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analytics.gold_tables import (
@@ -18,6 +18,7 @@ from analytics.gold_tables import (
     GOLD_FAILOVERS_DAILY,
     GOLD_NODES,
     GOLD_QUALITY,
+    GOLD_QUIET_DAILY,
     GOLD_RTO,
     GOLD_RTO_DAILY,
     GOLD_SETS,
@@ -32,7 +33,7 @@ from analytics.report.distributions import BINS_PER_DECADE
 from analytics.tables import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Read = Callable[[Table], "DataFrame"]
 
@@ -124,8 +125,9 @@ def _calendar(read: Read) -> DataFrame:
     from pyspark.sql import functions as f
 
     sums = ("exposed_ms", "outage_ms", "failovers")
-    found = read(GOLD_SETS_DAILY).groupBy("day")
-    days = found.agg(f.count("*").alias("sets"), *(f.sum(name).alias(name) for name in sums))
+    told = read(GOLD_SETS_DAILY).select("day", f.lit(1).cast("bigint").alias("sets"), *sums)
+    quiet = read(GOLD_QUIET_DAILY).select("day", "sets", *_zeros(sums))
+    days = told.unionByName(quiet).groupBy("day").agg(*(f.sum(name).alias(name) for name in ("sets", *sums)))
     return days.orderBy(f.col("day").desc()).limit(contents.CALENDAR_DAYS_MAX).orderBy("day")
 
 
@@ -133,22 +135,39 @@ def _heat_map(read: Read) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    key = ["cluster", "fleet", "broker_set"]
-    daily = read(GOLD_SETS_DAILY)
-    ends = daily.agg(f.min("day").alias("first"), f.max("day").alias("last")).first()
+    key, sums = ["cluster", "fleet", "broker_set"], ("outage_ms", "exposed_ms", "failovers")
+    lives = (
+        read(GOLD_SETS_DAILY)
+        .select("fleet", "day")
+        .unionByName(read(GOLD_QUIET_DAILY).select("fleet", "day"))
+        .groupBy("fleet")
+        .agg(f.min("day").alias("first"), f.max("day").alias("last"))
+    )
+    ends = lives.agg(f.min("first").alias("first"), f.max("last").alias("last")).first()
     days = days_per_column(ends["first"], ends["last"])
     worst = _worst_sets(read).limit(contents.HEAT_MAP_SETS_MAX).select(*key, "outage_ms", "exposed_ms")
     order = Window.orderBy(f.col("outage_ms").desc(), f.col("exposed_ms").desc(), *key)
     ranked = worst.select(*key, f.row_number().over(order).cast("bigint").alias("rank"))
+    told = read(GOLD_SETS_DAILY).join(f.broadcast(ranked), key)
+    # On a quiet day a set has no row, but it was observed.
+    begun = told.where("begun > 0").join(f.broadcast(lives), "fleet")
+    observed = begun.select("rank", *key, f.explode(f.sequence("day", "last")).alias("day"), *_zeros(sums))
     column = f.floor(f.date_diff("day", f.lit(ends["first"])) / days) * days
     from_day = f.date_add(f.lit(ends["first"]), column.cast("int"))
     return (
-        daily.join(f.broadcast(ranked), key)
+        told.select("rank", *key, "day", *sums)
+        .unionByName(observed)
         .groupBy("rank", *key, from_day.alias("from_day"))
-        .agg(*(f.sum(name).alias(name) for name in ("outage_ms", "exposed_ms", "failovers")))
+        .agg(*(f.sum(name).alias(name) for name in sums))
         .withColumn("days", f.lit(days).cast("bigint"))
         .orderBy("rank", "from_day")
     )
+
+
+def _zeros(names: Sequence[str]) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    return [f.lit(0).cast("bigint").alias(name) for name in names]
 
 
 def days_per_column(first: dt.date | None, last: dt.date | None) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics import gold, intervals, silver
+from analytics import gold, gold_days, intervals, silver
 from analytics.inputs import events_of
 from controller.contract.commands import DetectionStamps, EventRef, SilenceCause, TakeLeadership
 from controller.contract.ids import ControllerName
@@ -48,7 +48,7 @@ def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:
         "leaderships": silver.leaderships(events),
         "horizons": silver.horizons(events),
     }
-    (row,) = gold.failovers(gold.Days(tables=tables, since=None)).collect()
+    (row,) = gold.failovers(gold_days.Days(tables=tables, since=None)).collect()
     return row["is_false_positive"], row["is_controller_caused"], row["leader_change_age_ms"]
 
 

@@ -1,0 +1,55 @@
+"""
+What every daily gold table is made from: silver, the days that are wanted, and how far fleets reach.
+
+Here: values and small tables. Not here: any figure (``gold``, ``gold_intervals``).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MS_PER_DAY = 86_400_000
+US_PER_MS = 1_000
+
+SET = ("fleet", "cluster", "broker_set")
+"""Columns that name a broker set."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Days:
+    """Silver by name, later ``failovers`` and ``sets_daily`` too, and the first day that is wanted."""
+
+    tables: dict[str, DataFrame]
+    since: dt.date | None
+
+    def only_since(self, rows: DataFrame) -> DataFrame:
+        """Rows of the days that are wanted."""
+        from pyspark.sql import functions as f
+
+        return rows if self.since is None else rows.where(f.col("day") >= f.lit(self.since))
+
+    def horizons(self) -> DataFrame:
+        """Columns ``fleet`` and ``horizon_ms``, small."""
+        from pyspark.sql import functions as f
+
+        ends = horizon_of_fleets(self.tables["horizons"]).withColumnRenamed("at_ms", "horizon_ms")
+        return ends.select(*(f.col(name) for name in ("fleet", "horizon_ms"))).hint("broadcast")
+
+
+def horizon_of_fleets(horizons: DataFrame) -> DataFrame:
+    """Columns ``fleet`` and ``at_ms``: the stamp of each fleet's last event."""
+    from pyspark.sql import functions as f
+
+    return horizons.groupBy("fleet").agg(f.max("last_at_ms").alias("at_ms"))
+
+
+def last_day(horizon_ms: Column) -> Column:
+    """The last day of a fleet that ends there."""
+    from pyspark.sql import functions as f
+
+    return f.date_from_unix_date(f.floor((horizon_ms - 1) / MS_PER_DAY).cast("int"))

@@ -1,0 +1,299 @@
+"""
+The daily gold tables of what lasts: availability and exposure of sets, absence of replicas.
+
+Here: column expressions over silver's intervals. Not here: failovers (``gold``).
+
+Rule 1: durations are cut at midnight UTC, so that days add up.
+Rule 2: an interval counts up to its end, else to the last event of its fleet; one that ends before it begins counts 0.
+Rule 3: no row per set and day is made: intervals are told by their two ends, and a running sum of a set's ends says
+what covers the days between. A set costs what happened to it, however long it lives.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from analytics.gold_days import MS_PER_DAY, SET, US_PER_MS, Days, last_day
+from analytics.gold_tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, SLA_PPM
+from analytics.intervals import BY_SET, numbered
+from controller.contract.commands import SilenceCause
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PPM = 1_000_000
+
+
+def _by_day(spans: DataFrame, days: Days) -> DataFrame:
+    """Cut ``from_ms`` to ``to_ms`` at midnight: a row per day, with ``day`` and ``lasted_ms``; empty ones go."""
+    from pyspark.sql import functions as f
+
+    begin: Column = f.col("from_ms")
+    if days.since is not None:
+        begin = f.greatest(begin, f.lit(_ms_of(days.since)))
+    first, last = f.floor(begin / MS_PER_DAY), f.floor((f.col("to_ms") - 1) / MS_PER_DAY)
+    rows = spans.where(f.col("to_ms") > begin).withColumn("number", f.explode(f.sequence(first, last)))
+    midnight = f.col("number") * MS_PER_DAY
+    lasted = f.least(f.col("to_ms"), midnight + MS_PER_DAY) - f.greatest(f.col("from_ms"), midnight)
+    return rows.withColumns({"day": f.date_from_unix_date(f.col("number").cast("int")), "lasted_ms": lasted}).drop(
+        "number", "from_ms", "to_ms"
+    )
+
+
+def _ms_of(day: dt.date) -> int:
+    return (day - dt.date(1970, 1, 1)).days * MS_PER_DAY
+
+
+def sets_daily(days: Days) -> DataFrame:
+    """``gold.sets_daily``. Days between two rows that are not quiet, in a long outage, have rows of their own."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    sums = [*(f"{name}_ms" for name in _TIMES), *(f"{name}_daily_ms" for name in _TIMES), "begun", *_COUNTED]
+    edges = numbered(_edges(days).unionByName(_counted(days))).repartition(*BY_SET)
+    known = edges.groupBy(*BY_SET, "day_number").agg(*(f.sum(name).alias(name) for name in sums))
+    of_set = Window.partitionBy(*BY_SET).orderBy("day_number")
+    # What covers the days after this row whole, up to the next one.
+    since = {f"{name}_daily_ms": f.sum(f"{name}_daily_ms").over(of_set) for name in _TIMES}
+    running = known.withColumns(since | {"next_number": f.lead("day_number").over(of_set)})
+    day, own = f.col("day_number"), f.col("number") == f.col("day_number")
+    days_after = f.when(_is_told("daily_ms"), f.col("next_number") - 1)
+    rows = running.withColumn("number", f.explode(f.sequence(day, f.coalesce(days_after, day))))
+    lasted = {
+        f"{name}_ms": f.when(own, f.col(f"{name}_ms")).otherwise(0) + f.col(f"{name}_daily_ms") for name in _TIMES
+    }
+    counts = {name: f.when(own, f.col(name)).otherwise(0) for name in ("begun", *_COUNTED)}
+    told = rows.withColumns(lasted | counts).where((f.col("begun") + f.col("failovers") > 0) | _is_told("ms"))
+    # Skewed stamps can make tenures overlap; no set is more available than it was observed.
+    available = f.least("available_ms", "observed_ms")
+    is_below = f.col("available_ms") * PPM < f.col("observed_ms") * SLA_PPM
+    return (
+        told.withColumns({"available_ms": available, "day": f.date_from_unix_date(f.col("number").cast("int"))})
+        .withColumns({"outage_ms": f.col("observed_ms") - f.col("available_ms"), "below_sla": is_below.cast("bigint")})
+        .select(*GOLD_SETS_DAILY.column_names)
+    )
+
+
+_TIMES = ("observed", "available", "exposed", "memberless")
+
+
+def _is_told(suffix: str) -> Column:
+    """Whether a day with these times is one to tell of: observed, but not all of it or not available, or exposed."""
+    from pyspark.sql import functions as f
+
+    observed, available, exposed, memberless = (f.col(f"{name}_{suffix}") for name in _TIMES)
+    is_whole = (observed == MS_PER_DAY) & (available >= MS_PER_DAY)
+    return (exposed > 0) | (memberless > 0) | ((observed > 0) & ~is_whole)
+
+
+def _edges(days: Days) -> DataFrame:
+    """
+    The first and the last day of every interval, with its time in them.
+
+    An interval that goes on after its first day gives ``daily_ms`` to each day from then on, and takes it back on its
+    last one: the running sum of a set is what covers whole days.
+    """
+    from pyspark.sql import functions as f
+
+    spans = reduce(lambda one, other: one.unionByName(other), (_observed(days), _available(days), *_exposed(days)))
+    begin: Column = f.col("from_ms")
+    if days.since is not None:
+        begin = f.greatest(begin, f.lit(_ms_of(days.since)))
+    first, last = f.floor(begin / MS_PER_DAY), f.floor((f.col("to_ms") - 1) / MS_PER_DAY)
+
+    def edge(day: Column, lasted: Column, daily: int) -> Column:
+        # The running sum counts on the row's own day too: what does not cover it whole is corrected there.
+        own = (lasted - f.lit(daily) if daily > 0 else lasted).cast("bigint")
+        return f.struct(
+            day.alias("day_number"),
+            own.alias("ms"),
+            f.lit(daily).cast("bigint").alias("daily_ms"),
+            (day == f.floor(f.col("from_ms") / MS_PER_DAY)).alias("is_begin"),
+        )
+
+    ends = f.when(first == last, f.array(edge(first, f.col("to_ms") - begin, 0))).otherwise(
+        f.array(
+            edge(first, (first + 1) * MS_PER_DAY - begin, MS_PER_DAY),
+            edge(last, f.col("to_ms") - last * MS_PER_DAY, -MS_PER_DAY),
+        )
+    )
+    edges = spans.where(f.col("to_ms") > begin).select(*SET, "what", f.explode(ends).alias("edge"))
+    zero = f.lit(0).cast("bigint")
+    is_begun = (f.col("what") == "observed") & f.col("edge.is_begin")
+    return edges.select(
+        *SET,
+        "edge.day_number",
+        *(f.when(f.col("what") == name, f.col("edge.ms")).otherwise(zero).alias(f"{name}_ms") for name in _TIMES),
+        *(
+            f.when(f.col("what") == name, f.col("edge.daily_ms")).otherwise(zero).alias(f"{name}_daily_ms")
+            for name in _TIMES
+        ),
+        f.when(is_begun, 1).otherwise(0).alias("begun"),
+        *(f.lit(0).alias(name) for name in _COUNTED),
+    )
+
+
+def _counted(days: Days) -> DataFrame:
+    """Failovers on their days, in the columns of ``_edges``."""
+    from pyspark.sql import functions as f
+
+    zero = f.lit(0).cast("bigint")
+    return days.only_since(days.tables["failovers"]).select(
+        *SET,
+        f.unix_date("day").cast("bigint").alias("day_number"),
+        *(zero.alias(f"{name}_ms") for name in _TIMES),
+        *(zero.alias(f"{name}_daily_ms") for name in _TIMES),
+        f.lit(0).alias("begun"),
+        f.lit(1).alias("failovers"),
+        *(f.col(flag).cast("int").alias(name) for name, flag in _COUNTED.items() if flag),
+    )
+
+
+_COUNTED = {
+    "failovers": "",
+    "false_positives": "is_false_positive",
+    "controller_caused": "is_controller_caused",
+    "flaps": "is_flap",
+}
+"""Column of ``sets_daily`` -> the flag of a failover that it counts."""
+
+
+def _observed(days: Days) -> DataFrame:
+    """From each set's first serving master to the end of its fleet's events."""
+    from pyspark.sql import functions as f
+
+    first = days.tables["tenures"].groupBy(*SET).agg(f.min("served_at_ms").alias("from_ms"))
+    return first.join(days.horizons(), "fleet").select(
+        *SET, f.lit("observed").alias("what"), "from_ms", f.col("horizon_ms").alias("to_ms")
+    )
+
+
+def quiet_daily(days: Days) -> DataFrame:
+    """``gold.quiet_daily``: sets that have begun, less those with a row."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    of_fleet = ("cluster", "fleet")
+    told = (
+        days.tables["sets_daily"]
+        .groupBy(*of_fleet, "day")
+        .agg(f.sum("begun").alias("begun"), f.count_if(f.col("observed_ms") > 0).alias("told"))
+    )
+    in_order = Window.partitionBy(*of_fleet).orderBy("day")
+    living = told.join(days.horizons(), "fleet").withColumns(
+        {
+            "living": f.sum("begun").over(in_order),
+            "until": f.coalesce(f.date_sub(f.lead("day").over(in_order), 1), last_day(f.col("horizon_ms"))),
+        }
+    )
+    each = f.explode(f.sequence("day", f.greatest("day", "until")))
+    rows = living.select(*of_fleet, each.alias("on"), "day", "living", "told")
+    sets = f.col("living") - f.when(f.col("on") == f.col("day"), f.col("told")).otherwise(0)
+    return rows.withColumns({"sets": sets, "day": f.col("on")}).where("sets > 0").select(*GOLD_QUIET_DAILY.column_names)
+
+
+def _available(days: Days) -> DataFrame:
+    """From serving to loss, per tenure."""
+    from pyspark.sql import functions as f
+
+    found = days.tables["silences"].select(
+        "fleet", f.col("seq").alias("end_triggered_seq"), f.col("found_at_ms").alias("end_found_at_ms")
+    )
+    tenures = days.tables["tenures"].where("served_at_ms is not null")
+    ended = tenures.where("ended_at_ms is not null")
+    # Only where no detection was stamped the silence itself must be looked up.
+    unstamped = ended.where("lost_at_ms is null").join(
+        found.hint("shuffle_hash"), ["fleet", "end_triggered_seq"], "left"
+    )
+    stamped = ended.where("lost_at_ms is not null").withColumn("end_found_at_ms", f.lit(None).cast("bigint"))
+    until_next = stamped.unionByName(unstamped).select(
+        *SET,
+        f.col("served_at_ms").alias("from_ms"),
+        f.least("ended_at_ms", f.coalesce("lost_at_ms", "end_found_at_ms", "ended_at_ms")).alias("to_ms"),
+    )
+    # The master of an open tenure may be gone, with nobody to follow it.
+    lost = (
+        days.tables["silences"]
+        .where(~f.coalesce(f.col("is_same_incarnation"), f.lit(False)))
+        .select(
+            *SET,
+            "broker_id",
+            "seq",
+            (f.col("found_at_ms") - f.coalesce(f.floor(f.col("fault_age_us") / US_PER_MS), f.lit(0))).alias("gone_ms"),
+        )
+    )
+    reigning = tenures.where("ended_at_ms is null").select(*SET, "broker_id", "elected_seq", "served_at_ms")
+    gone_ms = f.when(f.col("seq") > f.col("elected_seq"), f.col("gone_ms"))
+    open_ones = (
+        reigning.hint("shuffle_hash")
+        .join(lost, [*SET, "broker_id"], "left")
+        .groupBy(*SET, "served_at_ms")
+        .agg(f.min(gone_ms).alias("gone_ms"))
+        .join(days.horizons(), "fleet")
+        .select(*SET, f.col("served_at_ms").alias("from_ms"), f.least("gone_ms", "horizon_ms").alias("to_ms"))
+    )
+    return until_next.unionByName(open_ones).withColumn("what", f.lit("available"))
+
+
+def _exposed(days: Days) -> list[DataFrame]:
+    from pyspark.sql import functions as f
+
+    sets = days.tables["sync_state_sets"].join(days.horizons(), "fleet")
+    to_ms = f.coalesce("ended_at_ms", "horizon_ms").alias("to_ms")
+    return [
+        sets.where(f.col("set_size") == size).select(
+            *SET, f.lit(name).alias("what"), f.col("began_at_ms").alias("from_ms"), to_ms
+        )
+        for size, name in ((1, "exposed"), (0, "memberless"))
+    ]
+
+
+def nodes_daily(days: Days) -> DataFrame:
+    """``gold.nodes_daily``."""
+    from pyspark.sql import functions as f
+
+    node = (*SET, "broker_id")
+    silences = days.tables["silences"]
+    goodbye = f.col("cause") == SilenceCause.GOODBYE.value
+    flags = {
+        "faults": ~goodbye,
+        "goodbyes": goodbye,
+        "timeouts": f.col("cause") == SilenceCause.TIMEOUT.value,
+        "false_alarms": ~goodbye & f.coalesce(f.col("is_same_incarnation"), f.lit(False)),
+    }
+    zero = f.lit(0).cast("bigint")
+    found = days.only_since(silences).select(
+        *node,
+        "day",
+        *(f.coalesce(flag.cast("bigint"), zero).alias(name) for name, flag in flags.items()),
+        zero.alias("masters_lost"),
+        zero.alias("gone_ms"),
+    )
+    deposed = (
+        days.only_since(days.tables["failovers"])
+        .where("from_master is not null")
+        .select(
+            *SET,
+            f.col("from_master").alias("broker_id"),
+            "day",
+            *(zero.alias(name) for name in flags),
+            f.lit(1).cast("bigint").alias("masters_lost"),
+            zero.alias("gone_ms"),
+        )
+    )
+    spans = silences.join(days.horizons(), "fleet").select(
+        *node, f.col("found_at_ms").alias("from_ms"), f.coalesce("returned_at_ms", "horizon_ms").alias("to_ms")
+    )
+    gone = _by_day(spans, days).select(
+        *node, "day", *(zero.alias(name) for name in (*flags, "masters_lost")), f.col("lasted_ms").alias("gone_ms")
+    )
+    sums = [f.sum(name).alias(name) for name in (*flags, "masters_lost", "gone_ms")]
+    return (
+        found.unionByName(deposed)
+        .unionByName(gone)
+        .groupBy(*node, "day")
+        .agg(*sums)
+        .select(*GOLD_NODES_DAILY.column_names)
+    )

@@ -1,0 +1,115 @@
+"""Days of sets: those with a row, those that are only counted as quiet, and that together they are all of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+from analytics.gold_days import MS_PER_DAY, Days
+from analytics.gold_intervals import quiet_daily, sets_daily
+from analytics.gold_tables import GOLD_FAILOVERS
+from analytics.tables import SILVER_HORIZONS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES, Table
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+FIRST = dt.date(2026, 1, 1)
+HOUR_MS = 3_600_000
+HORIZON = (9, 3)
+TIMES = ("observed_ms", "available_ms", "exposed_ms", "memberless_ms")
+
+
+def at(day: int, hour: int) -> int:
+    """Milliseconds of an hour of a day of the story."""
+    return ((FIRST - dt.date(1970, 1, 1)).days + day) * MS_PER_DAY + hour * HOUR_MS
+
+
+def frame(spark: Any, table: Table, *rows: dict[str, Any]) -> Any:
+    """Rows of a table; what is not said is null."""
+    return spark.createDataFrame([tuple(row.get(name) for name in table.column_names) for row in rows], table.schema())
+
+
+def of(broker_set: str, day: int, **columns: Any) -> dict[str, Any]:
+    """A row of one of the two sets."""
+    found = {"cluster": "c", "fleet": "f", "broker_set": broker_set, "day": FIRST + dt.timedelta(days=day)}
+    return found | columns
+
+
+@pytest.fixture(scope="module")
+def silver(spark: Any) -> dict[str, Any]:
+    """Set a: a failover on day 2, and from day 6 on nobody serves. Set b: from midnight of day 3, exposed from 5 to 7."""
+    tenures = frame(
+        spark,
+        SILVER_TENURES,
+        of("a", 0, master_epoch=1, served_at_ms=at(0, 1), ended_at_ms=at(2, 5), lost_at_ms=at(2, 4)),
+        of("a", 2, master_epoch=2, broker_id=2, elected_seq=5, served_at_ms=at(2, 5)),
+        of("b", 3, master_epoch=1, broker_id=1, elected_seq=6, served_at_ms=at(3, 0)),
+    )
+    exposed = of("b", 5, seq=7, began_at_ms=at(5, 1), ended_at_ms=at(7, 2), set_size=1)
+    failover = {"is_false_positive": True, "is_controller_caused": False, "is_flap": False}
+    return {
+        "tenures": tenures,
+        "sync_state_sets": frame(spark, SILVER_SYNC_STATE_SETS, exposed),
+        "silences": frame(spark, SILVER_SILENCES, of("a", 6, seq=9, broker_id=2, found_at_ms=at(6, 2))),
+        "horizons": frame(spark, SILVER_HORIZONS, of("", 9, last_at_ms=at(*HORIZON))),
+        "failovers": frame(spark, GOLD_FAILOVERS, of("a", 2, master_epoch=2, **failover)),
+    }
+
+
+def lasted(day: int, *spans: tuple[int, int]) -> int:
+    """Time of the spans within a day."""
+    return sum(max(0, min(end, at(day + 1, 0)) - max(begin, at(day, 0))) for begin, end in spans)
+
+
+def every_day() -> dict[tuple[str, int], tuple[int, ...]]:
+    """``TIMES`` of each set and day on which it was observed, one by one."""
+    end = at(*HORIZON)
+    stories = {
+        "a": ([(at(0, 1), end)], [(at(0, 1), at(2, 4)), (at(2, 5), at(6, 2))], []),
+        "b": ([(at(3, 0), end)], [(at(3, 0), end)], [(at(5, 1), at(7, 2))]),
+    }
+    found = {
+        (name, day): (*(lasted(day, *spans) for spans in story), 0)
+        for name, story in stories.items()
+        for day in range(10)
+    }
+    return {key: times for key, times in found.items() if times[0]}
+
+
+def number(day: dt.date) -> int:
+    return (day - FIRST).days
+
+
+def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(spark: Any, silver: dict[str, Any]) -> None:
+    """An outage and an exposure of days have all their days; a quiet first day and a day cut short by the end too."""
+    rows = sets_daily(Days(tables=silver, since=None)).persist()
+    told = {(row["broker_set"], number(row["day"])): tuple(row[name] for name in TIMES) for row in rows.collect()}
+    tables = silver | {"sets_daily": rows}
+    quiet = {number(row["day"]): row["sets"] for row in quiet_daily(Days(tables=tables, since=None)).collect()}
+
+    whole = every_day()
+    assert {name: sorted(day for one, day in told if one == name) for name in "ab"} == {
+        "a": [0, 2, 6, 7, 8, 9],
+        "b": [3, 5, 6, 7, 9],
+    }
+    assert told == {key: whole[key] for key in told}
+    assert quiet == Counter(day for name, day in whole if (name, day) not in told)
+    assert {whole[key] for key in whole.keys() - told.keys()} == {(MS_PER_DAY, MS_PER_DAY, 0, 0)}
+    counted = dict(sorted(((row["broker_set"], number(row["day"])), row) for row in rows.collect()))
+    assert [key for key, row in counted.items() if row["begun"]] == [("a", 0), ("b", 3)]
+    assert [key for key, row in counted.items() if row["failovers"] and row["false_positives"]] == [("a", 2)]
+    assert [key for key, row in counted.items() if row["below_sla"]] == [("a", day) for day in (2, 6, 7, 8, 9)]
+
+
+@pytest.mark.parametrize("first", [1, 2, 4, 6, 8])
+def test_days_that_are_made_anew_are_the_same(spark: Any, silver: dict[str, Any], first: int) -> None:
+    """From whichever day on: intervals that began before give no row of their own to that day."""
+    since = FIRST + dt.timedelta(days=first)
+    whole = sets_daily(Days(tables=silver, since=None)).where(f"day >= date'{since}'")
+    anew = sets_daily(Days(tables=silver, since=since)).where(f"day >= date'{since}'")
+
+    assert sorted(anew.collect()) == sorted(whole.collect())
