@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from analytics.core.counterfactual import Settings
-from analytics.core.plan import Mix, Plan
 from analytics.generate import write_fleet
 from analytics.inputs import events_of
 from analytics.lake import Lake
@@ -19,22 +19,12 @@ from analytics.tables import BRONZE_EVENTS
 from analytics.what_if import AVOIDED, FASTER, SAME, WhatIf, WrongReality, what_if
 from controller.contract.timing import PRESETS, Preset
 from controller.core.policies import DATA_FIRST
+from tests.support.analytics_plans import ROUGH
 from tests.support.analytics_truth import build_lake, compare
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PLAN = Plan(
-    seed=7,
-    fleets=1,
-    sets=4,
-    days=2,
-    faults_per_day=90,
-    mix=Mix(pause=40, member_pause=20, member_crash=25, power=40),
-    controller_changes_per_day=8,
-    controller_failover_share=0.4,
-    async_share=0.25,
-    dropped_stamp_share=0.05,
-)
+PLAN = msgspec.structs.replace(ROUGH, faults_per_day=90)
 NORMAL, FAST, SAFE = (Settings.of(PRESETS[preset]) for preset in (Preset.NORMAL, Preset.FAST, Preset.SAFE))
 
 

@@ -25,22 +25,9 @@ from controller.contract.ids import SetKey
 from controller.core.history import history_of
 from controller.core.invariants import check_state, check_transition
 from controller.core.views import condition_of
+from tests.support.analytics_plans import ROUGH
 
 pytestmark = pytest.mark.slow
-
-ROUGH = Plan(
-    seed=7,
-    fleets=1,
-    sets=4,
-    days=2,
-    faults_per_day=120,
-    mix=Mix(pause=40, member_pause=20, member_crash=25, power=40),
-    controller_changes_per_day=8,
-    controller_failover_share=0.4,
-    async_share=0.25,
-    dropped_stamp_share=0.05,
-)
-"""Everything goes wrong, often twice at a time."""
 
 
 @cache
