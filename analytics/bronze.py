@@ -116,7 +116,7 @@ def source_of() -> Column:
     """Short name of ``source_file``: the partition of what was rejected in it."""
     from pyspark.sql import functions as f
 
-    # No ``lower``: its first call sets up all languages' rules, which takes seconds.
+    # No ``lower``: its first call sets up all languages' rules, which takes a second.
     return f.translate(f.hex(f.xxhash64("source_file")), "ABCDEF", "abcdef")
 
 
