@@ -2,6 +2,7 @@
 ``make bench-analytics``: what the lake's layers cost, beside a bare scan of the same events in the same session.
 
     python -m tests.perf.lake [--events-m 10,20,40] [--large-m 100] [--parts sizes,flapping,large] [--keep FOLDER] [--json FILE]
+    python -m tests.perf.lake --events-m 1,1 --parts ingest     bronze from JSON: the first time in a Java, and once more
 
 JSON lines are made and ingested for the first size; all lakes that are measured are copies of that bronze as so many
 fleets, so that silver and gold are measured from Parquet. Copies have no ``line``, which neither layer reads. The scan
@@ -41,6 +42,7 @@ MILLION = 1_000_000
 NOT_READ_BY_SILVER = ("line", "source_file", "version", "controller", "expected_replicas", "intactness", "is_accepted")
 SCAN_AIM, GROWTH_AIM, FLAPPING_AIM, LARGE_AIM_S = 2.0, 2.1, 1.1, 300
 PARTS = ("sizes", "flapping", "large")
+"""What is measured unless told; the ingest of the first size comes before."""
 FLAPPING_ROUNDS = 3
 
 
@@ -131,9 +133,9 @@ class Bench:
             print(f"          {part:<25} {cost.wall_s:8.1f} s {cost.cpu_s:8.1f} CPU-s", file=sys.stderr, flush=True)
         return step
 
-    def ingest(self, events: int) -> Lake:
+    def ingest(self, events: int, *, name: str = "json") -> Lake:
         """JSON lines as gzip files, then bronze; or the bronze that an earlier run has left."""
-        journals, lake = self.folder / "journals", Lake(self.folder / f"json-{events}")
+        journals, lake = self.folder / "journals", Lake(self.folder / f"{name}-{events}")
         if lake.manifest().version:
             return lake
         made = lake_input.lines(self.spark, events, tasks=max(2, events // (2 * MILLION)))
@@ -221,6 +223,22 @@ HEAD = (
     "| events | scan | failovers | / scan | growth | all of silver | / scan | growth | gold | silver and gold | peak |",
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
 )
+
+
+def ingest(bench: Bench, wanted: Sequence[int]) -> str:
+    """Bronze from JSON, one size after the other in one Java."""
+    lines = ["| events | count lines | parse | all | per million | peak |", "| --- | --- | --- | --- | --- | --- |"]
+    for number, size in enumerate(wanted):
+        lake = bench.ingest(size, name=f"ingest-{number}")
+        shutil.rmtree(lake.root)
+        step = bench.steps[-1]
+        costs: list[Step | Cost] = [step.parts["bronze: count lines"], step.parts["bronze: parse"], step]
+        count, parse, whole = (f"{cost.cpu_s:.1f} ({cost.wall_s:.1f})" for cost in costs)
+        each = step.cpu_s / size * MILLION
+        lines.append(
+            f"| {size / MILLION:,.1f} M | {count} | {parse} | {whole} | {each:.1f} | {step.peak_mib:,.0f} MiB |"
+        )
+    return "\n".join([*lines, "CPU-s (wall s)."])
 
 
 def sizes(bench: Bench, source: Lake, base: int, wanted: Sequence[int], *, is_kept: bool) -> str:
@@ -318,11 +336,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = spark_session(app="bench", settings={"spark.driver.memory": options.memory})
     try:
         bench, base, is_kept = Bench(spark, folder), wanted[0], options.keep is not None
-        source = bench.ingest(base)
         measured = {
-            "sizes": lambda: sizes(bench, source, base, wanted, is_kept=is_kept),
-            "flapping": lambda: flapping(bench, source, base),
-            "large": lambda: large(bench, source, base, round(options.large_m * MILLION), is_kept=is_kept),
+            "ingest": lambda: ingest(bench, wanted),
+            "sizes": lambda: sizes(bench, bench.ingest(base), base, wanted, is_kept=is_kept),
+            "flapping": lambda: flapping(bench, bench.ingest(base), base),
+            "large": lambda: large(bench, bench.ingest(base), base, round(options.large_m * MILLION), is_kept=is_kept),
         }
         for part in options.parts.split(","):
             print(f"\n{part}\n{measured[part]()}", flush=True)
