@@ -210,13 +210,19 @@ def _wait_whole(side: Side, java: JavaFleet, say: Callable[[str], object]) -> No
     with contextlib.suppress(DeadlineError):
         wait_until(is_whole, deadline_s=STUCK_S, what="all brokers to be in sync")
         return
+    start_again(side, java, say, after_s=STUCK_S)
+    wait_until(is_whole, deadline_s=DEADLINE_S, what="all brokers to be in sync")
+
+
+def start_again(side: Side, java: JavaFleet, say: Callable[[str], object], *, after_s: float) -> int:
+    """Whoever is not in sync is started again, as an operator would; returns how many."""
     seen = asking.set_of(side.controllers, SET)
-    for address in seen.others.values() if seen is not None else ():
-        name = java.name_of(address)
-        say(f"{side.name}: {name} is not in sync {STUCK_S:.0f} s after an election; started again")
+    stuck = [java.name_of(address) for address in seen.others.values()] if seen is not None else []
+    for name in stuck:
+        say(f"{side.name}: {name} is not in sync after {after_s:.0f} s; started again")
         java.terminate(name)
         java.restart(name)
-    wait_until(is_whole, deadline_s=DEADLINE_S, what="all brokers to be in sync")
+    return len(stuck)
 
 
 def create_topic(java: JavaFleet, namesrv: str, topic: str) -> None:

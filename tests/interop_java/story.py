@@ -14,6 +14,7 @@ Rule 4: a client that ends on its own ends the run, with its log: an audit of wh
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from deploy.java import asking
 from deploy.java.fleet import SET, JavaFleet
 from deploy.local import ledger
 from deploy.local.processes import DeadlineError, wait_until
-from tests.interop_java.admin import BROKERS, create_topic
+from tests.interop_java.admin import BROKERS, create_topic, start_again
 from tests.interop_java.books import Books
 from tests.interop_java.sides import Side
 
@@ -51,6 +52,8 @@ class Plan:
     restarts: int
     route_poll_ms: int = 0
     """0 = the producer's own 30 s."""
+    stuck_s: float | None = None
+    """Who is not in sync so long after a repair is started again, and that is counted; None = the run fails later."""
 
     def faults(self) -> list[str]:
         """In the order in which they strike: mixed, the restart of everything in the middle of the kills."""
@@ -79,6 +82,8 @@ class Strike:
     """Longest time between two acknowledgements, by the producer's own stamps."""
     in_sync_s: float = 0.0
     """Until all replicas were in the SyncStateSet again, from the repair on."""
+    started_again: int = 0
+    """Replicas that did not come back by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +177,7 @@ class Story:
         self.strikes.append(strike)
         {KILL: self._kill, STOP: self._stop, LEADER: self._leader, EVERYTHING: self._everything}[kind](strike)
         repaired = time.monotonic()
-        whole = self.java.wait_in_sync(self.side.controllers, len(BROKERS), deadline_s=HEALED_DEADLINE_S)
+        whole = self._whole(strike)
         strike.in_sync_s = time.monotonic() - repaired
         strike.epoch_after = whole.master_epoch
         self.epochs.append(whole.master_epoch)
@@ -183,6 +188,14 @@ class Story:
             f"{number}. {kind} ({strike.victim}): {elected}gap {strike.gap_s:.2f} s, masterEpoch {strike.epoch_before} -> "
             f"{strike.epoch_after}, whole {strike.in_sync_s:.0f} s after the repair"
         )
+
+    def _whole(self, strike: Strike) -> asking.SetSeen:
+        """All in sync; with the help that the plan allows."""
+        if self.plan.stuck_s is not None:
+            with contextlib.suppress(DeadlineError):
+                return self.java.wait_in_sync(self.side.controllers, len(BROKERS), deadline_s=self.plan.stuck_s)
+            strike.started_again = start_again(self.side, self.java, self.say, after_s=self.plan.stuck_s)
+        return self.java.wait_in_sync(self.side.controllers, len(BROKERS), deadline_s=HEALED_DEADLINE_S)
 
     def _kill(self, strike: Strike) -> None:
         self.java.kill(strike.victim)
