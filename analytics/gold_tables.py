@@ -18,6 +18,11 @@ from __future__ import annotations
 
 from analytics.tables import Table, columns_of
 
+GOLD_BUILT = "gold 2"
+"""
+Key in a manifest of what gold was built from. Another number whenever tables of gold change their meaning: gold of an
+older form then counts as never built, and the next run makes all of it anew.
+"""
 FLAP_WINDOW_MS = 3_600_000
 """A failover less than this after the set's previous one is a flap."""
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analytics import bronze, gold, gold_days, gold_totals, intervals, lines, silver
-from analytics.gold_tables import GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
+from analytics.gold_tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
 from analytics.lake import WHOLE, Partitions, Writer, partitions_in, values_of
 from analytics.progress import Progress
 from analytics.tables import (
@@ -241,7 +241,7 @@ class Layers:
             for table in (*SILVER, BRONZE_QUALITY)
             for name, runs in self._writer.manifest.tables.get(table.path, {}).items()
         }
-        built = {} if is_full else self._writer.manifest.built_from.get("gold", {})
+        built = {} if is_full else self._writer.manifest.built_from.get(GOLD_BUILT, {})
         differing = [name for name in source.keys() | built.keys() if built.get(name) != source.get(name)]
         if not differing:
             return False
@@ -253,7 +253,8 @@ class Layers:
                 rows = rows_of(lambda wanted: self._writer.read(self._spark, wanted))
                 # A row per set or replica may be millions of rows.
                 self._writer.put(table, rows if table in (GOLD_SETS, GOLD_NODES) else rows.coalesce(1))
-        self._writer.update(built_from={**self._writer.manifest.built_from, "gold": source})
+        others = {name: of for name, of in self._writer.manifest.built_from.items() if not name.startswith("gold")}
+        self._writer.update(built_from={**others, GOLD_BUILT: source})
         return True
 
     def _put_days(self, differing: Iterable[str], *, is_fresh: bool) -> None:

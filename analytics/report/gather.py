@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analytics.gold_tables import (
+    GOLD_BUILT,
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
     GOLD_FAILOVERS_DAILY,
@@ -25,7 +26,7 @@ from analytics.gold_tables import (
     GOLD_SETS_DAILY,
 )
 from analytics.gold_totals import ALL
-from analytics.lake import Lake, Manifest
+from analytics.lake import Lake, Manifest, NoLake
 from analytics.progress import Progress
 from analytics.report import contents
 from analytics.report.contents import Contents
@@ -43,9 +44,13 @@ def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: i
     All tables of a report, from one version of the lake.
 
     Raises:
-        NoLake: nothing was ever published there.
+        NoLake: nothing was ever published there, or gold is of an older form.
     """
     manifest: Manifest = lake.require()
+    if GOLD_SETS_DAILY.path in manifest.tables and GOLD_BUILT not in manifest.built_from:
+        raise NoLake(
+            f"gold in {lake.root} is of an older form; make it anew: rollcall analytics gold --lake {lake.root}"
+        )
 
     def read(table: Table) -> DataFrame:
         return lake.read(spark, table, manifest=manifest)

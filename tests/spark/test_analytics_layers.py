@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
@@ -29,7 +30,10 @@ from analytics.gold_tables import (
     GOLD_SETS_DAILY,
 )
 from analytics.gold_totals import PERCENTS
-from analytics.lake import Lake
+from analytics.lake import Lake, NoLake
+from analytics.layers import Layers
+from analytics.progress import Progress
+from analytics.report.gather import gather
 from analytics.tables import BRONZE_EVENTS, BRONZE_REJECTED, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
 from deploy.local.processes import wait_until
 from tests.spark.lakes import build, content
@@ -103,6 +107,27 @@ def test_everything_that_was_read_is_accounted_for(spark: Any, batch: Lake, line
     assert counts["events"] == len(lines)
     assert counts["copies"] == counts["pieces"] - 2 - len(lines)
     assert counts["orphans"] == 0
+
+
+def test_gold_of_an_older_form_is_not_read_and_is_made_anew(
+    spark: Any, batch: Lake, expected: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    """Its tables meant something else: added up with the new ones they would give wrong figures."""
+    shutil.copytree(batch.root, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    manifest = lake.manifest()
+    older = {name.partition(" ")[0]: of for name, of in manifest.built_from.items()}
+    lake.manifest_path.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, built_from=older)))
+    quiet = Progress(spark, is_quiet=True)
+
+    with pytest.raises(NoLake, match="older form"):
+        gather(spark, lake, quiet, made_at_ms=0)
+    with lake.writer() as writer:
+        assert Layers(spark, writer, quiet).gold()
+        writer.publish()
+
+    assert content(spark, lake, GOLD) == {table.path: expected[table.path] for table in GOLD}
+    assert gather(spark, lake, quiet, made_at_ms=0).rows
 
 
 def test_a_second_run_publishes_nothing_and_a_copy_changes_no_event(
