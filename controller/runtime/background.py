@@ -50,17 +50,21 @@ class BackgroundTasks:
 
 
 class Wakeup:
-    """A condition that comes true again and again; a wait sees the next time only."""
+    """
+    A condition that comes true again and again.
+
+    Take ``next`` before you look whether there is something, and wait for that: what comes true between the look and
+    the wait is seen then.
+    """
 
     def __init__(self) -> None:
         """Nobody waits."""
         self._next = asyncio.Event()
 
-    async def wait(self, timeout_ms: int) -> None:
-        """Return at the next ``wake``, or when the time is up."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._next.wait()
+    @property
+    def next(self) -> asyncio.Event:
+        """Set by the first ``wake`` from now on."""
+        return self._next
 
     def wake(self) -> None:
         """On the loop."""

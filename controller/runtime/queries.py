@@ -12,6 +12,7 @@ Rule 3: no answer holds more than ``PAGE_SETS_MAX`` sets or ``PAGE_EVENTS_MAX`` 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -218,8 +219,8 @@ class Queries:
         deadline = loop.time() + max(0, min(wait_ms, EVENTS_WAIT_MS_MAX)) / 1000
         limit = max(1, min(limit, PAGE_EVENTS_MAX))
         while True:
-            # Before the page is read: what it names must be readable.
-            last = self._service.journal.last
+            # Both before the page is read: what ``last`` names must be readable, and what comes meanwhile must wake.
+            last, further = self._service.journal.last, self._service.next_events_synced
             page: Page = await self._on_reader(lambda: self._service.journal.read(start, limit=limit, set_key=set_key))
             left_ms = int((deadline - loop.time()) * 1000)
             if page.records or left_ms <= 0:
@@ -231,7 +232,9 @@ class Queries:
                     gap=gap,
                     last=last,
                 )
-            await self._service.wait_for_events(left_ms)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await further.wait()
 
     async def history(
         self, key: SetKey, consistency: Consistency, *, limit: int, before: MasterEpoch | None

@@ -191,9 +191,10 @@ class ControllerService:
             self._views[key] = view_of(published.state, key)
         return self._views[key]
 
-    async def wait_for_events(self, timeout_ms: int) -> None:
-        """Return when further events are on disk, or when the time is up."""
-        await self._events_synced.wait(timeout_ms)
+    @property
+    def next_events_synced(self) -> asyncio.Event:
+        """Set when further events are on disk than were when this was taken."""
+        return self._events_synced.next
 
     def on_events_synced(self) -> None:
         """For the journal's thread: wake who waits."""

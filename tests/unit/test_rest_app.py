@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from starlette.responses import StreamingResponse
 
 from api.rest.routes import Routes
+from controller.contract.commands import EventRef
 from controller.contract.events import EventRecord
 from controller.contract.ids import ControllerName
 from controller.contract.replies import Elected
@@ -26,6 +28,7 @@ from controller.contract.views import (
     SetAnswer,
     SetPage,
 )
+from controller.runtime.event_journal import Page
 from tests.support.runtime_controller import (
     NAMES,
     Group,
@@ -260,6 +263,39 @@ def test_events_are_held_until_something_happens(tmp_path: Path) -> None:
         following = msgspec.json.decode((await waiting).content, type=EventPage)
         assert len(following.events) == 1
         assert time.monotonic() - began < 3
+
+    _run(tmp_path, scenario)
+
+
+def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Synced while the empty page is still on its way: the answer comes at once, not when the wait is over."""
+    has_read, may_answer = threading.Event(), threading.Event()
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        last, read = leader.journal.last, leader.journal.read
+        assert last is not None
+        start = EventRef(term=last.term, index=last.index, ordinal=last.ordinal + 1)
+
+        def slow_read(*args: Any, **options: Any) -> Page:
+            page = read(*args, **options)
+            has_read.set()
+            assert may_answer.wait(10)
+            return page
+
+        monkeypatch.setattr(leader.journal, "read", slow_read)
+        began = time.monotonic()
+        waiting = asyncio.create_task(leader.queries.events(start, limit=10, wait_ms=20_000))
+        await until(has_read.is_set)
+        synced = leader.service.next_events_synced
+        await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
+        await synced.wait()
+        may_answer.set()
+        assert len((await waiting).events) == 1
+        assert time.monotonic() - began < 10
 
     _run(tmp_path, scenario)
 
