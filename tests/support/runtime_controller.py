@@ -107,7 +107,7 @@ def settings_of(name: str, *, timing: Preset = Preset.NORMAL, names: tuple[str, 
         fleet_name="demo",
         fleet_incarnation=FLEET,
         timing_name=timing,
-        timing=msgspec.structs.replace(PRESETS[timing], propose_timeout_ms=700),
+        timing=msgspec.structs.replace(PRESETS[timing], propose_timeout_ms=700, probe_timeout_ms=5_000),
         controllers={
             ControllerName(member): ControllerAddresses(
                 raft=f"127.0.0.1:{1000 + number}",
