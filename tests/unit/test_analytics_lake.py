@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from analytics.lake import Lake, LakeBusy, NoLake, Writer, partitions_in, values_of
+from analytics.lake import VERSIONS_KEPT, Lake, LakeBusy, Manifest, NoLake, Writer, partitions_in, values_of
 from analytics.tables import SILVER_REIGNS, SILVER_TENURES, Table
 
 DAYS = ("cluster=a/day=2026-01-01", "cluster=a/day=2026-01-02")
@@ -153,6 +159,124 @@ def publish_both(lake: Lake) -> int:
         for table in (SILVER_REIGNS, SILVER_TENURES):
             writer.replace(table, {day: [stage(writer, day, table=table)] for day in DAYS})
         return writer.publish().version
+
+
+@pytest.mark.slow
+def test_killed_before_any_change_of_the_disk_the_old_version_or_the_new_one_is_there(tmp_path: Path) -> None:
+    """
+    SIGKILL before the first change that a run makes on disk, before the second, and so on: while it stages, syncs, writes
+    both manifests and removes what is old. Readers of every kept version find all of its files, and the next run
+    publishes and leaves nothing else behind.
+    """
+    template = Lake(tmp_path / "template")
+    for _ in range(VERSIONS_KEPT + 1):
+        old = publish_both(template)
+    found: list[int] = []
+    while True:
+        lake = Lake(tmp_path / f"killed-{len(found)}")
+        shutil.copytree(template.root, lake.root)
+        was_killed = killed_before(len(found), lake)
+        found.append(readable(lake)[0])
+        assert readable(lake) == [found[-1] - back for back in range(VERSIONS_KEPT)]
+        assert publish_both(lake) == found[-1] + 1
+        assert everything(lake) == everything_kept(lake)
+        shutil.rmtree(lake.root)
+        if not was_killed:
+            break
+
+    assert found == sorted(found)
+    assert found.count(old) > 20, "kills before the new version was published"
+    assert found.count(old + 1) > 5, "kills after that"
+    assert len(found) == found.count(old) + found.count(old + 1)
+
+
+def killed_before(number: int, lake: Lake) -> bool:
+    """
+    Let a child ``publish_both``, and kill itself before its change of the disk of this number. False: it made fewer.
+
+    A file that is opened for writing is a change, and so is what is written into it.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            sys.addaudithook(Death(number))
+            publish_both(lake)
+            os._exit(0)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+class Death:
+    """Comes to this process before its change of the disk of a number."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR) and self._left >= 0:
+            self._pass()
+            if self._left == 0:
+                self._left = -1
+                os.open(arguments[0], arguments[2], 0o600)
+                self._die()
+            self._left -= 1
+        elif event in ("os.rename", "os.mkdir", "os.rmdir", "os.remove"):
+            self._pass()
+
+    def _pass(self) -> None:
+        if self._left == 0:
+            self._die()
+        self._left -= 1
+
+    def _die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def manifests(lake: Lake) -> list[Manifest]:
+    """Kept ones, the newest published one first."""
+    newest = lake.manifest()
+    texts = [path.read_bytes() for path in (lake.root / "manifests").glob("*.json")]
+    kept = [msgspec.json.decode(text, type=Manifest) for text in texts]
+    return sorted(
+        (manifest for manifest in kept if newest.version - VERSIONS_KEPT < manifest.version <= newest.version),
+        key=lambda manifest: -manifest.version,
+    )
+
+
+def files_of(lake: Lake, manifest: Manifest) -> set[Path]:
+    return {
+        lake.root / "data" / path / f"run={run}" / partition / "part-0.parquet"
+        for path, partitions in manifest.tables.items()
+        for partition, runs in partitions.items()
+        for run in runs
+    }
+
+
+def readable(lake: Lake) -> list[int]:
+    """Kept versions; fails unless all files of each are there, and are of that version."""
+    assert lake.manifest() == manifests(lake)[0]
+    for manifest in manifests(lake):
+        texts = [file.read_text() for file in files_of(lake, manifest)]
+        assert {text.split("-")[0] for text in texts} == {f"v{manifest.version:08d}"}
+        assert len(texts) == 2 * len(DAYS)
+    return [manifest.version for manifest in manifests(lake)]
+
+
+def everything(lake: Lake) -> set[Path]:
+    return {path for path in lake.root.rglob("*") if path.is_file() or path.name.startswith("run=")}
+
+
+def everything_kept(lake: Lake) -> set[Path]:
+    """What belongs there: two files of our own, the kept manifests, and the folders and files that they name."""
+    kept = manifests(lake)
+    files = set[Path]().union(*(files_of(lake, manifest) for manifest in kept))
+    folders_of_runs = {parent for file in files for parent in file.parents if parent.name.startswith("run=")}
+    of_versions = {lake.root / "manifests" / f"{manifest.version:08d}.json" for manifest in kept}
+    return {lake.root / "lock", lake.manifest_path} | of_versions | files | folders_of_runs
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
