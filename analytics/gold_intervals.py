@@ -30,10 +30,7 @@ def _by_day(spans: DataFrame, days: Days) -> DataFrame:
     """Cut ``from_ms`` to ``to_ms`` at midnight: a row per day, with ``day`` and ``lasted_ms``; empty ones go."""
     from pyspark.sql import functions as f
 
-    begin: Column = f.col("from_ms")
-    if days.since is not None:
-        begin = f.greatest(begin, f.lit(_ms_of(days.since)))
-    first, last = f.floor(begin / MS_PER_DAY), f.floor((f.col("to_ms") - 1) / MS_PER_DAY)
+    begin, first, last = _wanted_days(days)
     rows = spans.where(f.col("to_ms") > begin).withColumn("number", f.explode(f.sequence(first, last)))
     midnight = f.col("number") * MS_PER_DAY
     lasted = f.least(f.col("to_ms"), midnight + MS_PER_DAY) - f.greatest(f.col("from_ms"), midnight)
@@ -42,8 +39,14 @@ def _by_day(spans: DataFrame, days: Days) -> DataFrame:
     )
 
 
-def _ms_of(day: dt.date) -> int:
-    return (day - dt.date(1970, 1, 1)).days * MS_PER_DAY
+def _wanted_days(days: Days) -> tuple[Column, Column, Column]:
+    """Where the wanted part of ``from_ms`` to ``to_ms`` begins, and the numbers of its first and its last day."""
+    from pyspark.sql import functions as f
+
+    begin: Column = f.col("from_ms")
+    if days.since is not None:
+        begin = f.greatest(begin, f.lit((days.since - dt.date(1970, 1, 1)).days * MS_PER_DAY))
+    return begin, f.floor(begin / MS_PER_DAY), f.floor((f.col("to_ms") - 1) / MS_PER_DAY)
 
 
 def sets_daily(days: Days) -> DataFrame:
@@ -98,10 +101,7 @@ def _edges(days: Days) -> DataFrame:
     from pyspark.sql import functions as f
 
     spans = reduce(lambda one, other: one.unionByName(other), (_observed(days), _available(days), *_exposed(days)))
-    begin: Column = f.col("from_ms")
-    if days.since is not None:
-        begin = f.greatest(begin, f.lit(_ms_of(days.since)))
-    first, last = f.floor(begin / MS_PER_DAY), f.floor((f.col("to_ms") - 1) / MS_PER_DAY)
+    begin, first, last = _wanted_days(days)
 
     def edge(day: Column, lasted: Column, daily: int) -> Column:
         # The running sum counts on the row's own day too: what does not cover it whole is corrected there.
