@@ -122,7 +122,7 @@ def build_lake(spark: Any, journals: Path, folder: Path) -> Lake:
     """Bronze, silver and gold of all journals below a folder."""
     lake = Lake(folder)
     with lake.writer() as writer:
-        layers = Layers(spark, writer, Progress(spark, is_quiet=True))
+        layers = Layers(spark, writer, Progress(spark))
         layers.ingest_files(find_journals([journals]))
         layers.silver()
         layers.gold()
