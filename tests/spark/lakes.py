@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from analytics.jobs.run import LAYERS
 from analytics.lake import Lake
 from analytics.layers import Layers
 from analytics.lines import find_journals
@@ -12,30 +14,37 @@ from analytics.progress import Progress
 from analytics.tables import Table
 
 
-def build(spark: Any, lake: Lake, *paths: Path, gold: bool = True) -> int:
-    """One run; returns the published version."""
+def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS) -> int:
+    """One run that publishes once; returns the published version."""
     with lake.writer() as writer:
-        layers = Layers(spark, writer, Progress(spark, is_quiet=True))
-        layers.ingest_files(find_journals(paths))
-        layers.silver()
-        if gold:
-            layers.gold()
+        work = Layers(spark, writer, Progress(spark, is_quiet=True))
+        if "ingest" in layers:
+            work.ingest_files(find_journals(paths))
+        if "silver" in layers:
+            work.silver()
+        if "gold" in layers:
+            work.gold()
         return writer.publish().version
+
+
+def start_stream(stream: Any, folder: Path, **trigger: Any) -> Any:
+    """Write below ``folder / "rows"`` from where the checkpoint in ``folder`` ends; returns the running query."""
+    return (
+        stream.writeStream.format("parquet")
+        .option("path", str(folder / "rows"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(**trigger)
+        .start()
+    )
 
 
 def stream_now(stream: Any, folder: Path) -> int:
     """
-    Write what is there now, behind what the checkpoint in ``folder`` has (AvailableNow), below ``folder / "rows"``.
+    ``start_stream`` for what is there now (AvailableNow).
 
     Returns the number of micro-batches up to now, earlier runs of the checkpoint included.
     """
-    query = (
-        stream.writeStream.format("parquet")
-        .option("path", str(folder / "rows"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = start_stream(stream, folder, availableNow=True)
     query.awaitTermination()
     assert query.exception() is None
     return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))

@@ -245,7 +245,7 @@ def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
     assert lake.read(spark, BRONZE_EVENTS).count() == 0
     left = set((lake.root / "data").glob("*/*/run=*"))
     assert left
-    assert build(spark, lake, journals, gold=False) == 1
+    assert build(spark, lake, journals, layers=("ingest", "silver")) == 1
     found = content(spark, lake, (BRONZE_EVENTS, *SILVER))
     for path, rows in found.items():
         assert rows == expected[path], path

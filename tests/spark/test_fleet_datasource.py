@@ -1,4 +1,4 @@
-"""Must show 6: batch and stream against a running control plane read every event exactly once, also after a restart."""
+"""Must show 6: batch and stream against a running control plane read every event once, over a restart and a change of the lead."""
 
 from __future__ import annotations
 
@@ -12,52 +12,92 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from analytics.datasource import register
 from controller.contract.events import EventRecord
-from tests.spark.lakes import stream_now
-from tests.support.fleet_story import await_authority, heal, load, only_set, running, wait_row
+from deploy.local.fleet import Fleet
+from deploy.local.processes import wait_until
+from tests.spark.lakes import start_stream, stream_now
+from tests.support.fleet_story import await_authority, counted, heal, load, only_set, running, wait_row
 from tests.support.fleet_trials import kill_master
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 
+STREAM_DEADLINE_S = 600
+AUTHORITY_DEADLINE_S = 120
+"""Spark shares the processors with the controllers."""
+
 _decode = msgspec.json.Decoder(EventRecord).decode
 
 
-def places(lines: list[str]) -> list[tuple[int, int]]:
-    return sorted((record.index, record.ordinal) for record in map(_decode, lines))
+def place(line: str) -> tuple[int, int]:
+    record = _decode(line)
+    return record.index, record.ordinal
 
 
-def read_now(spark: Any, endpoints: str, folder: Path) -> list[tuple[int, int]]:
-    """Everything that was read up to now, from the checkpoint on."""
-    stream = spark.readStream.format("rollcall").options(**{"endpoint": endpoints, "max-entries": "20"}).load()
-    stream_now(stream.select("line"), folder)
-    return places([row["line"] for row in spark.read.parquet(str(folder / "rows")).collect()])
+def live(spark: Any, endpoints: str) -> Any:
+    """The record as a stream of lines, in small micro-batches."""
+    options = {"endpoint": endpoints, "max-entries": "20"}
+    return spark.readStream.format("rollcall").options(**options).load().select("line")
 
 
-def journaled(data: Path) -> set[tuple[int, int]]:
-    """What any controller has on disk."""
-    lines = [line for file in data.glob("*/events/*.jsonl") for line in file.read_text().splitlines()]
-    return set(places([line for line in lines if not line.startswith('{"gap":') and line.endswith("}")]))
+def stored(spark: Any, folder: Path) -> list[str]:
+    """What streams have written, by place."""
+    return sorted((row["line"] for row in spark.read.parquet(str(folder / "rows")).collect()), key=place)
+
+
+def journaled(data: Path) -> list[str]:
+    """What any controller has on disk, each event once, by place."""
+    lines = {line for file in data.glob("*/events/*.jsonl") for line in file.read_text().splitlines()}
+    return sorted((line for line in lines if not line.startswith('{"gap":') and line.endswith("}")), key=place)
+
+
+def change_leader(fleet: Fleet) -> None:
+    """SIGKILL for the leading controller, until another one has authority."""
+    leader = fleet.leader()
+    fleet.kill(leader)
+    others = tuple(name for name in fleet.controllers if name != leader)
+    await_authority(fleet, others, deadline_s=AUTHORITY_DEADLINE_S)
 
 
 def test_a_live_record_is_read_once(spark: Any, tmp_path: Path) -> None:
-    """Stream, fail over, stream again from the checkpoint; a batch at the end; all equal to the journals on disk."""
+    """
+    Stream what is there; stream on while a master and then the leading controller are killed; stop, and start again from
+    the checkpoint; a batch at the end. All equal the journals on disk, line by line.
+    """
     register(spark)
     with running(tmp_path / "fleet") as fleet:
         only_set(fleet)
         endpoints = ",".join(fleet.rest_addresses())
-        first = read_now(spark, endpoints, tmp_path)
+        stream_now(live(spark, endpoints), tmp_path)
+        first = stored(spark, tmp_path)
         # Spark took the processor for a while: the lead may have moved.
-        await_authority(fleet, fleet.controllers)
-        with load(fleet) as work:
-            trial = kill_master(fleet)
-            work.wait_more()
-        wait_row(fleet, trial.epoch)
+        await_authority(fleet, fleet.controllers, deadline_s=AUTHORITY_DEADLINE_S)
+        query = start_stream(live(spark, endpoints), tmp_path, processingTime="200 milliseconds")
+        try:
+            with load(fleet) as work:
+                trial = kill_master(fleet)
+                work.wait_more()
+                change_leader(fleet)
+                work.wait_more()
+            wait_row(fleet, trial.epoch)
+            newest = journaled(fleet.directory / "data")[-1]
+            wait_until(
+                lambda: query.exception() is not None or place(stored(spark, tmp_path)[-1]) >= place(newest),
+                deadline_s=STREAM_DEADLINE_S,
+                what="the stream to read on from the new leading controller",
+            )
+        finally:
+            query.stop()
+        between = stored(spark, tmp_path)
         heal(fleet)
-        second = read_now(spark, endpoints, tmp_path)
+        stream_now(live(spark, endpoints), tmp_path)
+        second = stored(spark, tmp_path)
         batch = spark.read.format("rollcall").option("endpoint", endpoints).load()
-        whole = places([row["line"] for row in batch.select("line").collect()])
-        disk = sorted(journaled(fleet.directory / "data"))
+        whole = sorted((row["line"] for row in batch.select("line").collect()), key=place)
+        disk = journaled(fleet.directory / "data")
 
+    assert query.exception() is None
     assert first
-    assert len(second) > len(first)
-    for read in (first, second, whole):
-        assert read == [place for place in disk if place <= read[-1]]
+    assert len(second) >= len(between) > len(first)
+    assert len({_decode(line).term for line in between}) > len({_decode(line).term for line in first})
+    for read in (first, between, second, whole):
+        assert read == [line for line in disk if place(line) <= place(read[-1])]
+    counted(first=len(first), streamed=len(between), restarted=len(second), batch=len(whole), on_disk=len(disk))
