@@ -2,7 +2,7 @@
 One quiet Spark session on this machine.
 
 Here: finding Java, the settings that every job shares, what Spark says on stderr (``log4j2.properties``: errors only,
-from the first line on). Not here: what a job computes.
+from the first line on), how files get their modes (``LocalFiles.java``). Not here: what a job computes.
 Raises ``NoSpark`` with the remedy where Spark or Java are missing.
 """
 
@@ -46,6 +46,7 @@ BOOT_WORDS = b"WARNING: Using incubator modules"
 """Java says so because Spark asks for vector instructions; nobody can do anything about it."""
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+LOCAL_FILES = Path(__file__).with_name("LocalFiles.java")
 
 
 class NoSpark(RuntimeError):
@@ -96,7 +97,32 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         builder = builder.config(key, value)
     with _java_without_boot_words():
         session: SparkSession = builder.getOrCreate()
+    if master.startswith("local"):
+        _use_local_files(session)
     return session
+
+
+def _use_local_files(session: SparkSession) -> None:
+    """
+    Let all of this Java process take ``LOCAL_FILES`` for its local file system (adr/0011).
+
+    Hadoop makes one per process: the one that is asked for first is everybody's. Executors of a cluster keep Hadoop's.
+    """
+    jvm = session._jvm  # noqa: SLF001 (PySpark shows Java's side nowhere else)
+    settings = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    assert jvm is not None
+    hadoop, local = jvm.org.apache.hadoop, jvm.java.net.URI("file:///")
+    known = hadoop.fs.FileSystem.get(local, settings)
+    if known.getClass().getName() == LOCAL_FILES.stem:
+        return
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(LOCAL_FILES.read_text())
+    ours = hadoop.conf.Configuration(settings)
+    ours.setClassLoader(compiler.getClassLoader())
+    ours.set("fs.file.impl", LOCAL_FILES.stem)
+    # Closed, it is nobody's any more; what others have open of it stays open.
+    known.close()
+    hadoop.fs.FileSystem.get(local, ours)
 
 
 @contextmanager

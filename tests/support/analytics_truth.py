@@ -124,7 +124,10 @@ def build_lake(spark: Any, journals: Path, folder: Path) -> Lake:
     with lake.writer() as writer:
         layers = Layers(spark, writer, Progress(spark))
         layers.ingest_files(find_journals([journals]))
+        # What is there when it is ended is not made again.
+        writer.publish()
         layers.silver()
+        writer.publish()
         layers.gold()
         writer.publish()
     return lake
