@@ -26,6 +26,9 @@ JAVA_ANSWER_MS_MAX = 20_000
 
 SHUFFLE_PARTITIONS = 64
 
+OPEN_FILES_MAX = 64
+"""Of one task that writes; with more partitions it sorts its rows by them first."""
+
 DRIVER_MEMORY = "2g"
 """Heap of a ``local`` session; a cluster's executors have their own setting."""
 
@@ -87,10 +90,14 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         .config("spark.sql.adaptive.coalescePartitions.minPartitionNum", "2")
         .config("spark.sql.adaptive.coalescePartitions.minPartitionSize", "4m")
         # Rows of a month go to their days' files as they come; without this they are sorted by day first.
-        .config("spark.sql.maxConcurrentOutputFileWriters", "64")
+        .config("spark.sql.maxConcurrentOutputFileWriters", str(OPEN_FILES_MAX))
         # Set at the start of Java: Spark's own set-up is the loudest. Options of the user's come after these.
         .config("spark.driver.defaultJavaOptions", " ".join(java_options))
         .config("spark.driver.memory", DRIVER_MEMORY)
+    )
+    # A local disk is not asked for many ranges at once: each would be a thread of its own.
+    builder = builder.config(
+        "spark.hadoop.parquet.hadoop.vectored.io.enabled", str(not master.startswith("local")).lower()
     )
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
     for key, value in {**loopback, **(settings or {})}.items():
