@@ -71,7 +71,8 @@ class Choosing:
         condition, _ = condition_of(story.state)
         is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(story.state)
         if not is_first and condition not in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA):
-            self._trigger, self._is_on_record = None, False
+            # What was noticed came to nothing, so the next election has nothing to do with it.
+            self._trigger, self._is_on_record, self.seen = None, False, None
             return
         if self._trigger is None:
             self._trigger = records[-1].ref

@@ -20,7 +20,7 @@ from analytics.core.truth import ReignTruth
 from analytics.generate import FolderInUse, prepare, write_fleet
 from analytics.jobs import generate as job
 from controller.contract.commands import Phase
-from controller.contract.events import EventRecord
+from controller.contract.events import EventRecord, MasterElected, ReplicaSilent
 from controller.contract.ids import SetKey
 from controller.core.history import history_of
 from controller.core.invariants import check_state, check_transition
@@ -50,6 +50,20 @@ def by_set(records: tuple[EventRecord, ...]) -> dict[SetKey, list[EventRecord]]:
         if record.set_key is not None:
             found[record.set_key].append(record)
     return found
+
+
+def test_an_election_was_told_of_a_detection_that_had_come_to_nothing_hours_before() -> None:
+    """What an election says of its detection is what the silence said that triggered it; seed 3 had one that was not."""
+    _, records = lived(msgspec.structs.replace(ROUGH, seed=3))
+    silences = {record.ref: record.event for record in records if isinstance(record.event, ReplicaSilent)}
+    elections = [record.event for record in records if isinstance(record.event, MasterElected)]
+    detected = [event for event in elections if event.detection is not None]
+
+    assert len(detected) > 500
+    for event in detected:
+        assert event.triggered_by is not None
+        assert event.detection is not None
+        assert silences[event.triggered_by].cause == event.detection.cause
 
 
 def test_the_core_keeps_every_invariant_and_comes_to_rest() -> None:
