@@ -74,7 +74,7 @@ def test_every_weak_spot_of_the_reference_is_answered() -> None:
 
 
 def test_every_decision_says_what_it_cost() -> None:
-    """Ten pages with the same four parts."""
+    """Numbered pages with the same four parts."""
     pages = sorted((ROOT / "adr").glob("*.md"))
 
     assert [page.name[:4] for page in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
