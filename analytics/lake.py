@@ -31,8 +31,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from analytics.session import OPEN_FILES_MAX
-from analytics.tables import BRONZE_EVENTS, Table
+from analytics.tables import Table
 from node.files import atomic_replace, fsync_directory
 
 if TYPE_CHECKING:
@@ -223,14 +222,7 @@ class Writer:
         self.update(tables={**self.manifest.tables, table.path: before})
 
     def put(self, table: Table, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
-        """
-        ``stage`` and ``replace``: rows are all that the partitions ``removed`` shall hold.
-
-        In a lake of many days of many clusters the rows of a partition are brought together first: else each task
-        writes a small file into nearly every one.
-        """
-        if table.partitions and len(self.manifest.tables.get(BRONZE_EVENTS.path, {})) > OPEN_FILES_MAX:
-            rows = rows.hint("rebalance", *table.partitions)
+        """``stage`` and ``replace``: rows are all that the partitions ``removed`` shall hold."""
         run, folder = self.stage(table, rows)
         self.replace(table, {partition: [run] for partition in partitions_in(folder)}, removed=removed)
 

@@ -27,6 +27,7 @@ from analytics import bronze, gold, gold_days, gold_totals, intervals, lines, si
 from analytics.gold_tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
 from analytics.lake import WHOLE, Partitions, Writer, partitions_in, values_of
 from analytics.progress import Progress
+from analytics.session import OPEN_FILES_MAX
 from analytics.tables import (
     BRONZE_EVENTS,
     BRONZE_QUALITY,
@@ -192,7 +193,7 @@ class Layers:
         of_changed = self._writer.read(self._spark, BRONZE_EVENTS, only=changed)
         for table, rows_of in OF_ONE_DAY:
             with self._progress.step(table.path.replace("/", ": ")):
-                self._writer.put(table, rows_of(of_changed), removed=changed if built else None)
+                self._put(table, rows_of(of_changed), removed=changed if built else None)
         scope = _Scope.of(changed, source) if built else None
         events = self._writer.read(self._spark, BRONZE_EVENTS, only=scope.events) if scope else of_changed
         for table, fold in FOLDED:
@@ -217,7 +218,7 @@ class Layers:
     def _put_changed(self, table: Table, rows: DataFrame, published: DataFrame | None, scope: _Scope | None) -> None:
         """Write the days whose rows differ from those that are published."""
         if published is None or scope is None:
-            self._writer.put(table, rows)
+            self._put(table, rows)
             return
         rows = rows.persist()
         try:
@@ -228,9 +229,20 @@ class Layers:
             days = self._spark.createDataFrame(sorted(differing), "cluster string, day date")
             names = self._writer.manifest.tables.get(table.path, {})
             removed = [name for name in names if values_of(name) in differing]
-            self._writer.put(table, rows.join(days.hint("broadcast"), ["cluster", "day"], "left_semi"), removed=removed)
+            self._put(table, rows.join(days.hint("broadcast"), ["cluster", "day"], "left_semi"), removed=removed)
         finally:
             rows.unpersist()
+
+    def _put(self, table: Table, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
+        """
+        ``Writer.put`` of a table by cluster and day.
+
+        In a lake of many days of many clusters the rows of a day are brought together first: else each task writes a
+        small file into nearly every one, and a task has no more than ``OPEN_FILES_MAX`` open at once.
+        """
+        if len(self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})) > OPEN_FILES_MAX:
+            rows = rows.hint("rebalance", *table.partitions)
+        self._writer.put(table, rows, removed=removed)
 
     # --- gold --------------------------------------------------------------------------------------------------------
 
@@ -267,7 +279,7 @@ class Layers:
             with self._progress.step(table.path.replace("/", ": ")):
                 names = self._writer.manifest.tables.get(table.path, {})
                 removed = None if since is None else [name for name in names if values_of(name)[1] >= since]
-                self._writer.put(table, days.only_since(rows_of(days)), removed=removed)
+                self._put(table, days.only_since(rows_of(days)), removed=removed)
                 if table in (GOLD_FAILOVERS, GOLD_SETS_DAILY):
                     days.tables[table.name] = self._writer.read(self._spark, table)
         self._writer.update(horizons=horizons)

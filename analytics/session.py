@@ -104,7 +104,7 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         builder = builder.config(key, value)
     with _java_without_boot_words():
         session: SparkSession = builder.getOrCreate()
-    if master.startswith("local"):
+    if session.sparkContext.master.startswith("local"):
         _use_local_files(session)
     return session
 

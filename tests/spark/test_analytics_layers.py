@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+import analytics.layers
 from analytics import streams
 from analytics.alerts import Limits, alerts
 from analytics.bronze import Why
@@ -128,6 +130,35 @@ def test_gold_of_an_older_form_is_not_read_and_is_made_anew(
 
     assert content(spark, lake, GOLD) == {table.path: expected[table.path] for table in GOLD}
     assert gather(spark, lake, quiet, made_at_ms=0).rows
+
+
+@pytest.fixture
+def adaptive(spark: Any) -> Iterator[None]:
+    """As sessions outside of tests plan; without it Spark brings no rows together."""
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+@pytest.mark.usefixtures("adaptive")
+def test_each_task_wrote_a_file_into_each_day_of_a_lake_of_many(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more days than a task keeps files open their rows come together first; the rows are the same."""
+    columns = (f"id AS {name}" for name in ("events", "first_at_ms", "last_at_ms", "last_seq"))
+    day = "date_add(DATE '2026-01-01', CAST(id % 3 AS int)) AS day"
+    rows = spark.range(0, 120, 1, 4).selectExpr("'c' AS cluster", day, "'f' AS fleet", *columns)
+    lake, found = Lake(tmp_path), {}
+    for name, limit in (("few days", 0), ("many days", -1)):
+        monkeypatch.setattr(analytics.layers, "OPEN_FILES_MAX", limit)
+        with lake.writer() as writer:
+            Layers(spark, writer, Progress(spark, is_quiet=True))._put(SILVER_HORIZONS, rows)
+            writer.publish()
+        ((run,),) = {tuple(runs) for runs in lake.manifest().tables[SILVER_HORIZONS.path].values()}
+        found[name] = len(list((lake.root / "data" / SILVER_HORIZONS.path / f"run={run}").rglob("*.parquet")))
+        assert sorted(row["events"] for row in lake.read(spark, SILVER_HORIZONS).collect()) == list(range(120))
+
+    assert found == {"few days": 12, "many days": 3}
 
 
 def test_a_second_run_publishes_nothing_and_a_copy_changes_no_event(

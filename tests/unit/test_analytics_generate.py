@@ -19,7 +19,7 @@ from analytics.core.plan import Fault, Mix, Plan
 from analytics.core.truth import ReignTruth
 from analytics.generate import FolderInUse, prepare, write_fleet
 from analytics.jobs import generate as job
-from controller.contract.commands import Phase
+from controller.contract.commands import Phase, SilenceCause
 from controller.contract.events import EventRecord, MasterElected, ReplicaSilent
 from controller.contract.ids import SetKey
 from controller.core.history import history_of
@@ -55,15 +55,26 @@ def by_set(records: tuple[EventRecord, ...]) -> dict[SetKey, list[EventRecord]]:
 def test_an_election_was_told_of_a_detection_that_had_come_to_nothing_hours_before() -> None:
     """What an election says of its detection is what the silence said that triggered it; seed 3 had one that was not."""
     _, records = lived(msgspec.structs.replace(ROUGH, seed=3))
-    silences = {record.ref: record.event for record in records if isinstance(record.event, ReplicaSilent)}
-    elections = [record.event for record in records if isinstance(record.event, MasterElected)]
-    detected = [event for event in elections if event.detection is not None]
+    silences = {record.ref: record for record in records if isinstance(record.event, ReplicaSilent)}
+    detected = [record for record in records if isinstance(record.event, MasterElected) and record.event.detection]
 
     assert len(detected) > 500
-    for event in detected:
-        assert event.triggered_by is not None
-        assert event.detection is not None
-        assert silences[event.triggered_by].cause == event.detection.cause
+    for record in detected:
+        assert isinstance(record.event, MasterElected)
+        assert record.event.triggered_by is not None
+        cause, at_us = detection_of(record)
+        silent_cause, silent_at_us = detection_of(silences[record.event.triggered_by])
+        assert cause == silent_cause
+        # Both are ages at the proposal, beside stamps of entries, which are a few steps later, in whole milliseconds.
+        assert abs(at_us - silent_at_us) < 100_000
+
+
+def detection_of(record: EventRecord) -> tuple[SilenceCause, int]:
+    """Its cause, and when it was, in microseconds UTC."""
+    assert isinstance(record.event, MasterElected | ReplicaSilent)
+    detection = record.event.detection
+    assert detection is not None
+    return detection.cause, record.stamped_at_ms * 1_000 - detection.detected_age_us
 
 
 def test_the_core_keeps_every_invariant_and_comes_to_rest() -> None:
