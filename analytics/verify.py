@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analytics import codes
-from analytics.core.verification import Link, Rule, begins_inside, election_violations, walk
+from analytics.core.verification import Link, Rule, begins_inside, election_violations, link_of, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,14 +84,16 @@ def verify(events: DataFrame) -> Verified:
 def walk_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One sorted range of one fleet, or of several."""
     last: dict[str, Any] | None = None
+    before: Link | None = None
     found: list[dict[str, Any]] = []
     for row in _rows(batches):
-        if last is None or last["fleet"] != row["fleet"]:
+        link = _link(row)
+        if last is None or before is None or last["fleet"] != row["fleet"]:
             found += [_border(last)] if last is not None else []
             found.append(_border(row))
         else:
-            found += _broken(last, row)
-        last = row
+            found += _broken(before, link, row)
+        last, before = row, link
         if len(found) >= ROWS_PER_BATCH:
             yield _batch(found)
             found = []
@@ -110,14 +112,14 @@ def walk_borders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # Before its first event lies nothing, or what nobody gave us.
             found += [_said(BEGUN_INSIDE, row, "")] if begins_inside(_link(row)) else []
         elif is_first and last is not None:
-            found += _broken(last, row)
+            found += _broken(_link(last), _link(row), row)
         last, is_first = row, not is_first
     if found:
         yield _batch(found)
 
 
-def _broken(before: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [_said(broken.rule, row, broken.text) for broken in walk(_link(before), _link(row))]
+def _broken(before: Link, link: Link, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [_said(broken.rule, row, broken.text) for broken in walk(before, link)]
 
 
 def _border(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,13 +127,8 @@ def _border(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _link(row: Mapping[str, Any]) -> Link:
-    return Link(
-        term=row["term"],
-        index=row["index"],
-        ordinal=row["ordinal"],
-        stamped_at_ms=row["stamped_at_ms"],
-        line=row["line"].encode(),
-    )
+    places = {name: row[name] for name in ("term", "index", "ordinal", "stamped_at_ms")}
+    return link_of(row["line"].encode(), **places)
 
 
 # --- single elections ------------------------------------------------------------------------------------------------

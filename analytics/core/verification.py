@@ -43,15 +43,21 @@ class Rule:
     ALL = (CHAIN, ORDER, STAMPS, ELECTIONS, ONE_MASTER, ONE_START, EPOCHS, SET_EPOCHS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """One event as the walk sees it."""
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """One event as the walk sees it; made once per event, so no more is kept of its line than the walk needs."""
 
     term: int
     index: int
     ordinal: int
     stamped_at_ms: int
-    line: bytes
+    chain: bytes
+    """The hash that the line carries, in hex; empty: it has none."""
+    blanked: bytes
+    """The line without its hash."""
+
+    def hash_after(self, previous: bytes) -> bytes:
+        """``controller.contract.events.chain_of``, from text."""
+        return hashlib.sha256(previous + self.blanked).hexdigest().encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,34 +68,26 @@ class Violation:
     text: str
 
 
-def own_hash(line: bytes) -> str | None:
-    """The hash that a line carries; None: it has none."""
-    at = line.rfind(CHAIN_FIELD)
-    if at < 0:
-        return None
-    begin = at + len(CHAIN_FIELD)
-    digits = line[begin : begin + HASH_DIGITS]
-    return (
-        digits.decode()
-        if len(digits) == HASH_DIGITS and line[begin + HASH_DIGITS : begin + HASH_DIGITS + 1] == b'"'
-        else None
+def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: int) -> Link:
+    """The link that a line is; the hash is looked for at its end, where it is written."""
+    begin = line.rfind(CHAIN_FIELD) + len(CHAIN_FIELD)
+    end = begin + HASH_DIGITS
+    has_hash = begin >= len(CHAIN_FIELD) and line[end : end + 1] == b'"'
+    return Link(
+        term=term,
+        index=index,
+        ordinal=ordinal,
+        stamped_at_ms=stamped_at_ms,
+        chain=line[begin:end] if has_hash else b"",
+        blanked=line[:begin] + line[end:] if has_hash else line,
     )
-
-
-def hash_after(previous: str, line: bytes) -> str | None:
-    """``controller.contract.events.chain_of``, from text; None: the line has no hash to blank."""
-    at = line.rfind(CHAIN_FIELD)
-    if own_hash(line) is None:
-        return None
-    begin = at + len(CHAIN_FIELD)
-    return hashlib.sha256(previous.encode() + line[:begin] + line[begin + HASH_DIGITS :]).hexdigest()
 
 
 def walk(before: Link | None, link: Link) -> list[Violation]:
     """What ``link`` breaks after ``before``, the event just before it in the same record; None: it is the first."""
     found: list[Violation] = []
-    previous = own_hash(before.line) if before is not None else ""
-    if previous is None or own_hash(link.line) != hash_after(previous, link.line):
+    previous = before.chain if before is not None else b""
+    if (before is not None and not previous) or link.chain != link.hash_after(previous):
         after = f"{before.term}.{before.index}.{before.ordinal}" if before is not None else "the beginning"
         text = "it was changed, or events between are missing"
         found.append(Violation(rule=Rule.CHAIN, text=f"does not continue the chain after {after}: {text}"))
@@ -109,7 +107,7 @@ def walk(before: Link | None, link: Link) -> list[Violation]:
 
 def begins_inside(link: Link) -> bool:
     """Whether the events before the first one of a record are elsewhere: its chain does not begin with it."""
-    return own_hash(link.line) != hash_after("", link.line)
+    return link.chain != link.hash_after(b"")
 
 
 def election_violations(line: bytes) -> list[Violation]:

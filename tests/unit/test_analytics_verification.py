@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analytics.core.verification import Link, Rule, begins_inside, election_violations, walk
+from analytics.core.verification import link_of as link_of_line
 from controller.contract.events import EventRecord, MasterElected
 from controller.contract.ids import BrokerId, LogOffset
 from tests.support.core_builders import Fleet, positions
@@ -23,12 +24,12 @@ def history() -> list[EventRecord]:
 
 
 def link_of(record: EventRecord, line: bytes | None = None) -> Link:
-    return Link(
+    return link_of_line(
+        msgspec.json.encode(record) if line is None else line,
         term=record.term,
         index=record.index,
         ordinal=record.ordinal,
         stamped_at_ms=record.stamped_at_ms,
-        line=msgspec.json.encode(record) if line is None else line,
     )
 
 
@@ -76,17 +77,26 @@ def test_an_event_that_was_written_twice_is_seen() -> None:
 
 
 def replaced(link: Link) -> Link:
-    return Link(term=link.term, index=link.index + 1, ordinal=0, stamped_at_ms=link.stamped_at_ms, line=link.line)
+    return replace(link, index=link.index + 1, ordinal=0)
 
 
 def test_falling_terms_and_stamps_are_named() -> None:
     """Both values are told."""
     records = history()
     before, link = link_of(records[3]), link_of(records[4])
-    older = Link(term=0, index=link.index, ordinal=link.ordinal, stamped_at_ms=1, line=link.line)
+    older = replace(link, term=0, stamped_at_ms=1)
 
     assert [violation.rule for violation in walk(before, older)] == [Rule.ORDER, Rule.STAMPS]
     assert f"from {before.stamped_at_ms} to 1" in walk(before, older)[1].text
+
+
+def test_a_last_event_without_a_hash_is_not_a_sound_one() -> None:
+    """No event after it would tell."""
+    records = history()
+    line = msgspec.json.encode(records[-1])
+    without = line[: line.rfind(b',"chain":')] + b"}"
+
+    assert broken([*(link_of(record) for record in records[:-1]), link_of(records[-1], without)]) == [Rule.CHAIN]
 
 
 def test_fields_of_a_later_version_are_part_of_the_chain() -> None:
