@@ -62,7 +62,9 @@ def failovers(days: Days) -> DataFrame:
     lost_at = f.coalesce(fault_at, found_at, elected)
     end = f.coalesce("served_at_ms", "next_elected_at_ms", "horizon_ms")
     is_false = f.coalesce(is_its & f.col("is_same_incarnation"), f.lit(False))
-    shadow = found_at - f.col("taken_at_ms")
+    since_change = found_at - f.col("taken_at_ms")
+    # A change that came after the finding is none that could have caused it, and its day may be read later.
+    shadow = f.when(since_change >= 0, since_change)
     since_previous = elected - f.col("previous_at_ms")
     route_late = f.floor((f.col("route_converged_us") - f.col("total_us")) / US_PER_MS)
     columns = {
@@ -72,7 +74,7 @@ def failovers(days: Days) -> DataFrame:
         "heard_again_after_ms": f.when(is_false, f.col("returned_at_ms") - found_at),
         "is_false_positive": is_false,
         "leader_change_age_ms": shadow,
-        "is_controller_caused": f.coalesce(is_false & shadow.between(0, LEADER_SHADOW_MS - 1), f.lit(False)),
+        "is_controller_caused": f.coalesce(is_false & (shadow < LEADER_SHADOW_MS), f.lit(False)),
         "since_previous_ms": since_previous,
         "is_flap": f.coalesce(since_previous < FLAP_WINDOW_MS, f.lit(False)),
         "route_late_ms": route_late,

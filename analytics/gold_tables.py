@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from analytics.tables import Table, columns_of
 
-GOLD_BUILT = "gold 2"
+GOLD_BUILT = "gold 3"
 """
 Key in a manifest of what gold was built from. Another number whenever tables of gold change their meaning: gold of an
 older form then counts as never built, and the next run makes all of it anew.
@@ -75,7 +75,7 @@ outage_ms bigint served_at_ms - lost_at_ms; of a reign that never served, up to 
 is_open boolean never served, and nobody was elected since
 heard_again_after_ms bigint from the finding of the silence to the same incarnation's return; null = it did not return
 is_false_positive boolean the deposed incarnation itself came back: its process had lived all the time
-leader_change_age_ms bigint from the last change of the leading controller to the finding of the silence; null = none
+leader_change_age_ms bigint from the last change of the leading controller to the silence's finding; null = none before
 is_controller_caused boolean a false positive less than LEADER_SHADOW_MS after a change of the leading controller
 since_previous_ms bigint from the set's previous failover to this one; null = its first
 is_flap boolean since_previous_ms is less than FLAP_WINDOW_MS
