@@ -348,6 +348,8 @@ class SetStory:
         if now_us - leads_since_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
             self._notice_silence(process)
             return ()
+        if now_us - process.last_heard_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
+            return ()  # It was heard meanwhile, and fell silent anew: that silence has a look of its own.
         heard_us = process.last_heard_us if process.last_heard_us >= leads_since_us else None
         return self._silent(
             process, number, Seen(cause=SilenceCause.TIMEOUT, detected_us=now_us, heard_us=heard_us), now_us
