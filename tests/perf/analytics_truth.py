@@ -57,13 +57,15 @@ def _run(spark: Any, plan: Plan, folder: Path) -> int:
     print(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items()))
     lake = _timed("bronze, silver, gold", lambda: build_lake(spark, folder / "history" / "journals", folder / "lake"))
     found: Comparison = _timed("compare", lambda: compare(spark, lake, folder / "history" / "truth"))
-    print(found.table())
+    print(found.table(), flush=True)
     events = lake.read(spark, BRONZE_EVENTS)
     real = Settings.of(plan.timing)
     violations = _timed("verify", lambda: _violations(events))
+    print(f"{violations} violations of the rules of the record", flush=True)
     differing = _timed(
         "what-if at the real settings", lambda: _differing(what_if(events, real=real, other=real).failovers)
     )
+    print(f"{differing} failovers differ from history at its own settings")
     wrong = found.wrong()
     wrong += [f"{violations} violations"] if violations else []
     wrong += [f"{differing} failovers are not history at its own settings"] if differing else []
