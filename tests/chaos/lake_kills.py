@@ -1,0 +1,156 @@
+"""
+Runs that are killed at chosen places, and what must hold after each.
+
+Here: starting, killing, looking at the disk without Spark. The places are ``tests.support.stopped_driver``'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from analytics.jobs.run import LAYERS
+from analytics.lake import WHOLE, Lake, Manifest
+from deploy.local.processes import wait_until
+from tests.spark.lakes import build
+from tests.support.analytics_story import write_journals
+from tests.support.stopped_driver import HERE, STEPS
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 900
+EARLY = 30
+"""Lines of the journals in their first state: in the middle of a day and of a failover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill of a run of one layer, when it is at a place for the ``number``-th time."""
+
+    layer: str
+    place: str
+    number: int = 1
+
+    @property
+    def is_writing(self) -> bool:
+        """In the middle of a job of Spark."""
+        return self.place not in STEPS
+
+    @property
+    def is_published(self) -> bool:
+        """What the run made was published before."""
+        return (self.place, self.number) == ("sweep", 2)
+
+
+def look(lake: Lake) -> dict[str, str]:
+    """Every byte that the newest manifest leads a reader to, the manifest's own included; fails if a folder is not there."""
+    files = [lake.manifest_path]
+    for path, partitions in lake.manifest().tables.items():
+        for partition, runs in partitions.items():
+            for run in runs:
+                found = sorted((lake.root / "data" / path / f"run={run}" / partition).glob("*.parquet"))
+                assert found, f"{path} {partition} of {run} has no file"
+                files += found
+    return {str(file.relative_to(lake.root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def runs_there(lake: Lake) -> set[str]:
+    """Names of the folders that lie there, read by anybody or not."""
+    return {folder.name for folder in (lake.root / "data").glob("*/*/run=*")}
+
+
+def runs_kept(lake: Lake) -> set[str]:
+    """Of the manifests that are kept, up to the newest published one."""
+    manifests = [lake.manifest()]
+    for path in (lake.root / "manifests").glob("*.json"):
+        if int(path.stem) < manifests[0].version:
+            manifests.append(msgspec.json.decode(path.read_bytes(), type=Manifest))
+    tables = [partitions for manifest in manifests for partitions in manifest.tables.values()]
+    return {f"run={run}" for partitions in tables for runs in partitions.values() for run in runs}
+
+
+def layers_replaced(lake: Lake, before: Manifest) -> set[str]:
+    """Layers with a partition of a day that was published ``before``, and is another one now."""
+    now = lake.manifest().tables
+    return {
+        path.split("/")[0]
+        for path, partitions in before.tables.items()
+        for partition, runs in partitions.items()
+        if partition != WHOLE and now[path].get(partition, runs) != runs
+    }
+
+
+def kill_at(kill: Kill, lake: Lake, journals: Path, folder: Path) -> int:
+    """
+    Start a run of a layer, look at the lake when it has stopped at the place, and SIGKILL it there.
+
+    In the middle of Spark's writing its Java is killed too; otherwise that is left to end by itself. Fails if the run
+    ends before. Returns how many files of the table that was being written were there, from tasks that had ended.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    arguments = [kill.place, str(kill.number), str(folder), kill.layer]
+    paths = [str(journals)] if kill.layer == "ingest" else []
+    command = [sys.executable, "-m", "tests.support.stopped_driver", *arguments, *paths, "--lake", str(lake.root), "-q"]
+    before, said = look(lake), folder / "said"
+    with said.open("wb") as out:
+        driver = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True)
+
+    def is_there() -> bool:
+        assert driver.poll() is None, f"it ended before it was at {kill}: {said.read_text()[-2_000:]}"
+        return any(folder.glob(HERE))
+
+    try:
+        wait_until(is_there, deadline_s=DEADLINE_S, what=f"the run to be at {kill}")
+        assert (look(lake) == before) is not kill.is_published
+        started = psutil.Process(driver.pid).children(recursive=True)
+        assert "java" in {process.name() for process in started}
+        if not kill.is_writing:
+            driver.kill()
+            assert psutil.wait_procs(started, timeout=DEADLINE_S)[1] == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        assert driver.wait() == -signal.SIGKILL
+    return len(list((lake.root / "data" / kill.place).glob("run=*/_temporary/0/task_*/**/*.parquet")))
+
+
+def kill_all(spark: Any, lines: Sequence[str], kills: Sequence[Kill], folder: Path) -> tuple[Lake, int]:
+    """
+    A lake of the first ``EARLY`` lines; then the other lines come, and of each layer's run the ``kills`` are done one after
+    the other before it may come to its end. After each kill a reader finds what was published, byte for byte.
+
+    Returns the lake, and how many files lay in tables that were being written, over all kills.
+    """
+    lake, journals = Lake(folder / "lake"), folder / "journals"
+    write_journals(lines[:EARLY], journals)
+    assert build(spark, lake, journals) == 1
+    first = lake.manifest()
+    shutil.rmtree(journals)
+    write_journals(lines, journals)
+    torn_files = 0
+    for layer in LAYERS:
+        for kill in (one for one in kills if one.layer == layer):
+            before, version = look(lake), lake.manifest().version
+            torn = kill_at(kill, lake, journals, folder / "driver")
+            assert lake.manifest().version == version + kill.is_published
+            assert (look(lake) == before) is not kill.is_published
+            assert kill.is_published or runs_there(lake) - runs_kept(lake), f"nothing was begun at {kill}"
+            torn_files += torn
+        was_published = any(kill.layer == layer and kill.is_published for kill in kills)
+        version = lake.manifest().version
+        assert build(spark, lake, journals, layers=(layer,)) == version + (not was_published)
+    assert layers_replaced(lake, first) == {"bronze", "silver", "gold"}
+    assert runs_there(lake) == runs_kept(lake)
+    return lake, torn_files
