@@ -20,7 +20,7 @@ from analytics.tables import BRONZE_EVENTS, SILVER
 from deploy.local.processes import wait_until
 from tests.spark.lakes import content
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "spark-standalone.sh"
 DEADLINE_S = 600
@@ -49,30 +49,30 @@ def started(folder: Path) -> list[str]:
     return found
 
 
+def await_end(folder: Path) -> None:
+    """Until nothing of what was ``started`` is left. Raises ``DeadlineError``."""
+    wait_until(lambda: not started(folder), deadline_s=DEADLINE_S, what="every process of the cluster to be gone")
+
+
 def test_two_workers_make_the_same_tables(
     spark: Any, journals: Path, expected: dict[str, list[Any]], tmp_path: Path
 ) -> None:
-    """The script starts and stops everything; its last line is the job's own."""
+    """The script starts everything, and leaves nothing behind: no master, worker, executor or driver."""
     lake = Lake(tmp_path / "lake")
-    before = {process.pid for process in psutil.process_iter()}
     done = subprocess.run(
         [str(SCRIPT), "run", str(journals), "--lake", str(lake.root), "--quiet", "-o", "json"],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
         check=False,
+        env=environment(tmp_path),
     )
     assert done.returncode == 0, done.stderr[-2_000:]
     assert "with 2 workers" in done.stderr
     found = content(spark, lake, (BRONZE_EVENTS, *SILVER, *GOLD))
     for path, rows in found.items():
         assert rows == expected[path], path
-    left = [
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if process.pid not in before and any("spark.deploy" in word for word in process.info["cmdline"] or ())
-    ]
-    assert left == []
+    await_end(tmp_path)
 
 
 def test_a_script_that_is_told_to_end_takes_everything_with_it(journals: Path, tmp_path: Path) -> None:
@@ -93,4 +93,4 @@ def test_a_script_that_is_told_to_end_takes_everything_with_it(journals: Path, t
         assert script.wait(timeout=DEADLINE_S) == 143
     assert len([line for line in before if "org.apache.spark" in line]) >= 4
     assert "logs are in" in rest
-    wait_until(lambda: not started(tmp_path), deadline_s=DEADLINE_S, what="every process of the cluster to be gone")
+    await_end(tmp_path)
