@@ -55,10 +55,17 @@ def _for_all(name: str) -> Column:
 
 
 def _divided(whole: Column, part: Column) -> Column:
-    """Rounded down; null if there is nothing to divide by."""
+    """In whole numbers, rounded down; null if there is nothing to divide by."""
     from pyspark.sql import functions as f
 
-    return f.when(part > 0, f.floor(whole / part))
+    return f.when(part > 0, f.call_function("div", whole, part))
+
+
+def _availability() -> Column:
+    """In millionths. A month of 6,400 sets, in milliseconds and times a million, is more than 64 bits hold."""
+    from pyspark.sql import functions as f
+
+    return _divided(f.col("available_ms").cast("decimal(20,0)") * PPM, f.col("observed_ms"))
 
 
 def percentiles(histogram: DataFrame, keys: list[str]) -> DataFrame:
@@ -149,7 +156,7 @@ def clusters(read: Read) -> DataFrame:
     return (
         joined.fillna(0, [*numbers, "quiet_days"])
         .withColumns(_with_quiet(f.col("quiet_days")))
-        .withColumn("availability_ppm", _divided(f.col("available_ms") * PPM, f.col("observed_ms")))
+        .withColumn("availability_ppm", _availability())
         .select(*GOLD_CLUSTERS.column_names)
     )
 
@@ -178,7 +185,7 @@ def sets(read: Read) -> DataFrame:
         .withColumns(_with_quiet(quiet))
         .withColumns(
             {
-                "availability_ppm": _divided(f.col("available_ms") * PPM, f.col("observed_ms")),
+                "availability_ppm": _availability(),
                 "mtbf_ms": _divided(f.col("available_ms"), f.col("failovers")),
             }
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics import gold, gold_days, intervals, silver
+from analytics import gold, gold_days, gold_totals, intervals, silver
+from analytics.gold_tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
 from analytics.inputs import events_of
+from analytics.tables import SILVER_HORIZONS, Table
 from controller.contract.commands import DetectionStamps, EventRef, SilenceCause, TakeLeadership
 from controller.contract.ids import ControllerName
 from tests.support.analytics_story import BEGIN_MS, lines_of
@@ -71,3 +74,22 @@ def test_a_change_after_a_silence_was_an_age_below_zero(spark: Any, tmp_path: Pa
     (tmp_path / "later.jsonl").write_text("\n".join([an_hour_later, *rest]))
 
     assert judged(spark, tmp_path / "later.jsonl") == (True, False, None)
+
+
+def test_a_month_of_thousands_of_sets_was_available_for_less_than_nothing(spark: Any) -> None:
+    """Its milliseconds, times a million, overflowed: -11.4 % of a million failovers' fleets."""
+    sets = 192_000
+    told: dict[Table, dict[str, Any]] = {
+        SILVER_HORIZONS: {"events": 1},
+        GOLD_QUIET_DAILY: {"sets": sets},
+        GOLD_SETS_DAILY: {"observed_ms": 86_400_000, "available_ms": 0, "outage_ms": 86_400_000, "begun": 1},
+    }
+
+    def read(table: Table) -> Any:
+        row = {"cluster": "c", "day": dt.date(2026, 1, 1), "fleet": "f", **told.get(table, {})}
+        rows = [[row.get(name) for name in table.column_names]] if table in told else []
+        return spark.createDataFrame(rows, table.schema())
+
+    rows = {row["cluster"]: row for row in gold_totals.clusters(read).collect()}
+    assert rows["*"]["observed_ms"] == (sets + 1) * 86_400_000
+    assert rows["*"]["availability_ppm"] == rows["c"]["availability_ppm"] == sets * 1_000_000 // (sets + 1)
