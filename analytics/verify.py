@@ -88,11 +88,10 @@ def walk_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     found: list[dict[str, Any]] = []
     for row in _rows(batches):
         link = _link(row)
-        if last is None or before is None or last["fleet"] != row["fleet"]:
-            found += [_border(last)] if last is not None else []
-            found.append(_border(row))
-        else:
-            found += _broken(before, link, row)
+        if last is not None and last["fleet"] != row["fleet"]:
+            found.append(_border(last))
+            before = None
+        found += [_border(row)] if before is None else _broken(before, link, row)
         last, before = row, link
         if len(found) >= ROWS_PER_BATCH:
             yield _batch(found)

@@ -62,7 +62,7 @@ all() {
     # A test file keeps one core busy, with a Java of its own; programs that they start need no second compiler for a minute.
     export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1"
     tests spark -n 2 --dist loadfile -m 'spark and not cluster' tests/spark
-    tests spark-cluster -m 'spark and cluster' tests
+    tests spark-cluster -m 'spark and cluster' tests/spark
 }
 
 coverage() {

@@ -1,7 +1,7 @@
 """
 Runs that are killed at chosen places, and what must hold after each.
 
-Here: starting, killing, looking at the disk without Spark. The places are ``tests.support.stopped_driver``'s.
+Here: starting, killing, looking at the disk without Spark. The places are ``tests.chaos.stopped_driver``'s.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import psutil
 from analytics.jobs.run import LAYERS
 from analytics.lake import WHOLE, Lake, Manifest
 from deploy.local.processes import wait_until
+from tests.chaos.stopped_driver import HERE, STEPS
 from tests.spark.lakes import build
 from tests.support.analytics_story import write_journals
-from tests.support.stopped_driver import HERE, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 900
@@ -102,7 +102,7 @@ def kill_at(kill: Kill, lake: Lake, journals: Path, folder: Path) -> int:
     folder.mkdir()
     arguments = [kill.place, str(kill.number), str(folder), kill.layer]
     paths = [str(journals)] if kill.layer == "ingest" else []
-    command = [sys.executable, "-m", "tests.support.stopped_driver", *arguments, *paths, "--lake", str(lake.root), "-q"]
+    command = [sys.executable, "-m", "tests.chaos.stopped_driver", *arguments, *paths, "--lake", str(lake.root), "-q"]
     before, said = look(lake), folder / "said"
     with said.open("wb") as out:
         driver = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True)

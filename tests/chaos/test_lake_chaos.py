@@ -21,7 +21,7 @@ from tests.spark.conftest import batch, expected, journals, lines, spark
 from tests.spark.lakes import content
 from tests.support.fleet_story import counted
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 
 __all__ = ["batch", "expected", "journals", "lines", "spark"]
 

@@ -1,9 +1,9 @@
 """
 ``rollcall analytics run`` that stops at a chosen place, to be killed there: the disk is then what any SIGKILL leaves.
 
-Here: the stop. ``python -m tests.support.stopped_driver PLACE NUMBER FOLDER LAYER ARGUMENTS...`` does one layer of the run
+Here: the stop. ``python -m tests.chaos.stopped_driver PLACE NUMBER FOLDER LAYER ARGUMENTS...`` does one layer of the run
 up to the NUMBER-th time that PLACE is reached, leaves a file ``HERE`` in FOLDER, and does no more. FOLDER takes Java's
-temporary files too. Imported for its names, and started, by tests/chaos.
+temporary files too. Imported for its names, and started, by ``lake_kills``.
 
 A place is the path of a table: Spark's job that writes it, with all of its rows committed by their tasks and one task
 that does not end. Or one of ``STEPS`` of publishing.
