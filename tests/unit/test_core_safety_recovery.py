@@ -1,0 +1,205 @@
+"""R7 of safety.md: controllers that have lost what they knew, or know less than a replica."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from controller.contract.codes import RefusalCode
+from controller.contract.events import (
+    ReplicaRegistered,
+)
+from controller.contract.ids import (
+    BrokerId,
+    FleetIncarnation,
+    MasterEpoch,
+)
+from controller.contract.replies import Condition, Done, Elected, IdGranted, Refused, Registered
+from controller.contract.verdicts import ElectionKind
+from controller.core.recovery import EPOCH_JUMP, begin_again
+from controller.core.views import condition_of
+from tests.support.core_builders import Fleet, ids, positions, stored
+from tests.support.core_fleets import (
+    TWO,
+    refusal_of,
+    wiped,
+)
+
+# --- R7 --------------------------------------------------------------------------------------------------------------
+
+
+def test_r7_after_a_wipe_nothing_is_decided_before_all_named_replicas_have_reported() -> None:
+    """No election, no id, no cleaning; alone {A} of a later view could have shrunk the set that the others name."""
+    fleet = wiped((2, 9, 4, (1, 2)))
+    assert condition_of(fleet.set)[0] is Condition.WAITING_FOR_REPORTS
+    assert fleet.event(ReplicaRegistered).awaited_reports == ids(1)
+
+    assert refusal_of(fleet.elect()) is RefusalCode.WAITING_FOR_REPORTS
+    assert refusal_of(fleet.grant("code-new")) is RefusalCode.WAITING_FOR_REPORTS
+    assert refusal_of(fleet.clean()) is RefusalCode.WAITING_FOR_REPORTS
+    assert refusal_of(fleet.bootstrap(2)) is RefusalCode.NOT_BOOTSTRAPPABLE
+
+
+def test_r7_the_newest_view_wins_and_its_longest_member_is_elected_in_an_epoch_that_jumps() -> None:
+    """The set was {1,2,3}, shrunk to {1,3} just before the wipe: 2 must not be elected though it is alive."""
+    fleet = wiped((2, 9, 4, (1, 2, 3)), (1, 9, 5, (1, 3)), (3, 9, 4, (1, 2, 3)))
+    assert fleet.set.sync_state_set == ids(1, 3)
+
+    elected = fleet.want(fleet.elect(evidence=fleet.evidence(draw=7)), Elected)
+
+    assert elected.verdict.winner == 3
+    assert elected.verdict.policy == "restored@1"
+    assert elected.verdict.master_epoch == 8 * EPOCH_JUMP
+    assert elected.verdict.sync_state_set_epoch > 5
+    assert elected.verdict.sync_state_set == ids(3)
+    assert fleet.set.recovery is None
+    assert isinstance(fleet.grant("code-new"), IdGranted)
+
+
+def test_r7_whoever_is_heard_first_was_elected_although_another_member_had_reported_more() -> None:
+    """2 lost its tail and its heartbeat comes first; 3 has registered with more and has yet to say that it is ready."""
+    fleet = wiped((2, 9, 4, (2, 3)), (3, 9, 4, (2, 3)))
+
+    for evidence in (fleet.evidence(unready=(3,)), fleet.evidence(unheard=(3,))):
+        reply = fleet.elect(evidence=evidence)
+        assert refusal_of(reply) is RefusalCode.NO_ELIGIBLE_REPLICA
+        assert isinstance(reply, Refused)
+        assert reply.verdict is not None
+        reasons = {candidate.broker_id: candidate.reason for candidate in reply.verdict.candidates}
+        assert reasons[BrokerId(2)] == "ends in epoch 9 at 200; member 3 reported epoch 9, 300"
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 3
+
+
+def test_r7_a_member_that_died_after_its_report_is_not_replaced_by_one_that_holds_less() -> None:
+    """What it reported may have been acknowledged by a set that was smaller than the newest view says."""
+    fleet = wiped((2, 9, 4, (2, 3)), (3, 9, 4, (2, 3)))
+    fleet.silence(3)
+
+    assert refusal_of(fleet.elect()) is RefusalCode.NO_ELIGIBLE_REPLICA
+    assert refusal_of(fleet.elect(2)) is RefusalCode.NOT_ELIGIBLE
+    assert fleet.want(fleet.elect_unclean(1 << 40), Elected).verdict.winner == 2
+
+
+def test_r7_an_operator_may_force_it_with_the_unclean_verb() -> None:
+    """The missing replica never comes: the loss is accepted, the kind says so."""
+    fleet = wiped((2, 9, 4, (1, 2)))
+
+    elected = fleet.want(fleet.elect_unclean(0, evidence=fleet.evidence(draw=15)), Elected)
+
+    assert elected.verdict.kind is ElectionKind.UNCLEAN
+    assert elected.verdict.master_epoch == 16 * EPOCH_JUMP
+
+
+def test_r7_an_operator_may_stop_waiting_for_one_replica_by_cleaning_it() -> None:
+    """Once nobody is awaited any more the newest view is adopted."""
+    fleet = wiped((2, 9, 4, (1, 2, 3)), (3, 9, 4, (1, 2, 3)))
+
+    assert isinstance(fleet.clean(1, is_unclean=True), Done)
+
+    assert fleet.set.sync_state_set == ids(2, 3)
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 3
+
+
+def test_r7_a_late_replica_of_the_old_fleet_is_admitted_after_the_recovery() -> None:
+    """It keeps its id, follows the new epoch, and disturbs nobody."""
+    fleet = wiped((2, 9, 4, (2,)))
+    fleet.elect()
+
+    reply = fleet.want(
+        fleet.do(fleet.registration(3, holds=positions(50, epoch=8), view=stored(8, 2, 2, 3))), Registered
+    )
+
+    assert reply.broker_id == 3
+    assert fleet.set.recovery is None
+
+
+def test_r7_a_restored_backup_waits_for_its_members_and_adopts_what_they_know() -> None:
+    """The backup knows {1,2,3} in epoch 1; the fleet went on to {2} in epoch 4."""
+    fleet = Fleet().serving()
+    fleet.state = begin_again(fleet.state, FleetIncarnation("e" * 32))
+    assert condition_of(fleet.set)[0] is Condition.WAITING_FOR_REPORTS
+    assert refusal_of(fleet.elect()) is RefusalCode.WAITING_FOR_REPORTS
+
+    fleet.do(fleet.registration(1, holds=positions(10)))
+    fleet.do(fleet.registration(2, incarnation="i2.7", holds=positions(40, epoch=4), view=stored(4, 9, 2)))
+    fleet.do(fleet.registration(3, holds=positions(10)))
+
+    assert fleet.set.sync_state_set == ids(2)
+    elected = fleet.want(fleet.elect(), Elected)
+    assert elected.verdict.winner == 2
+    assert elected.verdict.master_epoch == EPOCH_JUMP
+    assert elected.verdict.sync_state_set_epoch > 9
+
+
+def test_r7_a_member_that_restarts_during_the_recovery_stays_named() -> None:
+    """Nobody leaves the set while it is taken over; a member without proof is a suspect that may win by its length."""
+    fleet = wiped((1, 9, 4, (1, 2)), (2, 9, 4, (1, 2)))
+    fleet.do(fleet.registration(1, incarnation="i1.2", boot="boot-2", holds=positions(400, epoch=9)))
+
+    assert fleet.set.sync_state_set == ids(1, 2)
+    assert fleet.want(fleet.elect(), Elected).verdict.winner == 1
+
+
+def test_r7_a_member_that_knows_a_higher_epoch_starts_a_recovery_of_a_serving_set() -> None:
+    """The controllers were rolled back under a living master: it is adopted again in a new epoch, alters wait."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(10, epoch=5)))
+    assert fleet.set.recovery is not None
+
+    assert refusal_of(fleet.do(fleet.alter(1))) is RefusalCode.WAITING_FOR_REPORTS
+    fleet.do(fleet.registration(1, holds=positions(70, epoch=5)))
+
+    elected = fleet.want(fleet.elect(evidence=fleet.evidence({1: positions(70, epoch=5)})), Elected)
+    assert (elected.verdict.winner, elected.verdict.master_epoch) == (1, EPOCH_JUMP)
+
+
+def test_r7_members_with_open_sessions_were_awaited_for_ever() -> None:
+    """They had registered before somebody showed what the controllers had forgotten; nobody asked them again."""
+    fleet = Fleet().serving()
+    before = fleet.replica(1).session_ordinal
+
+    fleet.do(fleet.registration(2, incarnation="i2.2", holds=positions(10, epoch=5)))
+
+    assert fleet.replica(1).session_ordinal > before, "its next heartbeat is refused, and it registers again"
+    fleet.do(fleet.registration(1, holds=positions(70, epoch=5)))
+    fleet.do(fleet.registration(3, holds=positions(70, epoch=5)))
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ()
+
+
+def test_r21_an_alter_of_a_later_epoch_does_not_end_its_reign() -> None:
+    """The controllers are the ones who have forgotten (R7); "stop acknowledging" was the answer."""
+    fleet = Fleet().serving()
+    alter = replace(fleet.alter(1, 2), master_epoch=MasterEpoch(fleet.set.master_epoch + 1))
+    before = fleet.set
+
+    assert refusal_of(fleet.do(alter)) is RefusalCode.WAITING_FOR_REPORTS
+    assert fleet.set == before
+
+
+def test_r7_a_view_of_this_fleet_with_a_higher_set_epoch_starts_a_recovery() -> None:
+    """Rolled back within one epoch: the set that it names is not the one that is stored here."""
+    fleet = Fleet().serving(replicas=(1, 2), configuration=TWO)
+    view = stored(1, 7, 1, fleet=fleet.state.fleet_incarnation)
+
+    fleet.do(fleet.registration(2, incarnation="i2.2", view=view))
+
+    assert fleet.set.recovery is not None
+    assert fleet.set.recovery.awaited == ids(1)
+
+
+def test_r7_a_stranger_of_another_fleet_is_refused_by_a_settled_set() -> None:
+    """Its higher epoch must not drag a healthy set into a recovery (S64)."""
+    fleet = Fleet().serving()
+
+    reply = fleet.do(fleet.registration(9, holds=positions(10, epoch=50), view=stored(50, 1, 9)))
+
+    assert refusal_of(reply) is RefusalCode.WRONG_FLEET
+
+
+def test_r7_learners_are_not_adopted_into_the_set() -> None:
+    """R23 also while a set is taken over."""
+    fleet = Fleet()
+    fleet.do(fleet.registration(1, holds=positions(10, epoch=9), view=stored(9, 4, 1, 2)))
+    fleet.do(fleet.registration(2, holds=positions(10, epoch=9), view=stored(9, 4, 1, 2), is_learner=True))
+
+    assert fleet.set.sync_state_set == ids(1)
