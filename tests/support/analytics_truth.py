@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analytics.core.truth import TRUTH_ROWS
-from analytics.gold_tables import GOLD_FAILOVERS, GOLD_RTO, GOLD_SETS
+from analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_RTO, GOLD_SETS
 from analytics.lake import Lake
 from analytics.layers import Layers
 from analytics.lines import find_journals
@@ -20,6 +20,7 @@ from analytics.progress import Progress
 from analytics.tables import SILVER_REIGNS
 
 PERCENTS = (50, 90, 95, 99)
+PPM = 1_000_000
 _KEY = ["cluster", "broker_set", "master_epoch"]
 EXACT = (
     "kind",
@@ -61,6 +62,8 @@ class Comparison:
     sets_differing_in_exposure: int
     outage_ms: tuple[int, int]
     """Of outages that ended in another epoch: the truth from the fault, the finding from its first sign."""
+    availability_ppm: tuple[int, int]
+    """Of all sets: the truth's outages, switchovers included, in the time that was observed; ``gold.clusters``."""
 
     def wrong(self) -> list[str]:
         """What is not recovered within the stated tolerance, in words; empty if all of it is."""
@@ -81,12 +84,15 @@ class Comparison:
             found.append(f"controller-caused: {self.controller_caused} of {self.false[0]} false ones")
         if abs(self.outage_ms[1] - self.outage_ms[0]) > OUTAGE_TOLERANCE_PERCENT / 100 * self.outage_ms[0]:
             found.append(f"outages: {self.outage_ms} ms")
+        real, seen = (PPM - ppm for ppm in self.availability_ppm)
+        if abs(seen - real) > OUTAGE_TOLERANCE_PERCENT / 100 * real + 1:
+            found.append(f"availability: {self.availability_ppm} millionths")
         return found
 
     def table(self) -> str:
         """Truth and finding as Markdown."""
         milliseconds = {
-            name: " / ".join(f"{value:,}" for value in row if value) for name, row in self.percentiles.items()
+            name: " / ".join(f"{int(value):,}" for value in row if value) for name, row in self.percentiles.items()
         }
         rows = [
             ("failovers", *_numbers(self.failovers), "exact"),
@@ -98,6 +104,7 @@ class Comparison:
             ("failovers with regret", *_numbers(self.regretted), "exact"),
             ("regret, bytes", *_numbers(self.regret_bytes), "exact, row by row"),
             ("outages, ms", *_numbers(self.outage_ms), "10 %"),
+            ("availability, millionths", *_numbers(self.availability_ppm), "10 % of what is missing"),
             *((f"reigns that differ in {name}", "0", f"{count:,}", "exact") for name, count in self.differing.items()),
         ]
         head = ["| what | truth | found | tolerance |", "| --- | ---: | ---: | --- |"]
@@ -172,6 +179,7 @@ def compare(spark: Any, lake: Lake, truth: Path) -> Comparison:
             _sum(tables["outages"].where("is_recorded and fault != 'switchover'"), "(to_us - from_us) div 1000"),
             _sum(lake.read(spark, GOLD_FAILOVERS), "outage_ms"),
         ),
+        availability_ppm=_availability(spark, lake, tables["outages"]),
     )
 
 
@@ -202,6 +210,13 @@ def _exposure(spark: Any, lake: Lake, exposures: Any) -> dict[str, Any]:
         f.count_if(f.col("true_ms") != f.col("exposed_ms")).alias("differing"),
     ).first()
     return {"exposed_ms": _pair(row["real"], row["found"]), "sets_differing_in_exposure": row["differing"]}
+
+
+def _availability(spark: Any, lake: Lake, outages: Any) -> tuple[int, int]:
+    observed_ms = _sum(lake.read(spark, GOLD_SETS), "observed_ms")
+    outage_ms = _sum(outages.where("is_recorded"), "(to_us - from_us) div 1000")
+    row = lake.read(spark, GOLD_CLUSTERS).where("cluster = '*'").first()
+    return PPM * (observed_ms - outage_ms) // observed_ms, row["availability_ppm"]
 
 
 def _sum(table: Any, what: str) -> int:
