@@ -40,13 +40,14 @@ def push_views(
             continue
         if _has_rocketmq(view):
             port.announce(view)
+        # One reading, before the write: NOTIFIED ends where the winner's clock begins, nothing falls between the two.
+        sent_ns = now_ns()
         if key in elected and view.master is not None:
             winner = duties.sessions.get(key, view.master)
             is_native = winner is not None and winner.kind is ReplicaKind.NATIVE
             if winner is not None and is_native and winner.connection is not None:
-                # Before the write: once it has the notice, the winner's own clock runs.
-                duties.handle_notified(key, view.master_epoch, now_ns())
-        body = msgspec.json.encode(RoleNotice(view=view, sent_at_us=now_ns() // NS_PER_US))
+                duties.handle_notified(key, view.master_epoch, sent_ns)
+        body = msgspec.json.encode(RoleNotice(view=view, sent_at_us=sent_ns // NS_PER_US))
         for connection in duties.sessions.connections_of(view):
             port.notify(connection, body)
 

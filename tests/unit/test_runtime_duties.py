@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
+import msgspec
+import pytest
+
 from controller.contract.codes import RefusalCode
 from controller.contract.commands import (
     ElectMaster,
@@ -15,10 +20,12 @@ from controller.contract.commands import (
 from controller.contract.events import MasterElected, ReplicaSilent
 from controller.contract.ids import MasterEpoch
 from controller.contract.replies import Condition
-from controller.contract.session import BrokerState, ProbeAnswer
+from controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from controller.contract.timing import PRESETS
 from controller.runtime.actions import Propose
+from controller.runtime.pushes import push_views
 from controller.runtime.session_state import ProbeOutcome
+from tests.support.runtime_controller import SilentBrokers
 from tests.support.runtime_world import Replica, World, set_key
 
 KEY = set_key()
@@ -418,6 +425,25 @@ def test_milestones_of_leader_and_brokers_share_one_origin() -> None:
 
     assert observed.observed_us is not None
     assert 3_000_000 <= observed.observed_us == recorded[1].observed_us
+
+
+def test_time_between_the_leaders_stamp_and_the_notices_own_belonged_to_no_phase(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NOTIFIED ended before the notice was encoded, the winner's clock began after it: a wait for a core fell between."""
+    world, (_, *slaves) = _world()
+    world.pass_ms(3_500, *slaves)
+    elected = [record for record in world.records if isinstance(record.event, MasterElected)][-1]
+    clock_ns = itertools.count(world.now_ns, 2_000_000)
+    ended_ns: list[int] = []
+    monkeypatch.setattr(world.duties, "handle_notified", lambda _key, _epoch, now_ns: ended_ns.append(now_ns))
+    port = SilentBrokers()
+
+    push_views([elected], view_of=world.view, duties=world.duties, port=port, now_ns=lambda: next(clock_ns))
+
+    notices = [msgspec.json.decode(body, type=RoleNotice) for _, body in port.pushed]
+    assert len(notices) == len(world.the_view(KEY).members)
+    assert {notice.sent_at_us * 1_000 for notice in notices} == set(ended_ns)
 
 
 def test_many_sets_that_lose_their_masters_at_once_all_get_one() -> None:
