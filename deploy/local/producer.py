@@ -8,6 +8,7 @@ Signals: SIGUSR1 pushes a burst of large messages at once; SIGTERM stops after t
 
 Rule 1: only an acknowledged message gets a line in the ledger.
 Rule 2: a message whose outcome is unknown is counted, never repeated under another key.
+Rule 3: the loop is the client's stopwatch: files are written beside it, it would read an answer later meanwhile.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import msgspec
 
 from broker.client.producer import Producer, SendFailedError, SendResult
 from deploy.local import ledger
+from node import process
 from node.config import FLEET_FILE_NAME, load_fleet_file
 
 COUNTS_FILE_NAME = "producer.json"
@@ -80,14 +82,16 @@ class Load:
     async def run(self, in_flight: int, stop: asyncio.Event) -> None:
         """Until ``stop``, and then until the answers under way are there, at most ``DRAIN_DEADLINE_S``."""
         workers = [asyncio.create_task(self._work()) for _ in range(in_flight)]
-        books = asyncio.create_task(self._keep_books())
+        drained = asyncio.Event()
+        books = asyncio.create_task(self._keep_books(drained))
         await stop.wait()
         self._stopping = True
         _, late = await asyncio.wait([*workers, *self._bursts], timeout=DRAIN_DEADLINE_S)
-        for task in (*late, books):
+        for task in late:
             task.cancel()
-        await asyncio.gather(*late, books, return_exceptions=True)
-        self._write()
+        await asyncio.gather(*late, return_exceptions=True)
+        drained.set()
+        await books
         self._ledger.close()
 
     def push(self) -> None:
@@ -113,12 +117,17 @@ class Load:
         self._last_ack_ns = now_ns
         self._lines.append(_line(key, self._set_name, body, result, now_ns))
 
-    async def _keep_books(self) -> None:
+    async def _keep_books(self, drained: asyncio.Event) -> None:
+        """Rule 3."""
         due = time.monotonic() + REPORT_INTERVAL_S
         acked_before = 0
-        while True:
-            await asyncio.sleep(WRITE_INTERVAL_S)
-            self._write()
+        is_last = False
+        while not is_last:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(drained.wait(), WRITE_INTERVAL_S)
+            is_last = drained.is_set()
+            lines, self._lines = self._lines, []
+            await asyncio.to_thread(self._write, lines, self._counts())
             if time.monotonic() >= due:
                 due += REPORT_INTERVAL_S
                 counters = self._producer.counters
@@ -131,14 +140,10 @@ class Load:
                 )
                 acked_before, self._gap_ns = counters.acked, 0
 
-    def _write(self) -> None:
-        """The ledger BEFORE the counts: what is counted can be audited."""
-        lines, self._lines = self._lines, []
-        if lines:
-            self._ledger.append(lines)
+    def _counts(self) -> Counts:
         self._gap_ns_max = max(self._gap_ns_max, self._gap_ns)
         counters = self._producer.counters
-        counts = Counts(
+        return Counts(
             acked=counters.acked,
             retried=counters.retried,
             duplicate_answers=counters.duplicate_answers,
@@ -146,6 +151,11 @@ class Load:
             not_appended=counters.not_appended,
             gap_ms_max=self._gap_ns_max / 1e6,
         )
+
+    def _write(self, lines: Sequence[ledger.Line], counts: Counts) -> None:
+        """The ledger BEFORE the counts: what is counted can be audited. Blocking."""
+        if lines:
+            self._ledger.append(lines)
         temporary = self._directory / f"{COUNTS_FILE_NAME}.tmp"
         temporary.write_bytes(msgspec.json.encode(counts))
         temporary.replace(self._directory / COUNTS_FILE_NAME)
@@ -166,17 +176,14 @@ def _line(key: str, set_name: str, body: bytes, result: SendResult, now_ns: int)
     )
 
 
-async def _main(directory: Path, set_name: str, in_flight: int, body_bytes: int) -> None:
-    fleet = load_fleet_file(directory / FLEET_FILE_NAME)
-    seeds = [section.listen for section in fleet.brokers.values() if section.set == set_name]
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def _main(stop: asyncio.Event, options: argparse.Namespace) -> int:
+    fleet = load_fleet_file(options.directory / FLEET_FILE_NAME)
+    seeds = [section.listen for section in fleet.brokers.values() if section.set == options.set]
     async with Producer(seeds, group="demo") as producer:
-        load = Load(producer, directory, set_name, body_bytes)
-        loop.add_signal_handler(signal.SIGUSR1, load.push)
-        await load.run(in_flight, stop)
+        load = Load(producer, options.directory, options.set, options.body_bytes)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, load.push)
+        await load.run(options.in_flight, stop)
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -187,9 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--in-flight", type=int, default=8)
     parser.add_argument("--body-bytes", type=int, default=256)
     options = parser.parse_args(arguments)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main(options.directory, options.set, options.in_flight, options.body_bytes))
-    return 0
+    return process.run(lambda stop: _main(stop, options))
 
 
 if __name__ == "__main__":
