@@ -1,0 +1,56 @@
+"""When the demo has seen enough failovers, and what it calls a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deploy.local.demo import KILLS_MAX, KILLS_MIN, faults_of, is_measured
+
+TOTAL_MS = 50.0
+
+
+def _result(**changed: Any) -> dict[str, Any]:
+    return {
+        "acked": 10,
+        "retried": 1,
+        "duplicate_answers": 1,
+        "truncated_bytes": 1,
+        "lost": 0,
+        "duplicated": 0,
+        "audit_troubles": 0,
+        "audited_replicas": 3,
+        "total_ms": TOTAL_MS,
+        "unattributed_ms": 0.4,
+    } | changed
+
+
+def test_means_of_three_failovers_were_a_matter_of_chance() -> None:
+    """A demo failed by 3.6 ms of 60.6: three failovers, one of which had waited 6 ms for a core."""
+    unlucky = [2.939, 6.042, 1.948]
+
+    assert not is_measured(unlucky, [60.6] * 3)
+    assert not is_measured([*unlucky, 0.4, 0.3], [60.6] * 5)
+    assert is_measured([*unlucky, 0.4, 0.3, 0.9, 1.2, 0.6, 0.8, 1.1, 0.4], [60.6] * 11)
+
+
+@pytest.mark.parametrize("unattributed_ms", [0.2, 2.4, 2.6, 40.0])
+def test_how_much_is_unexplained_does_not_decide_when_to_stop(unattributed_ms: float) -> None:
+    """Only how exactly it is known does: whoever killed on until the mean is small would prove nothing."""
+    each = [unattributed_ms - 0.1, unattributed_ms + 0.1] * KILLS_MAX
+
+    assert [is_measured(each[:count], [TOTAL_MS] * count) for count in (KILLS_MIN - 1, KILLS_MIN)] == [False, True]
+
+
+def test_failovers_that_differ_too_much_end_somewhere() -> None:
+    """The limit holds whatever the values are."""
+    wild = [-500.0, 500.0] * KILLS_MAX
+
+    assert [is_measured(wild[:count], [TOTAL_MS] * count) for count in (KILLS_MAX - 1, KILLS_MAX)] == [False, True]
+
+
+@pytest.mark.parametrize(("unattributed_ms", "is_fault"), [(2.5, False), (-2.5, False), (2.6, True), (-2.6, True)])
+def test_more_than_a_twentieth_unexplained_fails_the_demo(unattributed_ms: float, is_fault: bool) -> None:
+    """On either side: a record that explains more than there was is as wrong."""
+    assert bool(faults_of(_result(unattributed_ms=unattributed_ms))) is is_fault
