@@ -36,6 +36,8 @@ AVOIDED = "avoided"
 UNKNOWN = "unknown"
 """Found by silence, but when the last heartbeat came is not on record: its leader had just changed."""
 
+REMEDY = "name the real one (--real-preset; for what-if also --real-timeout-ms)"
+
 _SET = ("fleet", "cluster", "broker_set")
 
 
@@ -51,6 +53,8 @@ class WhatIf:
     """One row per recorded failover, in reality and under the other rules."""
     added: DataFrame
     """One row per heartbeat gap of a master that would have become a failover. Empty without gaps."""
+    doubt: str
+    """Of ``check_reality``; empty = none."""
 
 
 def what_if(
@@ -72,7 +76,7 @@ def what_if(
     from pyspark.sql import functions as f
 
     failovers = recorded(silver.reigns(events), intervals.silences(events)).persist()
-    check_reality(failovers, real)
+    doubt = check_reality(failovers, real)
     wanted = [codes.KINDS["master-elected"], codes.KINDS["election-failed"]]
     elections = events.where(f.col("kind").isin(wanted)).select("fleet", "seq", "line")
     replayed = elections.mapInArrow(lambda batches: _replay(batches, policy), REPLAY_DDL)
@@ -83,7 +87,7 @@ def what_if(
         .withColumn("is_other_winner", ~f.col("other_winner").eqNullSafe(f.col("to_master")))
         .drop("elected_seq")
     )
-    return WhatIf(failovers=answered, added=_added(failovers, gaps, real, other))
+    return WhatIf(failovers=answered, added=_added(failovers, gaps, real, other), doubt=doubt)
 
 
 def recorded(reigns: DataFrame, silences: DataFrame) -> DataFrame:
@@ -120,21 +124,33 @@ def recorded(reigns: DataFrame, silences: DataFrame) -> DataFrame:
     )
 
 
-def check_reality(failovers: DataFrame, real: Settings) -> None:
+def check_reality(failovers: DataFrame, real: Settings) -> str:
     """
-    A recorded silence cannot have been found before the timeout; ages are rounded to a microsecond twice.
+    What the recorded silences say of the settings that are said to have been in force.
+
+    Returns:
+        A doubt, if none was found within two scans of the timeout: a longer one may have been in force, or the record
+        is short and its leader was late. Empty = they fit.
 
     Raises:
-        WrongReality: one was.
+        WrongReality: one was found before the timeout; ages are rounded to a microsecond twice.
     """
     from pyspark.sql import functions as f
 
-    earliest = failovers.agg(f.min("found_after_us").alias("us")).first()["us"]
-    if earliest is not None and earliest < real.timeout_us - 2:
+    earliest_us = failovers.agg(f.min("found_after_us").alias("us")).first()["us"]
+    if earliest_us is None:
+        return ""
+    earliest, given = f"{earliest_us / 1000:,.1f} ms", f"{real.timeout_us / 1000:,.0f} ms"
+    if earliest_us < real.timeout_us - 2:
         raise WrongReality(
-            f"a recorded silence was found after {earliest / 1000:,.1f} ms, so the timeout that was in force was not "
-            f"{real.timeout_us / 1000:,.0f} ms; name the real one (--real-preset; for what-if also --real-timeout-ms)"
+            f"a recorded silence was found after {earliest}, so the timeout that was in force was not {given}; {REMEDY}"
         )
+    if earliest_us <= real.timeout_us + 2 * real.scan_us:
+        return ""
+    return (
+        f"Every recorded silence was found after {earliest} or later, which is late for the timeout of {given} that is "
+        f"said to have been in force; if it was another one, {REMEDY}"
+    )
 
 
 def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:

@@ -67,11 +67,14 @@ def contents_of(spark: SparkSession, lake: Lake, options: argparse.Namespace) ->
     if not options.what_if:
         return found
     try:
-        asked = ask(spark, lake, progress, real=Preset(options.real_preset), presets=options.what_if)
+        asked, doubt = ask(spark, lake, progress, real=Preset(options.real_preset), presets=options.what_if)
     except WrongReality as error:
         return replace(found, why_no_what_if=f"Not answered: {error}.")
     return replace(
-        found, rows={**found.rows, WHAT_IF.name: asked}, why_no_what_if="There was no failover to ask about."
+        found,
+        rows={**found.rows, WHAT_IF.name: asked},
+        why_no_what_if="There was no failover to ask about.",
+        what_if_doubt=doubt,
     )
 
 

@@ -57,10 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark.stop()
     if options.gaps is None:
         facts["added"] = None
+    claims = (*filter(None, [answer.doubt]), *MAY_NOT_CLAIM)
     if options.output == "json":
-        print(msgspec.json.encode({**facts, "shown": shown, "may_not_claim": MAY_NOT_CLAIM}).decode())
+        print(msgspec.json.encode({**facts, "shown": shown, "may_not_claim": claims}).decode())
     else:
-        _print(facts, shown, options)
+        _print(facts, shown, options, claims)
     return 0 if facts["failovers"] else 1
 
 
@@ -116,7 +117,9 @@ def summary(answer: WhatIf) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {**counted.asDict(), "added": added.asDict()}, shown
 
 
-def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+def _print(
+    facts: dict[str, Any], shown: Sequence[dict[str, Any]], options: argparse.Namespace, claims: Sequence[str]
+) -> None:
     rules = [
         *([f"preset {options.preset}"] if options.preset else []),
         *([f"timeout {options.timeout_ms:,} ms"] if options.timeout_ms else []),
@@ -141,7 +144,7 @@ def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]], options: argp
         name = f"{row['cluster']}/{row['broker_set']} epoch {row['master_epoch']}"
         print(f"{name}: {row['outcome']}{saved}{winner}{' (false)' if row['was_false'] else ''}")
     print("What this may not claim:")
-    for line in MAY_NOT_CLAIM:
+    for line in claims:
         print(f"  - {line}")
 
 

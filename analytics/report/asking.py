@@ -26,9 +26,9 @@ PERCENTS = {"p50": 50, "p95": 95, "p99": 99}
 
 def ask(
     spark: SparkSession, lake: Lake, progress: Progress, *, real: Preset, presets: Sequence[Preset]
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], str]:
     """
-    Rows of ``report.what_if``; none if no failover is on record.
+    Rows of ``report.what_if``, none if no failover is on record; and what makes ``real`` doubtful, empty = nothing.
 
     Raises:
         NoLake: nothing was ever published there.
@@ -40,7 +40,7 @@ def ask(
     try:
         with progress.step(f"report: was it {real}"):
             in_force = Settings.of(PRESETS[real])
-            check_reality(failovers, in_force)
+            doubt = check_reality(failovers, in_force)
         rows = []
         for preset in presets[: contents.WHAT_IF_PRESETS_MAX]:
             with progress.step(f"report: what if {preset}"):
@@ -48,7 +48,7 @@ def ask(
                 rows.append(_asked(real, preset) | _counted(answered))
     finally:
         failovers.unpersist()
-    return [row for row in rows if row["failovers"]]
+    return [row for row in rows if row["failovers"]], doubt
 
 
 def _asked(real: Preset, preset: Preset) -> dict[str, Any]:

@@ -176,6 +176,8 @@ class Contents:
     made_at_ms: int
     why_no_what_if: str = "Nobody asked what another timeout would have done."
     """Said where ``what_if`` has no rows."""
+    what_if_doubt: str = ""
+    """Why the settings that are said to have been in force may not have been; empty = nothing speaks against them."""
 
     def of(self, table: Table) -> Rows:
         """Rows of one table; empty if it is not there."""

@@ -316,7 +316,8 @@ def _what_if(found: Contents) -> list[Markup]:
     return [
         _words(
             "Each recorded failover again, with the same silence but found by another timeout. That the preset on the "
-            "left was in force is what the report was told; the record does not contradict it."
+            "left was in force is what the report was told. "
+            + (found.what_if_doubt or "The record does not contradict it.")
         ),
         bars.what_if_legend(),
         element("figure", bars.what_if(rows)),

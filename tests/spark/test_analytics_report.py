@@ -98,6 +98,8 @@ def test_the_page_says_what_a_what_if_may_not_claim(spark: Any, batch: Lake) -> 
     assert "normal \N{RIGHTWARDS ARROW} safe" not in answered
     for line in MAY_NOT_CLAIM:
         assert escape(line) in answered
+    assert "The record does not contradict it." in answered
+    assert "Every recorded silence was found after" in page_of("--what-if", "safe", "--real-preset", "fast")
     refused = page_of("--what-if", "fast", "--real-preset", "safe")
     assert "Not answered: a recorded silence was found after" in refused
     assert MAY_NOT_CLAIM[0] not in refused

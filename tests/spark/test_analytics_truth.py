@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,18 @@ def test_at_the_real_settings_history_comes_back(spark: Any, events: Any, folder
     assert changed.where("outcome != 'unknown'").count() == 0
     assert set(counts_of(answer)) <= {SAME, "unknown"}
     assert answer.added.count() == 0
+    assert answer.doubt == ""
     with pytest.raises(WrongReality, match="--real-preset"):
         what_if(events, real=SAFE, other=NORMAL)
+
+
+def test_a_record_under_a_longer_timeout_was_asked_as_if_under_a_shorter_one(events: Any) -> None:
+    """Nothing was found before the shorter timeout, so nothing contradicted it, and all answers were wrong."""
+    answer = what_if(events, real=FAST, other=NORMAL)
+
+    assert re.match(
+        r"Every recorded silence was found after 3,0\d\d\.\d ms or later.* 1,000 ms .*--real-", answer.doubt
+    )
 
 
 def test_a_shorter_timeout_is_faster_and_costs_false_failovers(spark: Any, events: Any, folder: Path) -> None:
