@@ -25,7 +25,7 @@ CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name)
 
 MAY_NOT_CLAIM = (
     "Each decision is replayed alone, on its recorded evidence: what another master would have led to is not known.",
-    "Earlier detection would have met other evidence: the winners below are those of the evidence that was recorded.",
+    "Earlier detection would have met other evidence: the winners shown are those of the evidence that was recorded.",
     "A later timeout is compared with when the replica was heard again; what clients did meanwhile is not on record.",
     "No silence shorter than the timeout that was in force is on record: false failovers on top come from --gaps.",
     "Without --gaps no false failover on top is claimed, and that is not a zero.",
