@@ -11,7 +11,8 @@ Rule 2: the demo stamps no phase: phases come from ``rollcall history``, the tot
 Rule 3: a count of zero where something should have happened is a failure.
 Rule 4: the times in the last line are means. A failover takes some fifty milliseconds, and on a busy machine the leader
 waits for a core before it sees the death, and the producer before it reads its answer: a millisecond or several, by
-chance, that no phase can know. So masters are killed until the mean of that is known (``is_measured``), whatever it is.
+chance, that no phase can know. So masters are killed until the mean of that is known (``is_measured``); how exactly it
+is known decides, never how large it is.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def fail_over(story: Story) -> None:
     dead = dead_replica(status)
     if dead is not None and show(fleet, "elect", key.name, "--to", str(dead)) != 1:
         raise LauncherError(f"electing broker {dead}, which is dead, was not refused")
-    say(f"\n3  {master} comes back, and the next masters are killed, until the means of all failovers are known")
+    say(f"\n3  {master} comes back, and the next masters are killed, until the mean of what is unexplained is known")
     bring_back(story, master)
     while not is_measured(
         [each.unattributed_ms for each in story.failovers], [each.felt.total_ms for each in story.failovers]
@@ -324,7 +325,7 @@ def wait_row(story: Story, epoch: MasterEpoch, condition: Callable[[HistoryRow],
 
 
 def is_measured(unattributed_ms: Sequence[float], total_ms: Sequence[float]) -> bool:
-    """Whether these are enough failovers. Only how exactly their means are known decides, never how large they are."""
+    """Whether these failovers are enough: the mean of what is unexplained is known well, or there are ``KILLS_MAX``."""
     if len(unattributed_ms) < KILLS_MIN:
         return False
     is_known = standard_error(unattributed_ms) <= STANDARD_ERROR_SHARE_MAX * statistics.fmean(total_ms)

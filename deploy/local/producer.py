@@ -80,11 +80,17 @@ class Load:
         self._stopping = False
 
     async def run(self, in_flight: int, stop: asyncio.Event) -> None:
-        """Until ``stop``, and then until the answers under way are there, at most ``DRAIN_DEADLINE_S``."""
+        """
+        Until ``stop``, and then until the answers under way are there, at most ``DRAIN_DEADLINE_S``.
+
+        Raises ``OSError`` at once if the books cannot be kept: nothing is acknowledged that nobody writes down.
+        """
         workers = [asyncio.create_task(self._work()) for _ in range(in_flight)]
         drained = asyncio.Event()
         books = asyncio.create_task(self._keep_books(drained))
-        await stop.wait()
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait((stopped, books), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
         self._stopping = True
         _, late = await asyncio.wait([*workers, *self._bursts], timeout=DRAIN_DEADLINE_S)
         for task in late:
@@ -126,6 +132,7 @@ class Load:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(drained.wait(), WRITE_INTERVAL_S)
             is_last = drained.is_set()
+            self._gap_ns_max = max(self._gap_ns_max, self._gap_ns)
             lines, self._lines = self._lines, []
             await asyncio.to_thread(self._write, lines, self._counts())
             if time.monotonic() >= due:
@@ -141,7 +148,6 @@ class Load:
                 acked_before, self._gap_ns = counters.acked, 0
 
     def _counts(self) -> Counts:
-        self._gap_ns_max = max(self._gap_ns_max, self._gap_ns)
         counters = self._producer.counters
         return Counts(
             acked=counters.acked,
