@@ -123,8 +123,11 @@ def read_ledger(path: Path) -> list[Promise]:
 
 
 def read_confirm(replica: Path) -> int:
-    """Confirm offset from ``checkpoint``."""
-    data = (replica / "checkpoint").read_bytes()
+    """Confirm offset from ``checkpoint``; 0 before the first one, a flush interval after the first records."""
+    try:
+        data = (replica / "checkpoint").read_bytes()
+    except FileNotFoundError:
+        return 0
     if len(data) < CONFIRM_AT_BYTE + 8:
         raise Unreadable(f"{replica / 'checkpoint'} has {len(data)} bytes")
     return int(struct.unpack_from(">q", data, CONFIRM_AT_BYTE)[0])
@@ -469,7 +472,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: everything that was promised is there, and with ``--self-test`` every fault was found."""
     parser = argparse.ArgumentParser(description="Audit acknowledged messages against the raw files of every replica.")
     parser.add_argument("directory", type=Path, help="where ledger.jsonl and data/ are, e.g. .demo")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object; what is wrong goes to stderr")
     parser.add_argument("--self-test", action="store_true", help="damage copies and see whether it is noticed")
     options = parser.parse_args(arguments)
     try:
@@ -481,12 +484,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     totals, troubles = audit(sets, promises)
     kinds = ("lost", "behind", "duplicated", "altered", "unequal", "damaged", "epochs")
     found = {kind: troubles.counts.get(kind, 0) for kind in kinds}
+    for lines in troubles.lines.values():
+        (sys.stderr if options.json else sys.stdout).writelines(f"  {line}\n" for line in lines)
     if options.json:
         sys.stdout.write(json.dumps({**totals, **found, "troubles": troubles.total}) + "\n")
     else:
         counted = "  ".join(f"{what} {count:,}" for what, count in {**totals, **found}.items())
-        for lines in troubles.lines.values():
-            sys.stdout.writelines(f"  {line}\n" for line in lines)
         sys.stdout.write(f"AUDIT {'ok' if troubles.total == 0 else 'FAILED'}  {counted}\n")
     is_good = troubles.total == 0
     if options.self_test and promises:  # without promises the audit has failed already

@@ -155,6 +155,20 @@ def test_tail_behind_confirm_may_differ(fleet: Path) -> None:
     assert troubles_of(fleet) == {}
 
 
+def test_replica_too_young_for_a_checkpoint_was_damaged(fleet: Path) -> None:
+    """A broker writes its first one up to a flush interval after its first records; what was acknowledged is compared
+    all the same. None at all confirms nothing, and that is no success."""
+    checkpoints = [fleet / "data" / name / "checkpoint" for name in REPLICAS]
+    checkpoints[2].unlink()
+    assert troubles_of(fleet) == {}
+    (fleet / "data" / REPLICAS[2] / "commitlog" / f"{0:020d}").write_bytes(b"\0" * SEGMENT_BYTES)
+    assert troubles_of(fleet).keys() >= {"short", "behind"}
+    for path in checkpoints[:2]:
+        path.unlink()
+
+    assert "nothing" in troubles_of(fleet)
+
+
 def test_replica_whose_epoch_file_has_a_wrong_checksum_is_named(fleet: Path) -> None:
     """A damaged epoch file is a trouble of its own, with both checksums."""
     path = fleet / "data" / "broker-a-2" / "epochFileCheckpoint"
