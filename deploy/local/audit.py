@@ -124,12 +124,10 @@ def read_ledger(path: Path) -> list[Promise]:
 
 def read_confirm(replica: Path) -> int:
     """Confirm offset from ``checkpoint``; 0 before the first one, a flush interval after the first records."""
-    try:
-        data = (replica / "checkpoint").read_bytes()
-    except FileNotFoundError:
-        return 0
+    path = replica / "checkpoint"
+    data = path.read_bytes() if path.exists() else bytes(CONFIRM_AT_BYTE + 8)
     if len(data) < CONFIRM_AT_BYTE + 8:
-        raise Unreadable(f"{replica / 'checkpoint'} has {len(data)} bytes")
+        raise Unreadable(f"{path} has {len(data)} bytes")
     return int(struct.unpack_from(">q", data, CONFIRM_AT_BYTE)[0])
 
 
@@ -486,11 +484,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {kind: troubles.counts.get(kind, 0) for kind in kinds}
     for lines in troubles.lines.values():
         (sys.stderr if options.json else sys.stdout).writelines(f"  {line}\n" for line in lines)
-    if options.json:
-        sys.stdout.write(json.dumps({**totals, **found, "troubles": troubles.total}) + "\n")
-    else:
-        counted = "  ".join(f"{what} {count:,}" for what, count in {**totals, **found}.items())
-        sys.stdout.write(f"AUDIT {'ok' if troubles.total == 0 else 'FAILED'}  {counted}\n")
+    counted = "  ".join(f"{what} {count:,}" for what, count in {**totals, **found}.items())
+    words = f"AUDIT {'ok' if troubles.total == 0 else 'FAILED'}  {counted}"
+    sys.stdout.write((json.dumps({**totals, **found, "troubles": troubles.total}) if options.json else words) + "\n")
     is_good = troubles.total == 0
     if options.self_test and promises:  # without promises the audit has failed already
         for fault, is_found, words in self_test(sets, promises):
