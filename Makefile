@@ -13,7 +13,6 @@ FAILOVERS ?= 1000000
 EVENTS_M ?= 10,20,40
 LARGE_M ?= 100
 RUN     := PYTHONDONTWRITEBYTECODE=1
-PACKAGES := analytics api broker controller deploy epoch ha node
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
@@ -82,19 +81,19 @@ coverage: $(STAMP)  ## branch coverage of the cores and link machines
 	@deploy/check.sh $(BIN) coverage
 
 demo: $(STAMP)   ## the first ten minutes: a fleet, a killed master, an audit of every message
-	@$(BIN)/python -m deploy.local.demo run --directory $(DEMO)
+	@$(BIN)/python -m rollcall_ha.deploy.local.demo run --directory $(DEMO)
 
 demo-up: $(STAMP)  ## start the demo's fleet with a small producer and leave it running
-	@$(BIN)/python -m deploy.local.demo up --directory $(DEMO)
+	@$(BIN)/python -m rollcall_ha.deploy.local.demo up --directory $(DEMO)
 
 demo-down: $(STAMP)  ## stop it
-	@$(BIN)/python -m deploy.local.demo down --directory $(DEMO)
+	@$(BIN)/python -m rollcall_ha.deploy.local.demo down --directory $(DEMO)
 
 bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
 	@$(BIN)/python -m tests.perf
 
 analytics-demo: $(STAMP)  ## a fleet with five faults, its journals through Spark, a report; compared with history value by value
-	@$(BIN)/python -m deploy.local.analytics_demo --directory $(DEMO)-analytics
+	@$(BIN)/python -m rollcall_ha.deploy.local.analytics_demo --directory $(DEMO)-analytics
 
 bench-analytics: $(STAMP)  ## what bronze, silver and gold cost beside a bare scan [EVENTS_M=10,20,40 LARGE_M=100]
 	@$(BIN)/python -m tests.perf.lake --events-m $(EVENTS_M) --large-m $(LARGE_M)
@@ -106,7 +105,7 @@ analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared
 	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
-	@$(BIN)/python -m deploy.local.kill_controllers --rounds $(ROUNDS)
+	@$(BIN)/python -m rollcall_ha.deploy.local.kill_controllers --rounds $(ROUNDS)
 
 clean:           ## remove caches and build results; keeps .venv and .demo
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

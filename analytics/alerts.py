@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from analytics.lake import Lake, Manifest
-from analytics.tables import SILVER_REIGNS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+from rollcall_ha.analytics.lake import Lake, Manifest
+from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

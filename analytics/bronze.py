@@ -20,10 +20,10 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from analytics import codes
-from analytics.lines import BREAK, HOLE
-from analytics.schema import event_record_schema
-from analytics.tables import BRONZE_EVENTS, FLEET_CLUSTER, ORDINALS_PER_INDEX
+from rollcall_ha.analytics import codes
+from rollcall_ha.analytics.lines import BREAK, HOLE
+from rollcall_ha.analytics.schema import event_record_schema
+from rollcall_ha.analytics.tables import BRONZE_EVENTS, FLEET_CLUSTER, ORDINALS_PER_INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

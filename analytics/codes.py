@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from controller.contract.commands import Phase, SilenceCause
-from controller.contract.verdicts import ElectionKind, Grade, Intactness
+from rollcall_ha.controller.contract.commands import Phase, SilenceCause
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -31,8 +31,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from analytics.live import End, LiveRecord, Mark, ReadFailed, split
-from analytics.schema import event_record_schema
+from rollcall_ha.analytics.live import End, LiveRecord, Mark, ReadFailed, split
+from rollcall_ha.analytics.schema import event_record_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analytics.core.fleet_story import FleetStory
-from analytics.core.plan import Plan, fleet_name
-from analytics.core.truth import TRUTH_ROWS, Truth, column_types
-from controller.contract.events import EventRecord
+from rollcall_ha.analytics.core.fleet_story import FleetStory
+from rollcall_ha.analytics.core.plan import Plan, fleet_name
+from rollcall_ha.analytics.core.truth import TRUTH_ROWS, Truth, column_types
+from rollcall_ha.controller.contract.events import EventRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

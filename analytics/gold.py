@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analytics.gold_days import US_PER_MS, Days
-from analytics.gold_intervals import nodes_daily, quiet_daily, sets_daily
-from analytics.gold_tables import (
+from rollcall_ha.analytics.gold_days import US_PER_MS, Days
+from rollcall_ha.analytics.gold_intervals import nodes_daily, quiet_daily, sets_daily
+from rollcall_ha.analytics.gold_tables import (
     FLAP_WINDOW_MS,
     GOLD_DOMINANCE_DAILY,
     GOLD_ELECTIONS_DAILY,
@@ -26,10 +26,10 @@ from analytics.gold_tables import (
     LEADER_SHADOW_MS,
     ROUTE_LATE_MS,
 )
-from analytics.intervals import BY_SET, numbered, served_at
-from analytics.silver import SPANS, span_column
-from analytics.tables import Table
-from controller.contract.verdicts import Grade
+from rollcall_ha.analytics.intervals import BY_SET, numbered, served_at
+from rollcall_ha.analytics.silver import SPANS, span_column
+from rollcall_ha.analytics.tables import Table
+from rollcall_ha.controller.contract.verdicts import Grade
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

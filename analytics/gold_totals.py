@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analytics.codes import KINDS
-from analytics.gold_days import MS_PER_DAY, horizon_of_fleets, last_day
-from analytics.gold_tables import (
+from rollcall_ha.analytics.codes import KINDS
+from rollcall_ha.analytics.gold_days import MS_PER_DAY, horizon_of_fleets, last_day
+from rollcall_ha.analytics.gold_tables import (
     GOLD_CLUSTERS,
     GOLD_DOMINANCE_DAILY,
     GOLD_FAILOVERS_DAILY,
@@ -27,7 +27,7 @@ from analytics.gold_tables import (
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
-from analytics.tables import (
+from rollcall_ha.analytics.tables import (
     BRONZE_EVENTS,
     BRONZE_QUALITY,
     FLEET_CLUSTER,

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analytics import bronze
-from analytics.lake import Lake
-from analytics.lines import find_journals, pieces, read_lines
-from analytics.tables import BRONZE_EVENTS
+from rollcall_ha.analytics import bronze
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.tables import BRONZE_EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analytics.codes import CAUSES, KINDS, code_of, word_of
-from analytics.tables import SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+from rollcall_ha.analytics.codes import CAUSES, KINDS, code_of, word_of
+from rollcall_ha.analytics.tables import SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -31,8 +31,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from analytics.tables import Table
-from node.files import atomic_replace, fsync_directory
+from rollcall_ha.analytics.tables import Table
+from rollcall_ha.node.files import atomic_replace, fsync_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analytics import bronze, gold, gold_days, gold_totals, intervals, lines, silver
-from analytics.gold_tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
-from analytics.lake import WHOLE, Partitions, Writer, partitions_in, values_of
-from analytics.progress import Progress
-from analytics.session import OPEN_FILES_MAX
-from analytics.tables import (
+from rollcall_ha.analytics import bronze, gold, gold_days, gold_totals, intervals, lines, silver
+from rollcall_ha.analytics.gold_tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.lake import WHOLE, Partitions, Writer, partitions_in, values_of
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.session import OPEN_FILES_MAX
+from rollcall_ha.analytics.tables import (
     BRONZE_EVENTS,
     BRONZE_QUALITY,
     BRONZE_REJECTED,

@@ -18,10 +18,10 @@ from itertools import pairwise
 
 import msgspec
 
-from api.client import Client
-from api.errors import BadAnswer, ClientError
-from controller.contract.commands import EventRef
-from controller.contract.ids import SetKey
+from rollcall_ha.api.client import Client
+from rollcall_ha.api.errors import BadAnswer, ClientError
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.ids import SetKey
 
 PAGE_EVENTS = 500
 """As many as a controller gives at once."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec.inspect as mi
 
-from controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.events import EventRecord
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

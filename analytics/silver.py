@@ -17,17 +17,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analytics import codes
-from analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
-from analytics.tables import (
+from rollcall_ha.analytics import codes
+from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
+from rollcall_ha.analytics.tables import (
     SILVER_ELECTIONS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
     SILVER_TRUNCATIONS,
 )
-from controller.contract.commands import Phase
-from controller.contract.verdicts import ElectionKind, Grade
+from rollcall_ha.controller.contract.commands import Phase
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

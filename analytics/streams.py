@@ -17,10 +17,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analytics import lines
-from analytics.lake import Lake
-from analytics.layers import Layers
-from analytics.progress import Progress
+from rollcall_ha.analytics import lines
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.layers import Layers
+from rollcall_ha.analytics.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def of_controllers(spark: SparkSession, endpoints: str) -> DataFrame:
     """Lines of a live control plane; ``endpoints`` as ``host:port,...`` of its REST ports."""
     from pyspark.sql import functions as f
 
-    from analytics.datasource import register
+    from rollcall_ha.analytics.datasource import register
 
     register(spark)
     stream = spark.readStream.format("rollcall").option("endpoint", endpoints).load()

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from analytics.gold_tables import GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
-from analytics.gold_totals import ALL
-from analytics.lake import Lake
-from analytics.lines import file_of
-from analytics.tables import BRONZE_QUALITY
-from controller.contract.verdicts import Grade
+from rollcall_ha.analytics.gold_tables import GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
+from rollcall_ha.analytics.gold_totals import ALL
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.lines import file_of
+from rollcall_ha.analytics.tables import BRONZE_QUALITY
+from rollcall_ha.controller.contract.verdicts import Grade
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

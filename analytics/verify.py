@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analytics import codes
-from analytics.core.verification import Link, Rule, begins_inside, election_violations, link_of, walk
+from rollcall_ha.analytics import codes
+from rollcall_ha.analytics.core.verification import Link, Rule, begins_inside, election_violations, link_of, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa

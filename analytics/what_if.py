@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analytics import codes, intervals, silver
-from analytics.core.counterfactual import Settings, replay
+from rollcall_ha.analytics import codes, intervals, silver
+from rollcall_ha.analytics.core.counterfactual import Settings, replay
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,11 +26,11 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
-from controller.contract.commands import ApplyBrokerId, EventRef, ImportSet
-from controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
-from controller.contract.replies import Done, Elected, IdGranted
-from controller.contract.views import (
+from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, EventRef, ImportSet
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
+from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,
     Explanation,

@@ -11,8 +11,8 @@ ClientError
 
 from __future__ import annotations
 
-from controller.contract.ids import RequestId
-from controller.contract.views import Problem
+from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.views import Problem
 
 
 class ClientError(Exception):

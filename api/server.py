@@ -1,5 +1,5 @@
 """
-The controller process: ``python -m api.server --config rollcall.toml --name c1``.
+The controller process: ``python -m rollcall_ha.api.server --config rollcall.toml --name c1``.
 
 Here: the composition root: files, threads, ports and loop of one controller, started and stopped in order. Not here:
 what any of them does. Exit codes: ``node.process.ExitCode``.
@@ -27,30 +27,37 @@ from typing import NoReturn
 import psutil
 import uvicorn
 
-from api.gateway.broker_port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
-from api.gateway.broker_port import BrokerGateway
-from api.gateway.metrics import GatewayMetrics, NameMetrics, RocketmqMetrics
-from api.gateway.names_shell import EXPIRY_INTERVAL_MS, NameShell
-from api.gateway.names_shell import FILE_NAME as NAMES_FILE_NAME
-from api.gateway.rocketmq import RocketmqController
-from api.rest.app import make_app
-from api.rest.peers import Peers
-from controller.core.state import FleetState
-from controller.replication.machine import FleetMachine
-from controller.replication.raft.log import FOUNDING_FILE_NAME, RaftAddressInUse, RaftLog, RaftStartError
-from controller.runtime.event_journal import EventJournal
-from controller.runtime.journal_segments import JournalDamaged
-from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.queries import Queries
-from controller.runtime.service import ControllerService
-from controller.runtime.settings import ServiceSettings, settings_from
-from controller.runtime.watchdog import LOOK_INTERVAL_MS, Watch, look
-from node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
-from node.files import LOCK_FILE_NAME, VERSION_FILE_NAME, DataDirectory, DirectoryError, atomic_replace, fsync_directory
-from node.process import ExitCode, run
-from node.remoting.frame import FRAME_BYTES_MAX
-from node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
-from node.tls import TlsFiles, server_context
+from rollcall_ha.api.gateway.broker_port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
+from rollcall_ha.api.gateway.broker_port import BrokerGateway
+from rollcall_ha.api.gateway.metrics import GatewayMetrics, NameMetrics, RocketmqMetrics
+from rollcall_ha.api.gateway.names_shell import EXPIRY_INTERVAL_MS, NameShell
+from rollcall_ha.api.gateway.names_shell import FILE_NAME as NAMES_FILE_NAME
+from rollcall_ha.api.gateway.rocketmq import RocketmqController
+from rollcall_ha.api.rest.app import make_app
+from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.raft.log import FOUNDING_FILE_NAME, RaftAddressInUse, RaftLog, RaftStartError
+from rollcall_ha.controller.runtime.event_journal import EventJournal
+from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
+from rollcall_ha.controller.runtime.metrics import ControllerMetrics
+from rollcall_ha.controller.runtime.queries import Queries
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
+from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, Watch, look
+from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
+from rollcall_ha.node.files import (
+    LOCK_FILE_NAME,
+    VERSION_FILE_NAME,
+    DataDirectory,
+    DirectoryError,
+    atomic_replace,
+    fsync_directory,
+)
+from rollcall_ha.node.process import ExitCode, run
+from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
+from rollcall_ha.node.tls import TlsFiles, server_context
 
 DIRECTORY_KIND = "controller"
 DIRECTORY_VERSION = 1

@@ -12,8 +12,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.contract.commands import ReplicaDescription, SetConfiguration
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.commands import ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.ids import (
     SERVED_ACK_MODES,
     AckMode,
     BrokerName,
@@ -22,8 +22,8 @@ from controller.contract.ids import (
     FlushMode,
     SetKey,
 )
-from controller.contract.timing import PRESETS, Preset, Timing
-from node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bind, split_address
+from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bind, split_address
 
 SEGMENT_BYTES_MIN = 4 * 1024
 SEGMENT_BYTES_MAX = 1024 * 1024 * 1024

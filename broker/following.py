@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from broker.core.role_io import (
+from rollcall_ha.broker.core.role_io import (
     LinkClosed,
     LinkOpened,
     LinkTarget,
@@ -25,16 +25,16 @@ from broker.core.role_io import (
     RoleInput,
     TruncationPlanned,
 )
-from broker.log.ports import BrokerLog
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
-from epoch.history import EpochOrderError
-from epoch.model import EpochEntry
-from ha.errors import ErrorCode
-from ha.frames import HandshakeReply
-from ha.links import FollowTarget
-from ha.truncation import Isolate, TruncationPlan
-from node.config import split_address
-from node.telemetry import get_logger
+from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.epoch.history import EpochOrderError
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import HandshakeReply
+from rollcall_ha.ha.links import FollowTarget
+from rollcall_ha.ha.truncation import Isolate, TruncationPlan
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.telemetry import get_logger
 
 FOLD_BYTES_MAX = 256 * 1024
 

@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.config import BrokerConfig
-from broker.following import Following
-from broker.log.ports import BrokerLog
-from controller.contract.ids import Incarnation
-from controller.contract.replies import Registered, SetView
-from ha.links import LinkSettings, ReplicaIdentity
-from ha.ports import MasterLinkEvents
-from ha.service import HaClient, HaServer
+from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.following import Following
+from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.controller.contract.ids import Incarnation
+from rollcall_ha.controller.contract.replies import Registered, SetView
+from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
+from rollcall_ha.ha.ports import MasterLinkEvents
+from rollcall_ha.ha.service import HaClient, HaServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

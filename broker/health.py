@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from controller.contract.session import BrokerState
-from node.telemetry import Telemetry
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.node.telemetry import Telemetry
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_MS_MAX = 2_000

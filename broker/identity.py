@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from broker.core.durable import Identity, Lives, Marks, ProcessIdentity
-from broker.marks import ReplicaFiles, StoreMark
-from controller.contract.commands import CleanMark, StoredView
-from controller.contract.ids import Incarnation, RegisterCode, SetKey
-from node.config import ConfigError
+from rollcall_ha.broker.core.durable import Identity, Lives, Marks, ProcessIdentity
+from rollcall_ha.broker.marks import ReplicaFiles, StoreMark
+from rollcall_ha.controller.contract.commands import CleanMark, StoredView
+from rollcall_ha.controller.contract.ids import Incarnation, RegisterCode, SetKey
+from rollcall_ha.node.config import ConfigError
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 

@@ -31,9 +31,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from broker.core.durable import Identity, Lives, Marks
-from controller.contract.commands import CleanMark, StoredView
-from node.files import DirectoryError, atomic_replace, durable_unlink
+from rollcall_ha.broker.core.durable import Identity, Lives, Marks
+from rollcall_ha.controller.contract.commands import CleanMark, StoredView
+from rollcall_ha.node.files import DirectoryError, atomic_replace, durable_unlink
 
 FILE_VERSION = 1
 

@@ -17,21 +17,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.core.role_io import PrepareMaster
-from broker.handlers.ports import GateState
-from broker.log.ports import BrokerLog
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import AlterSyncStateSet, Joining, Phase, Value
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
-from controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
-from controller.contract.timing import Timing
-from epoch.model import NO_EPOCH
-from ha.confirm_offset import MemberAck
-from ha.errors import ErrorCode
-from ha.frames import Handshake
-from ha.links import LinkReign
-from ha.sync_state import ConfirmMoved, MastershipEnded, MemberInSync, ProposeAlter, Reign, SyncOutput, SyncState
-from node.telemetry import get_logger
+from rollcall_ha.broker.core.role_io import PrepareMaster
+from rollcall_ha.broker.handlers.ports import GateState
+from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Joining, Phase, Value
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import Handshake
+from rollcall_ha.ha.links import LinkReign
+from rollcall_ha.ha.sync_state import (
+    ConfirmMoved,
+    MastershipEnded,
+    MemberInSync,
+    ProposeAlter,
+    Reign,
+    SyncOutput,
+    SyncState,
+)
+from rollcall_ha.node.telemetry import get_logger
 
 TICK_MS = 50
 REIGN_OVER = frozenset(

@@ -14,11 +14,11 @@ import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from broker.config import BrokerConfig
-from broker.core.durable import Identity
-from broker.core.registration import Registration, ReplicaFacts
-from broker.core.role import RoleMachine
-from broker.core.role_io import (
+from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.core.durable import Identity
+from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
+from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.core.role_io import (
     AdoptView,
     EnteredAnswered,
     IncarnationEnded,
@@ -39,22 +39,22 @@ from broker.core.role_io import (
     Stop,
     ViewArrived,
 )
-from broker.core.session import SessionMachine
-from broker.following import Following
-from broker.ha_ends import HaEnds
-from broker.handlers.listen import ListenService
-from broker.handlers.put import PutPath
-from broker.health import HealthSnapshot
-from broker.identity import Remembered, draw_code
-from broker.log.commit_log import CommitLog
-from broker.marks import ReplicaFiles
-from broker.mastership import Gate, Mastership, ReignContext
-from broker.role_shell import RoleShell
-from broker.session import Session, SessionUnavailable
-from broker.status import ReplicaStatus
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import CleanMark, Phase, SayGoodbye, StoredView, Value
-from controller.contract.ids import (
+from rollcall_ha.broker.core.session import SessionMachine
+from rollcall_ha.broker.following import Following
+from rollcall_ha.broker.ha_ends import HaEnds
+from rollcall_ha.broker.handlers.listen import ListenService
+from rollcall_ha.broker.handlers.put import PutPath
+from rollcall_ha.broker.health import HealthSnapshot
+from rollcall_ha.broker.identity import Remembered, draw_code
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.marks import ReplicaFiles
+from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
+from rollcall_ha.broker.role_shell import RoleShell
+from rollcall_ha.broker.session import Session, SessionUnavailable
+from rollcall_ha.broker.status import ReplicaStatus
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import CleanMark, Phase, SayGoodbye, StoredView, Value
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
     Incarnation,
@@ -62,12 +62,12 @@ from controller.contract.ids import (
     MasterEpoch,
     SessionOrdinal,
 )
-from controller.contract.replies import AnyReply, Refused, Registered, SetView
-from controller.contract.session import BrokerState, Heartbeat, LinkReport
-from ha.confirm_offset import MemberAck
-from ha.errors import ErrorCode
-from ha.frames import Handshake
-from node.telemetry import get_logger
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import Handshake
+from rollcall_ha.node.telemetry import get_logger
 
 _log = get_logger("replica")
 

@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from broker.core.role import RoleMachine
-from broker.core.role_io import (
+from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.core.role_io import (
     AdoptView,
     CloseLog,
     ExecuteCut,
@@ -51,17 +51,17 @@ from broker.core.role_io import (
     Tick,
     WriteCleanMark,
 )
-from broker.identity import draw_nonce
-from broker.log.commit_log import CommitLog
-from broker.log.ports import CutReason, CutRefusedError
-from broker.log.record import RecordError
-from broker.marks import ReplicaFiles
-from controller.contract.commands import CleanMark, StoredView
-from controller.contract.ids import LogOffset, MasterEpoch
-from epoch.history import EpochOrderError
-from epoch.model import EpochEntry
-from ha.truncation import Cut, FullResync, TruncationPlan
-from node.telemetry import get_logger
+from rollcall_ha.broker.identity import draw_nonce
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.ports import CutReason, CutRefusedError
+from rollcall_ha.broker.log.record import RecordError
+from rollcall_ha.broker.marks import ReplicaFiles
+from rollcall_ha.controller.contract.commands import CleanMark, StoredView
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.epoch.history import EpochOrderError
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.truncation import Cut, FullResync, TruncationPlan
+from rollcall_ha.node.telemetry import get_logger
 
 VIEW_DELAY_MS = 50
 FOLD_BYTES_MAX = 4 * 1024 * 1024

@@ -1,5 +1,5 @@
 """
-The broker process: ``python -m broker.server --config rollcall.toml --name broker-a-1``.
+The broker process: ``python -m rollcall_ha.broker.server --config rollcall.toml --name broker-a-1``.
 
 Here: command line, start, stop, exit codes. Not here: what a replica does (``broker.replica``).
 Start: check the configuration, claim the data directory, open the health address, recover the log, open the listen
@@ -21,23 +21,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from broker.config import BrokerConfig, broker_config
-from broker.handlers.listen import ListenServer
-from broker.health import HealthServer, HealthSnapshot
-from broker.identity import disown, remember
-from broker.log.checkpoint import CheckpointError
-from broker.log.commit_log import CommitLog
-from broker.log.record import RecordError
-from broker.log.segment import SegmentError
-from broker.marks import ReplicaFiles
-from broker.replica import Replica
-from controller.contract.session import BrokerState
-from epoch.codec import EpochFileCorrupt
-from epoch.store import EpochFileMissing
-from node.config import ConfigError, load_fleet_file
-from node.files import DataDirectory, DirectoryError
-from node.process import ExitCode, run
-from node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
+from rollcall_ha.broker.config import BrokerConfig, broker_config
+from rollcall_ha.broker.handlers.listen import ListenServer
+from rollcall_ha.broker.health import HealthServer, HealthSnapshot
+from rollcall_ha.broker.identity import disown, remember
+from rollcall_ha.broker.log.checkpoint import CheckpointError
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.record import RecordError
+from rollcall_ha.broker.log.segment import SegmentError
+from rollcall_ha.broker.marks import ReplicaFiles
+from rollcall_ha.broker.replica import Replica
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.epoch.codec import EpochFileCorrupt
+from rollcall_ha.epoch.store import EpochFileMissing
+from rollcall_ha.node.config import ConfigError, load_fleet_file
+from rollcall_ha.node.files import DataDirectory, DirectoryError
+from rollcall_ha.node.process import ExitCode, run
+from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 
 DIRECTORY_KIND = "broker"
 DIRECTORY_VERSION = 1

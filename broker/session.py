@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from broker.core.clock_offset import ClockOffset
-from broker.core.durable import Identity
-from broker.core.registration import AskForId
-from broker.core.session import (
+from rollcall_ha.broker.core.clock_offset import ClockOffset
+from rollcall_ha.broker.core.durable import Identity
+from rollcall_ha.broker.core.registration import AskForId
+from rollcall_ha.broker.core.session import (
     Ask,
     Beat,
     Dial,
@@ -37,14 +37,14 @@ from broker.core.session import (
     TellOpened,
     TellView,
 )
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import Milestone, RecordMilestones, Value
-from controller.contract.ids import SessionOrdinal, SetKey
-from controller.contract.replies import AnyReply, Refused, Registered, SetView
-from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, RoleNotice
-from node.config import split_address
-from node.remoting.connection import RemotingConnection, RemotingError, connect
-from node.remoting.frame import Frame
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import Milestone, RecordMilestones, Value
+from rollcall_ha.controller.contract.ids import SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, RoleNotice
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.frame import Frame
 
 MILESTONES_MAX = 256
 MILESTONES_PER_BATCH_MAX = 32

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.config import BrokerConfig
-from broker.core.role import RoleMachine
-from broker.handlers.put import PutPath
-from broker.health import HealthSnapshot
-from broker.log.commit_log import CommitLog
-from broker.protocol.routes import RouteBroker, RouteState
-from broker.session import Session
-from controller.contract.commands import Positions
-from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
-from controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
-from epoch.model import NO_EPOCH
-from node.telemetry import get_logger
+from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.handlers.put import PutPath
+from rollcall_ha.broker.health import HealthSnapshot
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
+from rollcall_ha.broker.session import Session
+from rollcall_ha.controller.contract.commands import Positions
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
+from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.node.telemetry import get_logger
 
 _log = get_logger("status")
 

@@ -69,7 +69,7 @@ coverage() {
     local data
     data=$(mktemp -d)
     COVERAGE_FILE="$data/coverage" step run "$bin/coverage" run --branch \
-        --include 'controller/core/*,broker/core/*,epoch/*,ha/*' -m pytest -q -p no:cacheprovider -m 'not cluster and not spark' tests/unit tests/property
+        --include '*/controller/core/*,*/broker/core/*,*/epoch/*,*/ha/*' -m pytest -q -p no:cacheprovider -m 'not cluster and not spark' tests/unit tests/property
     COVERAGE_FILE="$data/coverage" step report "$bin/coverage" report --show-missing --skip-empty
     rm -rf "$data"
 }

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 import zlib
 
-from epoch.history import EpochHistory, EpochOrderError
-from epoch.model import EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.epoch.history import EpochHistory, EpochOrderError
+from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 
 NUMBER_MAX = 2**63 - 1
 _CRC_MASK = 0x7FFFFFFF

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import final
 
-from epoch.model import NO_EPOCH, EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry, LogOffset, MasterEpoch
 
 
 class EpochOrderError(ValueError):

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from epoch.codec import EpochFileCorrupt, decode_history, encode_history
-from epoch.history import EpochHistory
-from node.files import replace_together
+from rollcall_ha.epoch.codec import EpochFileCorrupt, decode_history, encode_history
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.node.files import replace_together
 
 EPOCH_FILE_NAME = "epochFileCheckpoint"
 BACKUP_SUFFIX = ".bak"

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
-from epoch.model import EpochEntry
-from ha.codec_native import encode
-from ha.confirm_offset import MemberAck
-from ha.errors import ErrorCode
-from ha.frames import Handshake, HandshakeReply, LinkError
-from ha.links import ReplicaIdentity
-from ha.ports import FileRegion
-from ha.truncation import ExecutablePlan, Isolate
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.codec_native import encode
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import Handshake, HandshakeReply, LinkError
+from rollcall_ha.ha.links import ReplicaIdentity
+from rollcall_ha.ha.ports import FileRegion
+from rollcall_ha.ha.truncation import ExecutablePlan, Isolate
 
 # --- for the shell ---------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -33,11 +33,11 @@ from controller.contract.ids import (
     MasterEpoch,
     SetKey,
 )
-from epoch.history import EpochHistory, EpochOrderError
-from epoch.model import EpochEntry
-from ha.decoder import HeaderDecoder
-from ha.errors import ErrorCode, FrameCorrupt, FrameTooLarge, VersionUnknown
-from ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
+from rollcall_ha.epoch.history import EpochHistory, EpochOrderError
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.decoder import HeaderDecoder
+from rollcall_ha.ha.errors import ErrorCode, FrameCorrupt, FrameTooLarge, VersionUnknown
+from rollcall_ha.ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
 
 MAGIC = b"RCHA"
 VERSION = 1

@@ -20,12 +20,12 @@ from __future__ import annotations
 import struct
 from enum import Enum
 
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from epoch.model import EpochEntry
-from ha.codec_native import MAGIC
-from ha.decoder import HeaderDecoder
-from ha.errors import FrameCorrupt, FrameTooLarge, FrameUnexpected
-from ha.frames import (
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.codec_native import MAGIC
+from rollcall_ha.ha.decoder import HeaderDecoder
+from rollcall_ha.ha.errors import FrameCorrupt, FrameTooLarge, FrameUnexpected
+from rollcall_ha.ha.frames import (
     AutoSwitchHandshake,
     AutoSwitchHandshakeReply,
     AutoSwitchMasterFrame,

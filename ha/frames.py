@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch, SetKey
-from epoch.history import EpochHistory
-from epoch.model import NO_EPOCH, EpochEntry
-from ha.errors import ErrorCode
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
+from rollcall_ha.ha.errors import ErrorCode
 
 # --- native, slave to master -----------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.contract.ids import BrokerId, FleetIncarnation, FlushMode, Incarnation, MasterEpoch, SetKey
-from epoch.model import NO_EPOCH
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, FlushMode, Incarnation, MasterEpoch, SetKey
+from rollcall_ha.epoch.model import NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

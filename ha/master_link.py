@@ -31,15 +31,24 @@ from __future__ import annotations
 
 from enum import Enum
 
-from controller.contract.ids import LogOffset, MasterEpoch
-from epoch.model import NO_EPOCH
-from ha.actions import CloseLink, HigherEpochSeen, MasterAction, Send, SendTransfer, SlaveAcked, SlaveOpened, farewell
-from ha.codec_native import NativeDecoder, encode
-from ha.confirm_offset import MemberAck
-from ha.errors import ErrorCode, HaProtocolError
-from ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
-from ha.links import LinkReign, LinkSettings, ReplicaIdentity
-from ha.ports import ReplicaLog
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.ha.actions import (
+    CloseLink,
+    HigherEpochSeen,
+    MasterAction,
+    Send,
+    SendTransfer,
+    SlaveAcked,
+    SlaveOpened,
+    farewell,
+)
+from rollcall_ha.ha.codec_native import NativeDecoder, encode
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.errors import ErrorCode, HaProtocolError
+from rollcall_ha.ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
+from rollcall_ha.ha.links import LinkReign, LinkSettings, ReplicaIdentity
+from rollcall_ha.ha.ports import ReplicaLog
 
 
 class MasterLinkState(Enum):

@@ -15,14 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from controller.contract.ids import BrokerId, Incarnation, MasterEpoch
-from epoch.history import EpochHistory
-from epoch.model import EpochEntry, LogOffset
-from ha.confirm_offset import MemberAck
-from ha.errors import ErrorCode
-from ha.frames import Handshake, HandshakeReply
-from ha.links import FollowTarget
-from ha.truncation import ExecutablePlan, Isolate
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry, LogOffset
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import Handshake, HandshakeReply
+from rollcall_ha.ha.links import FollowTarget
+from rollcall_ha.ha.truncation import ExecutablePlan, Isolate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from ha.actions import (
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.ha.actions import (
     ConfirmHeard,
     HigherEpochSeen,
     IsolationWanted,
@@ -36,12 +36,12 @@ from ha.actions import (
     SlaveOpened,
     TruncateLog,
 )
-from ha.errors import ErrorCode
-from ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
-from ha.master_link import MasterLink, MasterLinkState
-from ha.ports import MasterLinkEvents, ReplicaLog, SlaveLinkEvents
-from ha.slave_link import SlaveLink, SlaveLinkState
-from ha.transport import MasterConnection, SlaveConnection, monotonic_ms
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
+from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
+from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog, SlaveLinkEvents
+from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
+from rollcall_ha.ha.transport import MasterConnection, SlaveConnection, monotonic_ms
 
 CONNECTIONS_MAX = 64
 """Accepted at once; a set has a handful of replicas."""

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from controller.contract.ids import FlushMode, LogOffset
-from ha.actions import (
+from rollcall_ha.controller.contract.ids import FlushMode, LogOffset
+from rollcall_ha.ha.actions import (
     CloseLink,
     ConfirmHeard,
     HigherEpochSeen,
@@ -49,12 +49,12 @@ from ha.actions import (
     TruncateLog,
     farewell,
 )
-from ha.codec_native import NativeDecoder, encode
-from ha.errors import ErrorCode, FrameUnexpected, HaProtocolError
-from ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
-from ha.links import FollowTarget, LinkSettings, ReplicaIdentity
-from ha.ports import ReplicaLog
-from ha.truncation import Isolate, LogExtent, plan_truncation
+from rollcall_ha.ha.codec_native import NativeDecoder, encode
+from rollcall_ha.ha.errors import ErrorCode, FrameUnexpected, HaProtocolError
+from rollcall_ha.ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
+from rollcall_ha.ha.links import FollowTarget, LinkSettings, ReplicaIdentity
+from rollcall_ha.ha.ports import ReplicaLog
+from rollcall_ha.ha.truncation import Isolate, LogExtent, plan_truncation
 
 BACKLOG_BYTES_MAX = 8 * 1024 * 1024
 """Bytes that may wait while an epoch is recorded; the shell does not read then, so only a simulated link has any."""

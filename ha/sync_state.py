@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
     Incarnation,
@@ -39,7 +39,7 @@ from controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from ha.confirm_offset import AckFate, AckTable, MemberAck, confirm_candidate
+from rollcall_ha.ha.confirm_offset import AckFate, AckTable, MemberAck, confirm_candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from epoch.history import EpochHistory
-from epoch.model import NO_EPOCH, LogOffset, MasterEpoch
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import NO_EPOCH, LogOffset, MasterEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analytics.core.orders import Order
-from analytics.core.plan import US_PER_MS, US_PER_S
-from analytics.core.processes import Process, Seen
-from controller.contract.commands import ElectMaster, ElectUnclean, EventRef, Evidence, ReplicaEvidence
-from controller.contract.events import ElectionFailed, EventRecord, LossGraded, MasterElected
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from controller.contract.replies import Condition
-from controller.core.state import ReplicaState, SetState
-from controller.core.views import condition_of
+from rollcall_ha.analytics.core.orders import Order
+from rollcall_ha.analytics.core.plan import US_PER_MS, US_PER_S
+from rollcall_ha.analytics.core.processes import Process, Seen
+from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, EventRef, Evidence, ReplicaEvidence
+from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, LossGraded, MasterElected
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.core.state import ReplicaState, SetState
+from rollcall_ha.controller.core.views import condition_of
 
 if TYPE_CHECKING:
-    from analytics.core.set_story import SetStory
+    from rollcall_ha.analytics.core.set_story import SetStory
 
 FRESH_INTERVALS = 3
 """Heartbeat intervals after which a replica is not called ready any more."""

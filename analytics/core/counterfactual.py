@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.contract.events import ElectionFailed, EventRecord, MasterElected
-from controller.contract.timing import Timing
-from controller.contract.verdicts import ElectionKind, Verdict
-from controller.core.election import candidate_of, elect
-from controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
+from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
+from rollcall_ha.controller.core.election import candidate_of, elect
+from rollcall_ha.controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
 
 CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name)
 """Policies that may take each other's place: both elect members of the SyncStateSet only."""

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analytics.core.orders import Order
-from analytics.core.plan import US_PER_MS, US_PER_S, Fault
-from analytics.core.processes import Process, Seen, Serving
-from analytics.core.truth import OutageTruth, ReignTruth
-from controller.contract.commands import Milestone, Phase, RecordMilestones, ReportEntered
-from controller.contract.events import EventRecord, LossGraded, MasterElected
-from controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.analytics.core.orders import Order
+from rollcall_ha.analytics.core.plan import US_PER_MS, US_PER_S, Fault
+from rollcall_ha.analytics.core.processes import Process, Seen, Serving
+from rollcall_ha.analytics.core.truth import OutageTruth, ReignTruth
+from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones, ReportEntered
+from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 
 if TYPE_CHECKING:
-    from analytics.core.set_story import SetStory
+    from rollcall_ha.analytics.core.set_story import SetStory
 
 REIGNS_REMEMBERED = 32
 """Past epochs whose start and whose truth may still matter: nobody stays away for longer."""

@@ -14,18 +14,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from analytics.core.orders import Leader, Order, Step
-from analytics.core.plan import SETTLE_MS, US_PER_MS, Plan, fleet_name
-from analytics.core.set_story import SetStory
-from analytics.core.truth import Truth
-from analytics.core.weather import Weather
-from controller.contract.commands import FEATURE_LEVEL, InitialiseFleet, Operation, TakeLeadership
-from controller.contract.events import EventRecord
-from controller.contract.ids import BrokerName, ControllerName, RequestId, SetKey
-from controller.contract.replies import Elected
-from controller.core.apply import apply_operations
-from controller.core.preview import preview
-from controller.core.state import EMPTY_FLEET, FleetState, SetState
+from rollcall_ha.analytics.core.orders import Leader, Order, Step
+from rollcall_ha.analytics.core.plan import SETTLE_MS, US_PER_MS, Plan, fleet_name
+from rollcall_ha.analytics.core.set_story import SetStory
+from rollcall_ha.analytics.core.truth import Truth
+from rollcall_ha.analytics.core.weather import Weather
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, InitialiseFleet, Operation, TakeLeadership
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import BrokerName, ControllerName, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, SetState
 
 ENTRY_US = 5_000
 """Orders that come closer together share an entry."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from controller.contract.commands import AnyCommand, Evidence
-from controller.contract.ids import ControllerName, SetKey
-from controller.core.state import SetState
+from rollcall_ha.controller.contract.commands import AnyCommand, Evidence
+from rollcall_ha.controller.contract.ids import ControllerName, SetKey
+from rollcall_ha.controller.core.state import SetState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

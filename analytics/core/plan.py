@@ -13,8 +13,8 @@ from enum import StrEnum
 
 import msgspec
 
-from controller.contract.ids import AckMode, ClusterName, FleetIncarnation
-from controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.ids import AckMode, ClusterName, FleetIncarnation
+from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 
 US_PER_MS = 1_000
 US_PER_S = 1_000_000

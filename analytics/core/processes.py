@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analytics.core.plan import US_PER_S, Fault
-from controller.contract.commands import CleanMark, DetectionStamps, SilenceCause
-from controller.contract.ids import BrokerId, Incarnation, RegisterCode
+from rollcall_ha.analytics.core.plan import US_PER_S, Fault
+from rollcall_ha.controller.contract.commands import CleanMark, DetectionStamps, SilenceCause
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode
 
 NO_EPOCH_YET = -1
 EARLIER_KEPT = 4

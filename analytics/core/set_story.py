@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analytics.core.choosing import Choosing
-from analytics.core.failover import Failover
-from analytics.core.orders import FleetView, Order, Step
-from analytics.core.plan import US_PER_MS, US_PER_S, Fault, Plan, ack_mode_of
-from analytics.core.processes import NO_EPOCH_YET, Process, Seen, Serving
-from analytics.core.truth import ExposureTruth, GapTruth, Truth
-from analytics.core.weather import Weather
-from controller.contract.commands import (
+from rollcall_ha.analytics.core.choosing import Choosing
+from rollcall_ha.analytics.core.failover import Failover
+from rollcall_ha.analytics.core.orders import FleetView, Order, Step
+from rollcall_ha.analytics.core.plan import US_PER_MS, US_PER_S, Fault, Plan, ack_mode_of
+from rollcall_ha.analytics.core.processes import NO_EPOCH_YET, Process, Seen, Serving
+from rollcall_ha.analytics.core.truth import ExposureTruth, GapTruth, Truth
+from rollcall_ha.analytics.core.weather import Weather
+from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanMark,
@@ -37,9 +37,9 @@ from controller.contract.commands import (
     SetConfiguration,
     SilenceCause,
 )
-from controller.contract.events import EventRecord
-from controller.contract.ids import AckMode, BrokerId, LogOffset, MasterEpoch, SetKey
-from controller.core.state import ReplicaState, SetState
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import AckMode, BrokerId, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 UNSYNCED_US = US_PER_S
 """A power loss takes at most so much of what was written last."""

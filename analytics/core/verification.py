@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.contract.events import EventRecord, MasterElected
-from controller.contract.verdicts import CandidateVerdict
-from controller.core.explain import checked_rules
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected
+from rollcall_ha.controller.contract.verdicts import CandidateVerdict
+from rollcall_ha.controller.core.explain import checked_rules
 
 CHAIN_FIELD = b'"chain":"'
 HASH_DIGITS = 64

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 
-from analytics.core.plan import US_PER_DAY, US_PER_MS, US_PER_S, Fault, Plan
+from rollcall_ha.analytics.core.plan import US_PER_DAY, US_PER_MS, US_PER_S, Fault, Plan
 
 PAUSE_MEDIAN_OF_TIMEOUT = 0.75
 PAUSE_SIGMA = 0.8

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from analytics.core.plan import Plan
-from analytics.generate import SUFFIXES, FolderInUse, generate, prepare
-from analytics.session import NoSpark, spark_session
-from controller.contract.timing import Preset
+from rollcall_ha.analytics.core.plan import Plan
+from rollcall_ha.analytics.generate import SUFFIXES, FolderInUse, generate, prepare
+from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.controller.contract.timing import Preset
 
 _DEFAULT = Plan()
 

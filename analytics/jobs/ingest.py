@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from analytics.jobs.run import main
+from rollcall_ha.analytics.jobs.run import main
 
 if __name__ == "__main__":
     sys.exit(main(layers=("ingest",)))

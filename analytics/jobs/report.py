@@ -17,16 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analytics.lake import Lake, NoLake
-from analytics.progress import Progress
-from analytics.report.asking import ask
-from analytics.report.contents import WHAT_IF, Contents
-from analytics.report.files import write_report
-from analytics.report.gather import gather
-from analytics.session import NoSpark, spark_session
-from analytics.summary import print_summary, summary_of
-from analytics.what_if import WrongReality
-from controller.contract.timing import Preset
+from rollcall_ha.analytics.lake import Lake, NoLake
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.report.asking import ask
+from rollcall_ha.analytics.report.contents import WHAT_IF, Contents
+from rollcall_ha.analytics.report.files import write_report
+from rollcall_ha.analytics.report.gather import gather
+from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.summary import print_summary, summary_of
+from rollcall_ha.analytics.what_if import WrongReality
+from rollcall_ha.controller.contract.timing import Preset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from analytics.lake import Lake, LakeBusy, NoLake
-from analytics.layers import Layers
-from analytics.lines import NoJournals, find_journals
-from analytics.progress import Progress
-from analytics.session import NoSpark, spark_session
-from analytics.summary import print_summary, summary_of
+from rollcall_ha.analytics.lake import Lake, LakeBusy, NoLake
+from rollcall_ha.analytics.layers import Layers
+from rollcall_ha.analytics.lines import NoJournals, find_journals
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.summary import print_summary, summary_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

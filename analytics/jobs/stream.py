@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from analytics import streams
-from analytics.alerts import COLUMNS, Limits, alerts
-from analytics.jobs.run import LAKE
-from analytics.lake import Lake, LakeBusy, NoLake
-from analytics.session import NoSpark, check_java, spark_session
-from analytics.tables import SILVER_HORIZONS
+from rollcall_ha.analytics import streams
+from rollcall_ha.analytics.alerts import COLUMNS, Limits, alerts
+from rollcall_ha.analytics.jobs.run import LAKE
+from rollcall_ha.analytics.lake import Lake, LakeBusy, NoLake
+from rollcall_ha.analytics.session import NoSpark, check_java, spark_session
+from rollcall_ha.analytics.tables import SILVER_HORIZONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

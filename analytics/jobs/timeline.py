@@ -17,11 +17,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from analytics import bronze, silver
-from analytics.bronze import Why
-from analytics.lines import NoJournals, find_journals, pieces, read_lines
-from analytics.session import NoSpark, spark_session
-from analytics.silver import SPANS, span_column
+from rollcall_ha.analytics import bronze, silver
+from rollcall_ha.analytics.bronze import Why
+from rollcall_ha.analytics.lines import NoJournals, find_journals, pieces, read_lines
+from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.silver import SPANS, span_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

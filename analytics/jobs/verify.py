@@ -16,12 +16,12 @@ from enum import StrEnum
 
 import msgspec
 
-from analytics.core.verification import Rule
-from analytics.inputs import add_inputs, check_inputs, read_events
-from analytics.lake import NoLake
-from analytics.lines import NoJournals
-from analytics.session import NoSpark, spark_session
-from analytics.verify import verify
+from rollcall_ha.analytics.core.verification import Rule
+from rollcall_ha.analytics.inputs import add_inputs, check_inputs, read_events
+from rollcall_ha.analytics.lake import NoLake
+from rollcall_ha.analytics.lines import NoJournals
+from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.verify import verify
 
 SHOWN_MAX = 100
 """Violations that are printed; all are counted."""

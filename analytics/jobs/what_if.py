@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analytics.core.counterfactual import CLEAN_POLICIES, MAY_NOT_CLAIM, Settings
-from analytics.inputs import add_inputs, check_inputs, read_events
-from analytics.lake import NoLake
-from analytics.lines import NoJournals
-from analytics.session import NoSpark, spark_session
-from analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, WrongReality, what_if
-from controller.contract.timing import PRESETS, Preset
+from rollcall_ha.analytics.core.counterfactual import CLEAN_POLICIES, MAY_NOT_CLAIM, Settings
+from rollcall_ha.analytics.inputs import add_inputs, check_inputs, read_events
+from rollcall_ha.analytics.lake import NoLake
+from rollcall_ha.analytics.lines import NoJournals
+from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, WrongReality, what_if
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

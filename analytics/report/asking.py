@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analytics.core.counterfactual import Settings
-from analytics.lake import Lake
-from analytics.progress import Progress
-from analytics.report import contents
-from analytics.tables import SILVER_REIGNS, SILVER_SILENCES
-from analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
-from controller.contract.timing import PRESETS, Preset
+from rollcall_ha.analytics.core.counterfactual import Settings
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.report import contents
+from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_SILENCES
+from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

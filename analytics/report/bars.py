@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analytics.report.markup import Markup, box, element, label, svg
-from analytics.report.phase_bars import shortened
-from analytics.report.scales import duration, share, whole_ms
+from rollcall_ha.analytics.report.markup import Markup, box, element, label, svg
+from rollcall_ha.analytics.report.phase_bars import shortened
+from rollcall_ha.analytics.report.scales import duration, share, whole_ms
 
 Row = Mapping[str, Any]
 

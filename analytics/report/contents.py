@@ -11,8 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_NODES, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
-from analytics.tables import Column, Table, columns_of
+from rollcall_ha.analytics.gold_tables import (
+    GOLD_CLUSTERS,
+    GOLD_FAILOVERS,
+    GOLD_NODES,
+    GOLD_QUALITY,
+    GOLD_RTO,
+    GOLD_SETS,
+)
+from rollcall_ha.analytics.tables import Column, Table, columns_of
 
 SLOWEST_FAILOVERS_MAX = 5
 NEWEST_FAILOVERS_MAX = 5

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from analytics.report.markup import Markup, box, element, label, svg
-from analytics.report.phase_bars import PHASES
-from analytics.report.scales import LogAxis, duration, whole_ms
+from rollcall_ha.analytics.report.markup import Markup, box, element, label, svg
+from rollcall_ha.analytics.report.phase_bars import PHASES
+from rollcall_ha.analytics.report.scales import LogAxis, duration, whole_ms
 
 Row = Mapping[str, Any]
 

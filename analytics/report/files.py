@@ -14,10 +14,10 @@ import io
 from pathlib import Path
 from typing import Any
 
-from analytics.report.contents import TABLES, Contents, Rows
-from analytics.report.page import page
-from analytics.tables import Table
-from node.files import atomic_replace
+from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
+from rollcall_ha.analytics.report.page import page
+from rollcall_ha.analytics.tables import Table
+from rollcall_ha.node.files import atomic_replace
 
 PAGE = "index.html"
 FOLDER = "tables"

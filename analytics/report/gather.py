@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analytics.gold_tables import (
+from rollcall_ha.analytics.gold_tables import (
     GOLD_BUILT,
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
@@ -25,13 +25,13 @@ from analytics.gold_tables import (
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
-from analytics.gold_totals import ALL
-from analytics.lake import Lake, Manifest, NoLake
-from analytics.progress import Progress
-from analytics.report import contents
-from analytics.report.contents import Contents
-from analytics.report.distributions import BINS_PER_DECADE
-from analytics.tables import Table
+from rollcall_ha.analytics.gold_totals import ALL
+from rollcall_ha.analytics.lake import Lake, Manifest, NoLake
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.report import contents
+from rollcall_ha.analytics.report.contents import Contents
+from rollcall_ha.analytics.report.distributions import BINS_PER_DECADE
+from rollcall_ha.analytics.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

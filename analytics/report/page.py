@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analytics.core.counterfactual import MAY_NOT_CLAIM
-from analytics.gold_totals import ALL
-from analytics.report import bars, contents, distributions, phase_bars, time_maps
-from analytics.report.contents import Contents, Rows
-from analytics.report.markup import Markup, box, element
-from analytics.report.phase_bars import when
-from analytics.report.scales import Levels, count, duration, share, size, whole_ms
-from analytics.tables import Table
+from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM
+from rollcall_ha.analytics.gold_totals import ALL
+from rollcall_ha.analytics.report import bars, contents, distributions, phase_bars, time_maps
+from rollcall_ha.analytics.report.contents import Contents, Rows
+from rollcall_ha.analytics.report.markup import Markup, box, element
+from rollcall_ha.analytics.report.phase_bars import when
+from rollcall_ha.analytics.report.scales import Levels, count, duration, share, size, whole_ms
+from rollcall_ha.analytics.tables import Table
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 TITLE = "Rollcall failover report"

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from analytics.report.markup import Markup, box, element, label, svg
-from analytics.report.scales import UNKNOWN, duration_us
+from rollcall_ha.analytics.report.markup import Markup, box, element, label, svg
+from rollcall_ha.analytics.report.scales import UNKNOWN, duration_us
 
 PHASES: tuple[tuple[str, str], ...] = (
     ("detected", "detected_us"),

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analytics.report.markup import Markup, box, element, label, svg
-from analytics.report.phase_bars import shortened
-from analytics.report.scales import LEVELS, Levels, duration, rough
+from rollcall_ha.analytics.report.markup import Markup, box, element, label, svg
+from rollcall_ha.analytics.report.phase_bars import shortened
+from rollcall_ha.analytics.report.scales import LEVELS, Levels, duration, rough
 
 Row = Mapping[str, Any]
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from api.cli import context
-from api.cli.context import Exit
-from api.cli.output import Format, Mood, Report, print_report
+from rollcall_ha.api.cli import context
+from rollcall_ha.api.cli.context import Exit
+from rollcall_ha.api.cli.output import Format, Mood, Report, print_report
 
 if TYPE_CHECKING:
-    from api.client import Client
-    from controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
-    from controller.contract.replies import Elected
-    from controller.contract.views import ElectionPreview
+    from rollcall_ha.api.client import Client
+    from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
+    from rollcall_ha.controller.contract.replies import Elected
+    from rollcall_ha.controller.contract.views import ElectionPreview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Order:
 
 def elect(name: str, order: Order, *, to: BrokerId | None, accept_loss_bytes: int | None) -> None:
     """Elect by policy, or ``to`` this broker; with ``accept_loss_bytes`` also outside the SyncStateSet."""
-    from api.cli import stories
+    from rollcall_ha.api.cli import stories
 
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
@@ -90,7 +90,7 @@ def _send(asking: Client, key: SetKey, order: Order, to: BrokerId | None, accept
 
 def bootstrap(name: str, order: Order, *, master: BrokerId) -> None:
     """First election of a set by an operator's word."""
-    from api.cli import stories
+    from rollcall_ha.api.cli import stories
 
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)

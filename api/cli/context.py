@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from api.cli.output import Format
+from rollcall_ha.api.cli.output import Format
 
 if TYPE_CHECKING:
-    from api.client import Client
-    from api.errors import RefusedError
-    from controller.contract.ids import SetKey
-    from controller.contract.views import SetPage, SetStatus
+    from rollcall_ha.api.client import Client
+    from rollcall_ha.api.errors import RefusedError
+    from rollcall_ha.controller.contract.ids import SetKey
+    from rollcall_ha.controller.contract.views import SetPage, SetStatus
 
 ENVIRONMENT = "ROLLCALL_CONTROLLERS"
 DEMO_FLEET_FILE = Path(".demo") / "rollcall.toml"
@@ -79,7 +79,7 @@ def controller_addresses() -> tuple[str, ...]:
     if named:
         return tuple(address.strip() for address in named.split(",") if address.strip())
     if DEMO_FLEET_FILE.exists():
-        from node.config import ConfigError, load_fleet_file
+        from rollcall_ha.node.config import ConfigError, load_fleet_file
 
         try:
             fleet = load_fleet_file(DEMO_FLEET_FILE)
@@ -96,7 +96,7 @@ def controller_addresses() -> tuple[str, ...]:
 
 def make_client() -> Client:
     """A client of the controllers that this call is about; the record will name the user."""
-    from api.client import Client
+    from rollcall_ha.api.client import Client
 
     return Client(controller_addresses(), requested_by=_user())
 
@@ -104,7 +104,7 @@ def make_client() -> Client:
 @contextmanager
 def client(form: Format = Format.TABLE) -> Iterator[Client]:
     """A client whose errors end the command with their exit code."""
-    from api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+    from rollcall_ha.api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 
     made = make_client()
     try:
@@ -127,8 +127,8 @@ def client(form: Format = Format.TABLE) -> Iterator[Client]:
 
 
 def _refused(error: RefusedError, form: Format) -> typer.Exit:
-    from api.cli.output import print_report
-    from api.cli.stories import refusal_report
+    from rollcall_ha.api.cli.output import print_report
+    from rollcall_ha.api.cli.stories import refusal_report
 
     is_for_programs = form in (Format.JSON, Format.YAML, Format.TSV)
     print_report(refusal_report(error.problem), form, stream=sys.stdout if is_for_programs else sys.stderr)
@@ -161,7 +161,7 @@ def find_set(page: SetPage, name: str) -> SetStatus:
 
 def set_key(asking: Client, name: str) -> SetKey:
     """Key of the set that ``name`` means; a full name is taken as it is. Raises ``typer.Exit`` and ``ClientError``."""
-    from controller.contract.ids import BrokerName, ClusterName, SetKey
+    from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 
     cluster, slash, short = name.partition("/")
     if slash:

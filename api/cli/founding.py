@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.cli.context import Exit, fail
-from controller.contract.ids import SERVED_ACK_MODES, FlushMode
-from controller.contract.timing import Preset
-from node.config import (
+from rollcall_ha.api.cli.context import Exit, fail
+from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
+from rollcall_ha.controller.contract.timing import Preset
+from rollcall_ha.node.config import (
     FLEET_FILE_NAME,
     FLEET_FILE_VERSION,
     BrokerSection,
@@ -37,7 +37,7 @@ from node.config import (
     TlsSection,
     split_address,
 )
-from node.files import atomic_replace
+from rollcall_ha.node.files import atomic_replace
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey

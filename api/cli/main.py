@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from api.cli import context
-from api.cli.output import Format
+from rollcall_ha.api.cli import context
+from rollcall_ha.api.cli.output import Format
 
 app = typer.Typer(
     name="rollcall",
@@ -62,7 +62,7 @@ def status(
     check: Annotated[bool, typer.Option("--check", help="Exit with 6 if something is degraded.")] = False,
 ) -> None:
     """The fleet on one page; answers without a leader too, marked STALE."""
-    from api.cli import see
+    from rollcall_ha.api.cli import see
 
     see.status(output, watch, is_check=check)
 
@@ -70,7 +70,7 @@ def status(
 @app.command()
 def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
     """One line per broker set."""
-    from api.cli import see
+    from rollcall_ha.api.cli import see
 
     see.sets(output, watch)
 
@@ -84,7 +84,7 @@ def history(
     before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
 ) -> None:
     """Who reigned when, how it came about, how long it took, what was lost."""
-    from api.cli import see
+    from rollcall_ha.api.cli import see
 
     see.history(name, output, watch, limit=limit, before=before)
 
@@ -98,7 +98,7 @@ def explain(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Why this master: evidence, every candidate with its reason, phases, proof."""
-    from api.cli import see
+    from rollcall_ha.api.cli import see
 
     see.explain(name, epoch, output)
 
@@ -114,7 +114,7 @@ def events(
     request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
 ) -> None:
     """The record itself, oldest first."""
-    from api.cli import see
+    from rollcall_ha.api.cli import see
 
     see.events(output, start=start, name=of_set, limit=limit, follow=follow, request=request)
 
@@ -127,7 +127,7 @@ app.add_typer(controllers_app, name="controllers")
 def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
     """Who leads, by each controller's own word."""
     if caller.invoked_subcommand is None:
-        from api.cli import see
+        from rollcall_ha.api.cli import see
 
         see.controllers(output, watch)
 
@@ -135,7 +135,7 @@ def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watc
 @controllers_app.command("list")
 def controllers_list(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
     """Who leads, by each controller's own word."""
-    from api.cli import see
+    from rollcall_ha.api.cli import see
 
     see.controllers(output, watch)
 
@@ -161,8 +161,8 @@ def elect(
     """Elect a master now: by policy and clean, unless --unclean --accept-loss BYTES."""
     if unclean != (accept_loss is not None):
         raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
-    from api.cli import act
-    from controller.contract.ids import BrokerId, MasterEpoch, RequestId
+    from rollcall_ha.api.cli import act
+    from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
     order = act.Order(
         form=output,
@@ -187,8 +187,8 @@ def bootstrap(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """First election by your word, for sets that may not elect by themselves."""
-    from api.cli import act
-    from controller.contract.ids import BrokerId, RequestId
+    from rollcall_ha.api.cli import act
+    from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 
     identity = None if request_id is None else RequestId(request_id)
     order = act.Order(form=output, reason=reason, is_confirmed=yes, request_id=identity)
@@ -208,8 +208,8 @@ def clean(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Forget replicas, or the whole set; epochs never go down."""
-    from api.cli import act
-    from controller.contract.ids import BrokerId, RequestId
+    from rollcall_ha.api.cli import act
+    from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 
     identity = None if request_id is None else RequestId(request_id)
     order = act.Order(form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes, request_id=identity)
@@ -240,7 +240,7 @@ def init(
     ] = False,
 ) -> None:
     """Found a fleet, once: its identity, a private certificate authority, its directories and the fleet file."""
-    from api.cli import founding
+    from rollcall_ha.api.cli import founding
 
     founding.init(
         directory,
@@ -286,7 +286,7 @@ def import_rocketmq(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Know running sets with their ids and epochs; nobody is elected before all brokers of a set have come here."""
-    from api.cli import act, move
+    from rollcall_ha.api.cli import act, move
 
     order = act.Order(form=output, reason=reason, is_dry_run=dry_run)
     move.import_rocketmq(move.Elsewhere(controllers=controllers, name_servers=namesrv, sets=tuple(only or ())), order)
@@ -303,7 +303,7 @@ def export_rocketmq(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
-    from api.cli import act, move
+    from rollcall_ha.api.cli import act, move
 
     order = act.Order(form=output, is_dry_run=dry_run, is_confirmed=yes)
     move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
@@ -318,9 +318,9 @@ def run_controller(
     config: ConfigOption = Path("rollcall.toml"),
 ) -> None:
     """Run a controller in this process."""
-    from api.cli import run
+    from rollcall_ha.api.cli import run
 
-    run.module("api.server", "--config", str(config), "--name", name)
+    run.module("rollcall_ha.api.server", "--config", str(config), "--name", name)
 
 
 @app.command("broker")
@@ -329,9 +329,9 @@ def run_broker(
     config: ConfigOption = Path("rollcall.toml"),
 ) -> None:
     """Run a broker in this process."""
-    from api.cli import run
+    from rollcall_ha.api.cli import run
 
-    run.module("broker.server", "--config", str(config), "--name", name)
+    run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name)
 
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help-rollcall"]}
@@ -345,7 +345,7 @@ def run_analytics(
     ],
 ) -> None:
     """Run a Spark job over journals in this process, e.g. analytics timeline .demo."""
-    from api.cli import run
+    from rollcall_ha.api.cli import run
 
     run.job(job, caller.args)
 
@@ -355,9 +355,9 @@ def run_demo(
     caller: typer.Context, verb: Annotated[str, typer.Argument(help="run, up, kill, stop, cont or down.")]
 ) -> None:
     """Play with a fleet on this machine: up, kill NAME, stop NAME, cont NAME, down."""
-    from api.cli import run
+    from rollcall_ha.api.cli import run
 
-    run.module("deploy.local.demo", verb, *caller.args)
+    run.module("rollcall_ha.deploy.local.demo", verb, *caller.args)
 
 
 def main() -> None:

@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api.cli import context
-from api.cli.act import Order, confirm
-from api.cli.context import Exit
-from api.cli.output import Column, Mood, Report, Table, id_set, number, print_report
+from rollcall_ha.api.cli import context
+from rollcall_ha.api.cli.act import Order, confirm
+from rollcall_ha.api.cli.context import Exit
+from rollcall_ha.api.cli.output import Column, Mood, Report, Table, id_set, number, print_report
 
 if TYPE_CHECKING:
-    from api.client import Client
-    from api.moving.plan import ExportLine, ImportLine
-    from api.moving.reading import Controllers
-    from controller.contract.ids import SetKey
-    from controller.contract.replies import SetView
+    from rollcall_ha.api.client import Client
+    from rollcall_ha.api.moving.plan import ExportLine, ImportLine
+    from rollcall_ha.api.moving.reading import Controllers
+    from rollcall_ha.controller.contract.ids import SetKey
+    from rollcall_ha.controller.contract.replies import SetView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class Elsewhere:
 
 def import_rocketmq(elsewhere: Elsewhere, order: Order) -> None:
     """Know sets of RocketMQ's controllers with their ids and epochs, or show what would be known."""
-    from api.moving.plan import plan_import
-    from api.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
+    from rollcall_ha.api.moving.plan import plan_import
+    from rollcall_ha.api.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
 
     if not elsewhere.sets and not elsewhere.name_servers:
         raise context.fail(
@@ -72,9 +72,9 @@ def import_rocketmq(elsewhere: Elsewhere, order: Order) -> None:
 
 def export_rocketmq(elsewhere: Elsewhere, order: Order, *, raises_max: int) -> None:
     """Make empty controllers of RocketMQ ready to take our sets over, or show what would be done."""
-    from api.moving.plan import plan_export
-    from api.moving.reading import Controllers, ReadingError, named, split_addresses
-    from api.moving.replay import replay
+    from rollcall_ha.api.moving.plan import plan_export
+    from rollcall_ha.api.moving.reading import Controllers, ReadingError, named, split_addresses
+    from rollcall_ha.api.moving.replay import replay
 
     wanted = named(elsewhere.sets)
     with context.client(order.form) as asking:

@@ -13,7 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from api.cli.context import Exit, fail
+import rollcall_ha
+from rollcall_ha.api.cli.context import Exit, fail
+
+IMPORT_ROOT = str(Path(rollcall_ha.__file__).resolve().parents[1])
+"""The folder in which ``rollcall_ha`` was found: what we become must find the same one."""
 
 
 def module(name: str, *arguments: str) -> NoReturn:
@@ -28,11 +32,12 @@ def module(name: str, *arguments: str) -> NoReturn:
         found = False
     if not found:
         raise fail(f"rollcall: this installation has no {name}", Exit.WRONG_USE)
-    root = str(Path(__file__).resolve().parents[2])
-    search_path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    search_path = os.pathsep.join([IMPORT_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-m", name, *arguments], {**os.environ, "PYTHONPATH": search_path})
+    # -P: without it the working directory comes first, and a user's own typer.py there would be ours.
+    command = [sys.executable, "-P", "-m", name, *arguments]
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": search_path})
 
 
 def job(name: str, arguments: Sequence[str]) -> NoReturn:
@@ -42,4 +47,4 @@ def job(name: str, arguments: Sequence[str]) -> NoReturn:
         raise fail(f"rollcall: {name!r} is not the name of a job", Exit.WRONG_USE)
     if find_spec("pyspark") is None:
         raise fail("rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", Exit.WRONG_USE)
-    module(f"analytics.jobs.{job_module}", *arguments)
+    module(f"rollcall_ha.analytics.jobs.{job_module}", *arguments)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from api.cli import context
-from api.cli.context import Exit
-from api.cli.output import Format, Report, print_report
+from rollcall_ha.api.cli import context
+from rollcall_ha.api.cli.context import Exit
+from rollcall_ha.api.cli.output import Format, Report, print_report
 
 if TYPE_CHECKING:
-    from api.cli.tables import ControllerRow
-    from api.client import Client, Reached
-    from controller.contract.commands import EventRef
-    from controller.contract.views import FleetStatus
+    from rollcall_ha.api.cli.tables import ControllerRow
+    from rollcall_ha.api.client import Client, Reached
+    from rollcall_ha.controller.contract.commands import EventRef
+    from rollcall_ha.controller.contract.views import FleetStatus
 
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 FOLLOW_WAIT_MS = 10_000
@@ -48,7 +48,7 @@ def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> 
 
 def status(form: Format, watch: str | None, *, is_check: bool) -> None:
     """The fleet on one page; answers also when no controller leads, marked STALE."""
-    from api.cli import tables
+    from rollcall_ha.api.cli import tables
 
     degraded = False
 
@@ -67,7 +67,7 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
 
 def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
     """The leader's view; without a leader that of the controller that knows most."""
-    from api.errors import NoLeader, OutcomeUnknown, Unreachable
+    from rollcall_ha.api.errors import NoLeader, OutcomeUnknown, Unreachable
 
     answers = [(answer.status, answer.address) for answer in reached if answer.status is not None]
     if not answers:
@@ -83,7 +83,7 @@ def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
 
 def controller_rows(reached: tuple[Reached, ...]) -> tuple[ControllerRow, ...]:
     """The survey as rows, by name."""
-    from api.cli.tables import ControllerRow
+    from rollcall_ha.api.cli.tables import ControllerRow
 
     rows = (
         ControllerRow(
@@ -98,15 +98,15 @@ def controller_rows(reached: tuple[Reached, ...]) -> tuple[ControllerRow, ...]:
 
 def sets(form: Format, watch: str | None) -> None:
     """One line per broker set."""
-    from api.cli import tables
+    from rollcall_ha.api.cli import tables
 
     show(lambda asking: tables.sets_report(asking.sets()), form, watch)
 
 
 def history(name: str, form: Format, watch: str | None, *, limit: int, before: int | None) -> None:
     """The reigns of one set."""
-    from api.cli import tables
-    from controller.contract.ids import MasterEpoch
+    from rollcall_ha.api.cli import tables
+    from rollcall_ha.controller.contract.ids import MasterEpoch
 
     bound = None if before is None else MasterEpoch(before)
 
@@ -118,8 +118,8 @@ def history(name: str, form: Format, watch: str | None, *, limit: int, before: i
 
 def explain(name: str, epoch: int | None, form: Format) -> None:
     """The decision record of one epoch; by default the newest."""
-    from api.cli import stories
-    from controller.contract.ids import MasterEpoch
+    from rollcall_ha.api.cli import stories
+    from rollcall_ha.controller.contract.ids import MasterEpoch
 
     def fetch(asking: Client) -> Report:
         key = context.set_key(asking, name)
@@ -131,8 +131,8 @@ def explain(name: str, epoch: int | None, form: Format) -> None:
 
 def controllers(form: Format, watch: str | None) -> None:
     """Each controller by its own word."""
-    from api.cli import tables
-    from api.errors import Unreachable
+    from rollcall_ha.api.cli import tables
+    from rollcall_ha.api.errors import Unreachable
 
     def fetch(asking: Client) -> Report:
         reached = asking.survey()
@@ -147,7 +147,7 @@ def events(form: Format, *, start: str | None, name: str | None, limit: int, fol
     """The record, oldest first; ``follow`` waits for more until interrupted."""
     import msgspec
 
-    from api.cli import tables
+    from rollcall_ha.api.cli import tables
 
     position = None if start is None else decode_event_ref(start)
     with context.client(form) as asking:
@@ -169,7 +169,7 @@ def events(form: Format, *, start: str | None, name: str | None, limit: int, fol
 
 def decode_event_ref(text: str) -> EventRef:
     """``term.index.ordinal``, or ``index`` for the first event from there on. Raises ``typer.BadParameter``."""
-    from controller.contract.commands import EventRef
+    from rollcall_ha.controller.contract.commands import EventRef
 
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or len(parts) not in (1, 3):

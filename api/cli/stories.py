@@ -6,13 +6,19 @@ Here: pure functions from values of ``controller.contract`` to ``Report``. Not h
 
 from __future__ import annotations
 
-from api.cli import output
-from api.cli.output import Column, Mood, Report, Table
-from api.cli.tables import event_row, read_line
-from controller.contract.events import EventRecord, MasterElected
-from controller.contract.replies import Elected
-from controller.contract.verdicts import CandidateOutcome, CandidateVerdict, ElectionKind, LossVerdict, Verdict
-from controller.contract.views import ElectionPreview, Explanation, Problem
+from rollcall_ha.api.cli import output
+from rollcall_ha.api.cli.output import Column, Mood, Report, Table
+from rollcall_ha.api.cli.tables import event_row, read_line
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.verdicts import (
+    CandidateOutcome,
+    CandidateVerdict,
+    ElectionKind,
+    LossVerdict,
+    Verdict,
+)
+from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, Problem
 
 _CANDIDATE_COLUMNS = (
     Column(title="RANK"),

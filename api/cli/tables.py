@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.cli import output
-from api.cli.output import Column, Mood, Report, Table
-from controller.contract.commands import Phase
-from controller.contract.events import EventRecord
-from controller.contract.replies import Condition
-from controller.contract.session import BrokerState
-from controller.contract.views import (
+from rollcall_ha.api.cli import output
+from rollcall_ha.api.cli.output import Column, Mood, Report, Table
+from rollcall_ha.controller.contract.commands import Phase
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.views import (
     ControllerStatus,
     EventPage,
     FleetStatus,

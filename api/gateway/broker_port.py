@@ -23,20 +23,20 @@ from typing import Any
 
 import msgspec
 
-from api.gateway.dispatch import CodeTable, Request, Served
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import AnyCommand, ApplyBrokerId, RecordMilestones
-from controller.contract.ids import ReplicaKind
-from controller.contract.replies import AnyReply, Refused, SetView
-from controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
-from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
-from controller.runtime.actions import SendProbe
-from controller.runtime.ports import NoAuthority
-from controller.runtime.service import ControllerService
-from controller.runtime.session_state import ConnectionId, ProbeOutcome
-from node.config import ConfigError, split_address
-from node.remoting.codes import SystemCode
-from node.remoting.connection import (
+from rollcall_ha.api.gateway.dispatch import CodeTable, Request, Served
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import AnyCommand, ApplyBrokerId, RecordMilestones
+from rollcall_ha.controller.contract.ids import ReplicaKind
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
+from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
+from rollcall_ha.controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
+from rollcall_ha.controller.runtime.actions import SendProbe
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
+from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import (
     CloseCause,
     LinkLimits,
     RemotingConnection,
@@ -44,8 +44,8 @@ from node.remoting.connection import (
     RemotingServer,
     connect,
 )
-from node.remoting.frame import Frame
-from node.telemetry import get_logger
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.telemetry import get_logger
 
 FRAME_BYTES_MAX = 1024 * 1024
 """No session body comes near it; a log entry is smaller anyhow."""

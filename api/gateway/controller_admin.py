@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.gateway.controller_headers import CleanBrokerDataHeader, configuration_body
-from api.gateway.dispatch import CodeTable, Handler, Request, Served
-from api.gateway.headers import read_header
-from api.gateway.leading import for_leader
-from api.gateway.rocketmq_replicas import RocketmqReplicas
-from api.gateway.rocketmq_sets import belongs_to
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import CleanReplicas
-from controller.contract.ids import BrokerId
-from controller.contract.replies import Refused
-from controller.core.state import SetState
-from controller.runtime.service import ControllerService
-from node.remoting.codes import SystemCode
+from rollcall_ha.api.gateway.controller_headers import CleanBrokerDataHeader, configuration_body
+from rollcall_ha.api.gateway.dispatch import CodeTable, Handler, Request, Served
+from rollcall_ha.api.gateway.headers import read_header
+from rollcall_ha.api.gateway.leading import for_leader
+from rollcall_ha.api.gateway.rocketmq_replicas import RocketmqReplicas
+from rollcall_ha.api.gateway.rocketmq_sets import belongs_to
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import CleanReplicas
+from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.core.state import SetState
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.node.remoting.codes import SystemCode
 
 IDS_MAX = 64
 """Ids in one 1011."""

@@ -17,24 +17,24 @@ from __future__ import annotations
 
 import msgspec
 
-from api.gateway.controller_headers import (
+from rollcall_ha.api.gateway.controller_headers import (
     AlteredHeader,
     AlterSyncStateSetHeader,
     SyncStateSetBody,
     read_sync_state_set,
     sync_state_set_body,
 )
-from api.gateway.dispatch import CodeTable, Request, Served
-from api.gateway.headers import read_header
-from api.gateway.leading import for_leader
-from api.gateway.rocketmq_replicas import RocketmqReplicas
-from api.gateway.rocketmq_sets import code_of_alter
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import AlterSyncStateSet, Joining
-from controller.contract.ids import BrokerId, Incarnation, MasterEpoch, SyncStateSetEpoch
-from controller.contract.replies import AlterDecided, AnyReply, Refused
-from controller.core.state import SetState
-from controller.runtime.service import ControllerService
+from rollcall_ha.api.gateway.dispatch import CodeTable, Request, Served
+from rollcall_ha.api.gateway.headers import read_header
+from rollcall_ha.api.gateway.leading import for_leader
+from rollcall_ha.api.gateway.rocketmq_replicas import RocketmqReplicas
+from rollcall_ha.api.gateway.rocketmq_sets import code_of_alter
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Joining
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, SyncStateSetEpoch
+from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused
+from rollcall_ha.controller.core.state import SetState
+from rollcall_ha.controller.runtime.service import ControllerService
 
 _NOBODY = Incarnation("")
 

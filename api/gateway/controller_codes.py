@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from api.gateway.controller_headers import (
+from rollcall_ha.api.gateway.controller_headers import (
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
     BrokerMemberGroup,
@@ -39,28 +39,28 @@ from api.gateway.controller_headers import (
     encode_body,
     read_names,
 )
-from api.gateway.dispatch import CodeTable, Handler, Request, Served
-from api.gateway.headers import read_header
-from api.gateway.leader_check import LeaderCheck
-from api.gateway.leading import at_once, for_leader
-from api.gateway.rocketmq_replicas import RocketmqReplicas
-from api.gateway.rocketmq_sets import belongs_to, code_of, is_master_named, master_header, set_body, set_of
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import (
+from rollcall_ha.api.gateway.dispatch import CodeTable, Handler, Request, Served
+from rollcall_ha.api.gateway.headers import read_header
+from rollcall_ha.api.gateway.leader_check import LeaderCheck
+from rollcall_ha.api.gateway.leading import at_once, for_leader
+from rollcall_ha.api.gateway.rocketmq_replicas import RocketmqReplicas
+from rollcall_ha.api.gateway.rocketmq_sets import belongs_to, code_of, is_master_named, master_header, set_body, set_of
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     ElectMaster,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
     RegisterCode,
     SetKey,
 )
-from controller.contract.replies import AnyReply, Elected, Refused
-from controller.core.decide import decide
-from controller.runtime.service import ControllerService
-from node.remoting.codes import SystemCode
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
+from rollcall_ha.controller.core.decide import decide
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.node.remoting.codes import SystemCode
 
 FIRST_HEARTBEAT_WAIT_MS = 200
 """How long a 1002 waits for its broker's first 904 (R8): RocketMQ sends both at once, in any order."""

@@ -12,8 +12,8 @@ from typing import Any, dataclass_transform
 
 import msgspec
 
-from api.gateway.headers import Header
-from node.remoting.fastjson import quote_keys
+from rollcall_ha.api.gateway.headers import Header
+from rollcall_ha.node.remoting.fastjson import quote_keys
 
 # --- requests --------------------------------------------------------------------------------------------------------
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from api.gateway.headers import Header, header_fields
-from controller.runtime.session_state import ConnectionId
-from node.remoting.codes import SystemCode
-from node.remoting.connection import RemotingConnection
-from node.remoting.frame import Frame
+from rollcall_ha.api.gateway.headers import Header, header_fields
+from rollcall_ha.controller.runtime.session_state import ConnectionId
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

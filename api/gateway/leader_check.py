@@ -16,14 +16,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controller.contract.codes import RequestCode
-from controller.contract.ids import ControllerName
-from controller.contract.session import LeaderHint
-from controller.runtime.service import ControllerService
-from controller.runtime.session_state import NS_PER_MS
-from node.config import ConfigError, split_address
-from node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
-from node.remoting.frame import Frame
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.session import LeaderHint
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.frame import Frame
 
 FRESH_MS = 100
 ASK_MS_MAX = 500

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
-from api.gateway.dispatch import Request
-from controller.contract.codes import RefusalCode
-from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
-from controller.runtime.ports import NoAuthority
-from controller.runtime.service import ControllerService
-from node.remoting.codes import SystemCode
+from rollcall_ha.api.gateway.dispatch import Request
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.node.remoting.codes import SystemCode
 
 NOT_LEADER_REMARK = "The controller is not in leader state"
 

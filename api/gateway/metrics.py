@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from api.gateway.broker_port import BrokerGateway
-from api.gateway.names_table import NameTable
-from api.gateway.rocketmq import RocketmqController
-from node.remoting.connection import CloseCause
+from rollcall_ha.api.gateway.broker_port import BrokerGateway
+from rollcall_ha.api.gateway.names_table import NameTable
+from rollcall_ha.api.gateway.rocketmq import RocketmqController
+from rollcall_ha.node.remoting.connection import CloseCause
 
 
 class GatewayMetrics(Collector):

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from api.gateway.headers import Header, read_header
-from api.gateway.names_routes import (
+from rollcall_ha.api.gateway.headers import Header, read_header
+from rollcall_ha.api.gateway.names_routes import (
     ORDER_NAMESPACE,
     all_topics,
     cluster_info,
@@ -34,7 +34,7 @@ from api.gateway.names_routes import (
     unit_topics,
     within_zone,
 )
-from api.gateway.names_table import (
+from rollcall_ha.api.gateway.names_table import (
     MASTER_ID,
     TIMEOUT_MS,
     TIMEOUT_MS_MAX,
@@ -42,7 +42,7 @@ from api.gateway.names_table import (
     NameTable,
     Registration,
 )
-from api.gateway.names_wire import (
+from rollcall_ha.api.gateway.names_wire import (
     AddedHeader,
     BadBody,
     Bean,
@@ -63,8 +63,8 @@ from api.gateway.names_wire import (
     read_topics,
     read_version,
 )
-from controller.runtime.session_state import ConnectionId
-from node.remoting.codes import SystemCode
+from rollcall_ha.controller.runtime.session_state import ConnectionId
+from rollcall_ha.node.remoting.codes import SystemCode
 
 PERMISSION_WRITE = 2
 PERMISSION_READ_WRITE = 6

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from api.gateway.names_table import MASTER_ID, NameTable
-from api.gateway.names_wire import BrokerData, ClusterInfo, MemberGroup, QueueData, TopicList, TopicRoute
+from rollcall_ha.api.gateway.names_table import MASTER_ID, NameTable
+from rollcall_ha.api.gateway.names_wire import BrokerData, ClusterInfo, MemberGroup, QueueData, TopicList, TopicRoute
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _UNIT = 1

@@ -19,16 +19,16 @@ from pathlib import Path
 
 import msgspec
 
-from api.gateway.dispatch import CodeTable, Handler, Request, Served
-from api.gateway.names import NameCode, NameRequest, NameService
-from api.gateway.names_table import Book, NameTable, SetWord
-from controller.contract.ids import SetKey
-from controller.core.state import FleetState, SetState
-from controller.replication.ports import Published
-from controller.runtime.session_state import NS_PER_MS, ConnectionId
-from node.files import atomic_replace
-from node.remoting.frame import Frame
-from node.telemetry import get_logger
+from rollcall_ha.api.gateway.dispatch import CodeTable, Handler, Request, Served
+from rollcall_ha.api.gateway.names import NameCode, NameRequest, NameService
+from rollcall_ha.api.gateway.names_table import Book, NameTable, SetWord
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.core.state import FleetState, SetState
+from rollcall_ha.controller.replication.ports import Published
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId
+from rollcall_ha.node.files import atomic_replace
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.telemetry import get_logger
 
 FILE_NAME = "names.json"
 EXPIRY_INTERVAL_MS = 1_000

@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from api.gateway.names_wire import DataVersion, QueueData, TopicConfig, TopicTable
-from controller.runtime.session_state import ConnectionId
+from rollcall_ha.api.gateway.names_wire import DataVersion, QueueData, TopicConfig, TopicTable
+from rollcall_ha.controller.runtime.session_state import ConnectionId
 
 BROKERS_MAX = 20_000
 TOPICS_MAX = 100_000

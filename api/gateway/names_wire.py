@@ -16,8 +16,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
-from api.gateway.headers import Header
-from node.remoting.fastjson import quote_keys
+from rollcall_ha.api.gateway.headers import Header
+from rollcall_ha.node.remoting.fastjson import quote_keys
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 """A compressed 103 that unfolds to more is refused."""

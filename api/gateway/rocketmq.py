@@ -6,15 +6,15 @@ Here: construction, and what has to be stopped. Not here: any of the parts. Impo
 
 from __future__ import annotations
 
-from api.gateway.broker_port import BrokerGateway
-from api.gateway.controller_admin import AdminCodes
-from api.gateway.controller_alters import AlterCodes
-from api.gateway.controller_codes import ControllerCodes
-from api.gateway.leader_check import LeaderCheck
-from api.gateway.rocketmq_pushes import RocketmqPushes
-from api.gateway.rocketmq_replicas import RocketmqReplicas
-from controller.contract.ids import BrokerId, MasterEpoch, SetKey
-from controller.runtime.service import ControllerService
+from rollcall_ha.api.gateway.broker_port import BrokerGateway
+from rollcall_ha.api.gateway.controller_admin import AdminCodes
+from rollcall_ha.api.gateway.controller_alters import AlterCodes
+from rollcall_ha.api.gateway.controller_codes import ControllerCodes
+from rollcall_ha.api.gateway.leader_check import LeaderCheck
+from rollcall_ha.api.gateway.rocketmq_pushes import RocketmqPushes
+from rollcall_ha.api.gateway.rocketmq_replicas import RocketmqReplicas
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
+from rollcall_ha.controller.runtime.service import ControllerService
 
 
 class RocketmqController:

@@ -21,22 +21,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from api.gateway.controller_headers import ExchangeHaHeader, MasterHeader, sync_state_set_body
-from api.gateway.headers import Header, header_fields, read_header
-from api.gateway.rocketmq_replicas import RocketmqReplicas
-from controller.contract.codes import RequestCode
-from controller.contract.commands import Milestone, Phase, RecordMilestones
-from controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SetKey
-from controller.contract.replies import MemberView, SetView
-from controller.replication.proposer import ProposeError
-from controller.runtime.ports import NoAuthority
-from controller.runtime.service import ControllerService
-from controller.runtime.session_state import NS_PER_US
-from node.config import ConfigError, split_address
-from node.remoting.codes import SystemCode
-from node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
-from node.remoting.frame import Frame
-from node.telemetry import get_logger
+from rollcall_ha.api.gateway.controller_headers import ExchangeHaHeader, MasterHeader, sync_state_set_body
+from rollcall_ha.api.gateway.headers import Header, header_fields, read_header
+from rollcall_ha.api.gateway.rocketmq_replicas import RocketmqReplicas
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.replies import MemberView, SetView
+from rollcall_ha.controller.replication.proposer import ProposeError
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_US
+from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.telemetry import get_logger
 
 ATTEMPTS_MAX = 12
 PAUSE_MS = 50

@@ -25,10 +25,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from api.gateway.controller_headers import BrokerHeartbeatHeader
-from api.gateway.rocketmq_sets import SetsByName
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.api.gateway.controller_headers import BrokerHeartbeatHeader
+from rollcall_ha.api.gateway.rocketmq_sets import SetsByName
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     Positions,
     RegisterReplica,
@@ -36,7 +36,7 @@ from controller.contract.commands import (
     ReportEntered,
     SetConfiguration,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     Incarnation,
     LogOffset,
@@ -45,15 +45,15 @@ from controller.contract.ids import (
     RequestId,
     SetKey,
 )
-from controller.contract.replies import AnyReply, Refused
-from controller.contract.session import BrokerState, Heartbeat
-from controller.core.state import FleetState, ReplicaState, SetState
-from controller.replication.proposer import ProposeError
-from controller.runtime.ports import NoAuthority
-from controller.runtime.service import ControllerService
-from controller.runtime.session_state import NS_PER_MS, ConnectionId, ReplicaKey
-from epoch.model import NO_EPOCH
-from node.telemetry import get_logger
+from rollcall_ha.controller.contract.replies import AnyReply, Refused
+from rollcall_ha.controller.contract.session import BrokerState, Heartbeat
+from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
+from rollcall_ha.controller.replication.proposer import ProposeError
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId, ReplicaKey
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.node.telemetry import get_logger
 
 PRIORITY_DEFAULT = 2_147_483_647
 """RocketMQ's: nobody is preferred."""

@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from api.gateway.controller_headers import (
+from rollcall_ha.api.gateway.controller_headers import (
     MasterHeader,
     ReplicaBody,
     SetBody,
     SyncStateSetBody,
     sync_state_set_body,
 )
-from controller.contract.codes import RefusalCode
-from controller.contract.ids import BrokerId, ClusterName, MasterEpoch, SetKey, SyncStateSetEpoch
-from controller.contract.replies import Refused
-from controller.core.importing import followed_elsewhere
-from controller.core.state import ReplicaState, SetState
-from node.remoting.codes import SystemCode
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.ids import BrokerId, ClusterName, MasterEpoch, SetKey, SyncStateSetEpoch
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.core.importing import followed_elsewhere
+from rollcall_ha.controller.core.state import ReplicaState, SetState
+from rollcall_ha.node.remoting.codes import SystemCode
 
 FIRST_CODE_OF_OURS = 21_000
 """Refusal codes from here on are unknown to RocketMQ."""

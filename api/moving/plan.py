@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from api.moving.reading import ForeignSet, Read
-from controller.contract.commands import ImportedReplica, ImportSet
-from controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
-from controller.contract.replies import Condition, SetView
+from rollcall_ha.api.moving.reading import ForeignSet, Read
+from rollcall_ha.controller.contract.commands import ImportedReplica, ImportSet
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.replies import Condition, SetView
 
 RAISES_MAX = 100_000
 """Epochs that one export raises: RocketMQ does it one by one, some thousands per second."""

@@ -16,7 +16,7 @@ from typing import Any, dataclass_transform
 
 import msgspec
 
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -25,10 +25,10 @@ from controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from node.config import ConfigError
-from node.remoting.blocking import BlockingLink
-from node.remoting.fastjson import quote_keys
-from node.remoting.frame import Frame, FrameError
+from rollcall_ha.node.config import ConfigError
+from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.fastjson import quote_keys
+from rollcall_ha.node.remoting.frame import Frame, FrameError
 
 GET_METADATA_INFO = 1005
 GET_SYNC_STATE_DATA = 1006

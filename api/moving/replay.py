@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from api.moving.plan import AnyStep, Apply, CleanIds, Elect, ExportLine, Raise, Wipe
-from api.moving.reading import SUCCESS, Controllers, ReadingError
-from controller.contract.ids import MasterEpoch, SetKey
-from node.remoting.frame import Frame, FrameError
+from rollcall_ha.api.moving.plan import AnyStep, Apply, CleanIds, Elect, ExportLine, Raise, Wipe
+from rollcall_ha.api.moving.reading import SUCCESS, Controllers, ReadingError
+from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.node.remoting.frame import Frame, FrameError
 
 ELECT_MASTER = 1002
 GET_REPLICA_INFO = 1004

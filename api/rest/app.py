@@ -18,17 +18,17 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from api.rest import problems
-from api.rest.peers import Peers
-from api.rest.routes import BadBody, Routes, _json
-from api.rest.schemas import Liveness, answers, components
-from controller.contract.ids import RequestId
-from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
-from controller.runtime.authority import Authority
-from controller.runtime.ports import NoAuthority
-from controller.runtime.queries import NotFound, Queries
-from controller.runtime.service import ControllerService
-from node.telemetry import Telemetry
+from rollcall_ha.api.rest import problems
+from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rest.routes import BadBody, Routes, _json
+from rollcall_ha.api.rest.schemas import Liveness, answers, components
+from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
+from rollcall_ha.controller.runtime.authority import Authority
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.queries import NotFound, Queries
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.node.telemetry import Telemetry
 
 API_VERSION = "1"
 """Of the interface, not of the program: JSON keys never change within it."""

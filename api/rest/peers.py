@@ -14,13 +14,13 @@ import asyncio
 import httpx
 import msgspec
 
-from controller.contract.commands import EventRef
-from controller.contract.events import EventRecord
-from controller.contract.ids import ControllerName
-from controller.contract.views import ControllerRole, ControllerStatus, EventPage, FleetStatus
-from controller.runtime.event_journal import FILL_EVENTS_MAX, PAGE_EVENTS_MAX
-from controller.runtime.journal_segments import Gap
-from controller.runtime.settings import ControllerAddresses, ServiceSettings
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.views import ControllerRole, ControllerStatus, EventPage, FleetStatus
+from rollcall_ha.controller.runtime.event_journal import FILL_EVENTS_MAX, PAGE_EVENTS_MAX
+from rollcall_ha.controller.runtime.journal_segments import Gap
+from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
 
 STATUS_MS_MAX = 400
 PAGE_MS_MAX = 2_000

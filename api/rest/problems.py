@@ -13,12 +13,12 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from controller.contract.codes import HTTP_STATUS, RefusalCode
-from controller.contract.ids import RequestId
-from controller.contract.replies import Refused
-from controller.contract.views import Problem
-from controller.runtime.authority import Authority
-from controller.runtime.queries import NotFound
+from rollcall_ha.controller.contract.codes import HTTP_STATUS, RefusalCode
+from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.views import Problem
+from rollcall_ha.controller.runtime.authority import Authority
+from rollcall_ha.controller.runtime.queries import NotFound
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 REQUEST_ID_HEADER = "X-Request-Id"

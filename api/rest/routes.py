@@ -19,9 +19,9 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from api.rest.peers import Peers
-from api.rest.problems import REQUEST_ID_HEADER, refused
-from api.rest.requests import (
+from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rest.problems import REQUEST_ID_HEADER, refused
+from rollcall_ha.api.rest.requests import (
     Body,
     BootstrapBody,
     CleanBody,
@@ -30,8 +30,8 @@ from api.rest.requests import (
     ImportBody,
     RequestIdText,
 )
-from api.rest.schemas import ControllersAnswer, answers, body
-from controller.contract.commands import (
+from rollcall_ha.api.rest.schemas import ControllersAnswer, answers, body
+from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     AnyCommand,
     ApplyBrokerId,
@@ -45,10 +45,10 @@ from controller.contract.commands import (
     RegisterReplica,
     SayGoodbye,
 )
-from controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
-from controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Refused, Registered
-from controller.contract.session import Heartbeat, HeartbeatAck
-from controller.contract.views import (
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
+from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,
     Explanation,
@@ -57,8 +57,8 @@ from controller.contract.views import (
     SetAnswer,
     SetPage,
 )
-from controller.runtime.event_journal import PAGE_EVENTS_MAX
-from controller.runtime.queries import (
+from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX
+from rollcall_ha.controller.runtime.queries import (
     EVENTS_WAIT_MS_MAX,
     HISTORY_ROWS_MAX,
     PAGE_SETS_MAX,
@@ -66,7 +66,7 @@ from controller.runtime.queries import (
     Queries,
     parse_set_key,
 )
-from controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.service import ControllerService
 
 REQUESTED_BY_HEADER = "X-Requested-By"
 BODY_BYTES_MAX = 64 * 1024

@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from api.rest.requests import BootstrapBody, CleanBody, ElectBody, ElectUncleanBody
-from controller.contract.commands import (
+from rollcall_ha.api.rest.requests import BootstrapBody, CleanBody, ElectBody, ElectUncleanBody
+from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
     RegisterReplica,
     SayGoodbye,
     Value,
 )
-from controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
-from controller.contract.session import Heartbeat, HeartbeatAck
-from controller.contract.views import (
+from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
+from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
+from rollcall_ha.controller.contract.views import (
     ControllerStatus,
     ElectionPreview,
     EventPage,

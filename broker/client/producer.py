@@ -22,11 +22,11 @@ from typing import cast
 
 import msgspec
 
-from broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, split_address
-from broker.protocol.codes import ClientResult, Outcome, SendRefusal
-from broker.protocol.send import encode_send
-from broker.protocol.stamp import STAMP_PROPERTY, format_stamp
-from node.remoting.frame import Frame, FrameDecoder, FrameError
+from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, split_address
+from rollcall_ha.broker.protocol.codes import ClientResult, Outcome, SendRefusal
+from rollcall_ha.broker.protocol.send import encode_send
+from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError
 
 IN_FLIGHT_MAX = 1_024
 SEND_TIMEOUT_MS = 30_000

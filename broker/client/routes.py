@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from broker.protocol.codes import ClientCode
-from broker.protocol.routes import RouteError, RouteState, decode_route
-from node.remoting.connection import RemotingConnection, RemotingError, connect
-from node.remoting.frame import Frame
+from rollcall_ha.broker.protocol.codes import ClientCode
+from rollcall_ha.broker.protocol.routes import RouteError, RouteState, decode_route
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.frame import Frame
 
 WATCHED_MAX = 8
 WATCH_WAIT_MS = 5_000

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, TypeVar
 
-from epoch.model import LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import LogOffset, MasterEpoch
 
 Token = TypeVar("Token")
 

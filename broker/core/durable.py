@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.contract.ids import BrokerId, ClusterName, Incarnation, MasterEpoch, RegisterCode, SetKey
-from epoch.model import NO_EPOCH
+from rollcall_ha.controller.contract.ids import BrokerId, ClusterName, Incarnation, MasterEpoch, RegisterCode, SetKey
+from rollcall_ha.epoch.model import NO_EPOCH
 
 LIVES_KEPT = 16
 """Starts in a row without a registration after which a restart proves nothing any more."""

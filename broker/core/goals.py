@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.core.role_io import LinkTarget, PeerShowedEpoch
-from controller.contract.ids import BrokerId, Incarnation, MasterEpoch
-from controller.contract.replies import SetView
+from rollcall_ha.broker.core.role_io import LinkTarget, PeerShowedEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
+from rollcall_ha.controller.contract.replies import SetView
 
 
 class GoalKind(StrEnum):

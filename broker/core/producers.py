@@ -22,7 +22,7 @@ from enum import Enum
 
 import msgspec
 
-from epoch.model import LogOffset
+from rollcall_ha.epoch.model import LogOffset
 
 WINDOW_BYTES = 64 * 1024 * 1024
 """How far back in the log a duplicate is recognised."""

@@ -29,9 +29,9 @@ from enum import StrEnum
 
 import msgspec
 
-from broker.core.durable import Identity, ProcessIdentity
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.broker.core.durable import Identity, ProcessIdentity
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     CleanMark,
     Positions,
@@ -41,8 +41,8 @@ from controller.contract.commands import (
     SetConfiguration,
     StoredView,
 )
-from controller.contract.ids import BrokerId, RegisterCode, SessionOrdinal, SetKey
-from controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.ids import BrokerId, RegisterCode, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
 
 MOVED_TRIES_MAX = 3
 """Registrations in a row whose evidence had moved before a pause is made: two processes may share one identity."""

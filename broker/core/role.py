@@ -40,10 +40,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from broker.core.durable import Marks
-from broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_peer, goal_for_view
-from broker.core.phases import PhaseClock, cut_range
-from broker.core.role_io import (
+from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_peer, goal_for_view
+from rollcall_ha.broker.core.phases import PhaseClock, cut_range
+from rollcall_ha.broker.core.role_io import (
     AdoptView,
     CloseLog,
     EnteredAnswered,
@@ -78,7 +78,7 @@ from broker.core.role_io import (
     ViewArrived,
     WriteCleanMark,
 )
-from broker.core.role_lines import (
+from rollcall_ha.broker.core.role_lines import (
     Facts,
     LineAction,
     Link,
@@ -89,12 +89,12 @@ from broker.core.role_lines import (
     note_done,
     role_of,
 )
-from controller.contract.commands import Phase, StoredView
-from controller.contract.ids import Incarnation, LogOffset, SetKey
-from controller.contract.replies import SetView
-from controller.contract.session import BrokerState
-from epoch.model import NO_EPOCH
-from ha.truncation import Isolate
+from rollcall_ha.controller.contract.commands import Phase, StoredView
+from rollcall_ha.controller.contract.ids import Incarnation, LogOffset, SetKey
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.ha.truncation import Isolate
 
 
 class RoleMachine:

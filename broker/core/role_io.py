@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.core.durable import Marks
-from controller.contract.commands import CleanMark, Milestone, Phase, ReportEntered, StoredView
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
-from controller.contract.replies import Registered, SetView
-from controller.contract.session import BrokerState
-from ha.truncation import TruncationPlan
+from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.controller.contract.commands import CleanMark, Milestone, Phase, ReportEntered, StoredView
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.replies import Registered, SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.ha.truncation import TruncationPlan
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.core.durable import Marks
-from broker.core.goals import Goal, GoalKind
-from broker.core.role_io import (
+from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.goals import Goal, GoalKind
+from rollcall_ha.broker.core.role_io import (
     CloseLog,
     ExecuteCut,
     Exit,
@@ -32,12 +32,12 @@ from broker.core.role_io import (
     TruncationPlanned,
     WriteCleanMark,
 )
-from controller.contract.commands import CleanMark, ReportEntered
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
-from controller.contract.replies import SetView
-from controller.contract.session import BrokerState
-from epoch.model import NO_EPOCH, EpochEntry
-from ha.truncation import Keep
+from rollcall_ha.controller.contract.commands import CleanMark, ReportEntered
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
+from rollcall_ha.ha.truncation import Keep
 
 
 @dataclass(slots=True, kw_only=True)

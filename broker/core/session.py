@@ -30,8 +30,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.core.durable import Identity
-from broker.core.registration import (
+from rollcall_ha.broker.core.durable import Identity
+from rollcall_ha.broker.core.registration import (
     AskForId,
     AskToRegister,
     Blocked,
@@ -41,11 +41,11 @@ from broker.core.registration import (
     Registration,
     RegistrationAction,
 )
-from controller.contract.commands import Positions, StoredView
-from controller.contract.ids import SessionOrdinal
-from controller.contract.replies import AnyReply, Refused, Registered, SetView
-from controller.contract.session import HeartbeatAck, LeaderHint
-from controller.contract.timing import Timing
+from rollcall_ha.controller.contract.commands import Positions, StoredView
+from rollcall_ha.controller.contract.ids import SessionOrdinal
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
+from rollcall_ha.controller.contract.timing import Timing
 
 HINTS_MAX = 3
 ADDRESSES_MAX = 64

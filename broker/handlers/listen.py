@@ -21,17 +21,17 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
-from broker.handlers.ports import ProbeSource, RouteSource
-from broker.handlers.put import PutPath
-from broker.log.ports import BrokerLog
-from broker.protocol.codes import ClientCode, ClientResult, SendRefusal
-from broker.protocol.routes import WATCH_WAIT_MS_MAX, encode_route, encode_topic_route
-from broker.protocol.send import SendRefusedError, SendRequest, parse_frame, put_refused
-from controller.contract.codes import RequestCode
-from node.remoting.codes import FLAG_RESPONSE, SystemCode
-from node.remoting.connection import LinkLimits
-from node.remoting.frame import Frame, FrameError, encode_frame
-from node.telemetry import get_logger
+from rollcall_ha.broker.handlers.ports import ProbeSource, RouteSource
+from rollcall_ha.broker.handlers.put import PutPath
+from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendRefusal
+from rollcall_ha.broker.protocol.routes import WATCH_WAIT_MS_MAX, encode_route, encode_topic_route
+from rollcall_ha.broker.protocol.send import SendRefusedError, SendRequest, parse_frame, put_refused
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.node.remoting.codes import FLAG_RESPONSE, SystemCode
+from rollcall_ha.node.remoting.connection import LinkLimits
+from rollcall_ha.node.remoting.frame import Frame, FrameError, encode_frame
+from rollcall_ha.node.telemetry import get_logger
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 """What one readable event brings at most, unless a single frame is larger."""

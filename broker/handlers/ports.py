@@ -11,10 +11,10 @@ from typing import Protocol
 
 import msgspec
 
-from broker.protocol.routes import RouteState
-from controller.contract.ids import MasterEpoch, SyncStateSet
-from controller.contract.session import ProbeAnswer
-from epoch.model import LogOffset
+from rollcall_ha.broker.protocol.routes import RouteState
+from rollcall_ha.controller.contract.ids import MasterEpoch, SyncStateSet
+from rollcall_ha.controller.contract.session import ProbeAnswer
+from rollcall_ha.epoch.model import LogOffset
 
 
 class GateState(msgspec.Struct, frozen=True, kw_only=True):

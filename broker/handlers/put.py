@@ -21,17 +21,17 @@ from typing import Final
 
 import msgspec
 
-from broker.core.acks import AckTable
-from broker.core.producers import ProducerStamp, SequenceVerdict
-from broker.handlers.ports import AnswerSink, GateState, MasterGate
-from broker.log.ports import BrokerLog, FoldsBehindError
-from broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, record_bytes
-from broker.protocol.codes import ClientCode, SendRefusal
-from broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
-from broker.protocol.stamp import StampError, find_stamp
-from controller.contract.ids import MasterEpoch
-from epoch.model import LogOffset
-from node.remoting.frame import HeaderForm
+from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
+from rollcall_ha.broker.handlers.ports import AnswerSink, GateState, MasterGate
+from rollcall_ha.broker.log.ports import BrokerLog, FoldsBehindError
+from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, record_bytes
+from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
+from rollcall_ha.broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
+from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.node.remoting.frame import HeaderForm
 
 _VERDICT_REFUSALS: Final = {
     SequenceVerdict.GAP: SendRefusal.SEQUENCE_GAP,

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from broker.log.ports import CutReason
-from epoch.model import LogOffset
-from node.files import atomic_replace
+from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.node.files import atomic_replace
 
 CHECKPOINT_FILE_NAME = "checkpoint"
 CHECKPOINT_BYTES = 4096

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from broker.log.checkpoint import (
+from rollcall_ha.broker.log.checkpoint import (
     CHECKPOINT_FILE_NAME,
     CLEAN_FILE_NAME,
     FOLDS_FILE_NAME,
@@ -33,19 +33,19 @@ from broker.log.checkpoint import (
     read_small_or_none,
     write_small,
 )
-from broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
-from broker.log.flush import GroupFlusher
-from broker.log.folds import LogFolds
-from broker.log.ports import CutPlan, CutReason, CutRefusedError, FoldsBehindError, RecoveryReport
-from broker.log.positions import LogPositions
-from broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
-from broker.log.recovery import recover
-from broker.log.segment import Segment
-from broker.log.supply import SegmentSupply
-from controller.contract.ids import FlushMode
-from epoch.history import EpochHistory
-from epoch.model import EpochEntry, LogOffset
-from node.files import atomic_replace
+from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
+from rollcall_ha.broker.log.flush import GroupFlusher
+from rollcall_ha.broker.log.folds import LogFolds
+from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError, FoldsBehindError, RecoveryReport
+from rollcall_ha.broker.log.positions import LogPositions
+from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
+from rollcall_ha.broker.log.recovery import recover
+from rollcall_ha.broker.log.segment import Segment
+from rollcall_ha.broker.log.supply import SegmentSupply
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry, LogOffset
+from rollcall_ha.node.files import atomic_replace
 
 FLUSH_INTERVAL_MS = 500
 """Mode async: how much time of writes a power cut may take."""

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from broker.log.checkpoint import (
+from rollcall_ha.broker.log.checkpoint import (
     CLEAN_FILE_NAME,
     CUT_FILE_NAME,
     FOLDS_FILE_NAME,
@@ -33,11 +33,11 @@ from broker.log.checkpoint import (
     read_small_or_none,
     write_small,
 )
-from broker.log.ports import CutReason
-from broker.log.segment import Segment, segment_name
-from epoch.history import EpochHistory
-from epoch.store import EpochStore
-from node.files import atomic_replace, durable_unlink, fsync_directory
+from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.broker.log.segment import Segment, segment_name
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.store import EpochStore
+from rollcall_ha.node.files import atomic_replace, durable_unlink, fsync_directory
 
 LOG_FOLDER_NAME = "commitlog"
 QUARANTINE_FOLDER_NAME = "quarantine"

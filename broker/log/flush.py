@@ -19,8 +19,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from controller.contract.ids import FlushMode
-from epoch.model import LogOffset
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.model import LogOffset
 
 
 class GroupFlusher:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from broker.core.producers import ProducerStamp, ProducerTable, window_start
-from broker.log.checkpoint import Folds
-from broker.log.queue_offsets import QueueOffsets
-from broker.log.record import blank_bytes, fold_parts, walk
-from broker.log.segment import Segment
-from broker.protocol.stamp import StampError, find_stamp
-from epoch.model import LogOffset
+from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, window_start
+from rollcall_ha.broker.log.checkpoint import Folds
+from rollcall_ha.broker.log.queue_offsets import QueueOffsets
+from rollcall_ha.broker.log.record import blank_bytes, fold_parts, walk
+from rollcall_ha.broker.log.segment import Segment
+from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
+from rollcall_ha.epoch.model import LogOffset
 
 BOUNDARY_STEP_BYTES = 256 * 1024
 """At most about this much is walked to find out whether a record starts somewhere."""

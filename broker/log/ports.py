@@ -18,12 +18,12 @@ from typing import Protocol
 
 import msgspec
 
-from broker.core.producers import ProducerTable
-from broker.log.queue_offsets import QueueOffsets
-from broker.log.record import Draft
-from controller.contract.ids import FlushMode
-from epoch.model import EpochEntry, LogOffset, MasterEpoch
-from ha.ports import ReplicaLog
+from rollcall_ha.broker.core.producers import ProducerTable
+from rollcall_ha.broker.log.queue_offsets import QueueOffsets
+from rollcall_ha.broker.log.record import Draft
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.ha.ports import ReplicaLog
 
 
 class FoldsBehindError(RuntimeError):

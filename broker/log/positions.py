@@ -6,18 +6,18 @@ Here: the half of ``commit_log.CommitLog`` that changes nothing. The rules are t
 
 from __future__ import annotations
 
-from broker.core.producers import ProducerTable
-from broker.log.checkpoint import LogState
-from broker.log.cut import LogFiles
-from broker.log.folds import LogFolds
-from broker.log.ports import CutPlan, CutReason, CutRefusedError
-from broker.log.queue_offsets import QueueOffsets
-from broker.log.record import walk
-from broker.log.segment import Segment
-from controller.contract.ids import FlushMode
-from epoch.history import EpochHistory
-from epoch.model import LogOffset
-from ha.ports import FileRegion
+from rollcall_ha.broker.core.producers import ProducerTable
+from rollcall_ha.broker.log.checkpoint import LogState
+from rollcall_ha.broker.log.cut import LogFiles
+from rollcall_ha.broker.log.folds import LogFolds
+from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError
+from rollcall_ha.broker.log.queue_offsets import QueueOffsets
+from rollcall_ha.broker.log.record import walk
+from rollcall_ha.broker.log.segment import Segment
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.ha.ports import FileRegion
 
 
 class LogPositions:

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from broker.core.producers import ProducerStamp
-from epoch.model import LogOffset
+from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.epoch.model import LogOffset
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB

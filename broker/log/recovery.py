@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.log.checkpoint import (
+from rollcall_ha.broker.log.checkpoint import (
     CLEAN_FILE_NAME,
     CUT_FILE_NAME,
     STATE_FILE_NAME,
@@ -28,14 +28,14 @@ from broker.log.checkpoint import (
     read_small,
     read_small_or_none,
 )
-from broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
-from broker.log.ports import CutReason, RecoveryReport
-from broker.log.record import RecordError, blank_bytes, check
-from broker.log.segment import Segment, open_segments
-from epoch.history import EpochHistory
-from epoch.model import LogOffset
-from epoch.store import EPOCH_FILE_NAME, EpochStore
-from node.files import durable_unlink
+from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
+from rollcall_ha.broker.log.ports import CutReason, RecoveryReport
+from rollcall_ha.broker.log.record import RecordError, blank_bytes, check
+from rollcall_ha.broker.log.segment import Segment, open_segments
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.epoch.store import EPOCH_FILE_NAME, EpochStore
+from rollcall_ha.node.files import durable_unlink
 
 
 def recover(

@@ -13,7 +13,7 @@ import mmap
 import os
 from pathlib import Path
 
-from node.files import fsync_directory
+from rollcall_ha.node.files import fsync_directory
 
 NAME_DIGITS = 20
 TEMPORARY_SUFFIX = ".tmp"

@@ -18,8 +18,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from broker.log.cut import LogFiles
-from broker.log.segment import Segment
+from rollcall_ha.broker.log.cut import LogFiles
+from rollcall_ha.broker.log.segment import Segment
 
 _NEVER = 1 << 63
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.contract.ids import BrokerId, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 
 WATCH_WAIT_MS_MAX = 30_000
 """A watch is answered after this at the latest, whatever was asked."""

@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from broker.protocol.codes import REFUSAL_OUTCOME, REFUSAL_RESULT, ClientCode, ClientResult, SendRefusal
-from node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
-from node.remoting.frame import FRAME_BYTES_MAX, Frame, FrameError, HeaderForm, decode_frame, encode_frame
+from rollcall_ha.broker.protocol.codes import REFUSAL_OUTCOME, REFUSAL_RESULT, ClientCode, ClientResult, SendRefusal
+from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
+from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX, Frame, FrameError, HeaderForm, decode_frame, encode_frame
 
 SEND_CODES: Final = frozenset(
     (int(ClientCode.SEND_MESSAGE), int(ClientCode.SEND_MESSAGE_V2), int(ClientCode.SEND_BATCH_MESSAGE))

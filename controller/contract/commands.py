@@ -15,7 +15,7 @@ from typing import dataclass_transform
 
 import msgspec
 
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
     ControllerName,

@@ -13,8 +13,8 @@ import hashlib
 
 import msgspec
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     CleanMark,
     DetectionStamps,
     EventRef,
@@ -28,7 +28,7 @@ from controller.contract.commands import (
     StoredView,
     Value,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
     FleetIncarnation,
@@ -42,8 +42,8 @@ from controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AlterVerdict
-from controller.contract.verdicts import Intactness, LossVerdict, Verdict
+from rollcall_ha.controller.contract.replies import AlterVerdict
+from rollcall_ha.controller.contract.verdicts import Intactness, LossVerdict, Verdict
 
 SCHEMA_VERSION = 1
 

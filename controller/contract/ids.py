@@ -12,7 +12,7 @@ from typing import NewType
 
 import msgspec
 
-from epoch.model import LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import LogOffset, MasterEpoch
 
 __all__ = [
     "AckMode",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import RegisteredAs, ReplicaDescription, SetConfiguration, Value
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import RegisteredAs, ReplicaDescription, SetConfiguration, Value
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
     Incarnation,
@@ -22,8 +22,8 @@ from controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from controller.contract.verdicts import Intactness, Verdict
-from epoch.model import NO_EPOCH
+from rollcall_ha.controller.contract.verdicts import Intactness, Verdict
+from rollcall_ha.epoch.model import NO_EPOCH
 
 
 class Reply(Value, tag_field="reply"):

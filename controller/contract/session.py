@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controller.contract.codes import RequestCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
     Positions,
@@ -25,7 +25,7 @@ from controller.contract.commands import (
     SayGoodbye,
     Value,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
     Incarnation,
@@ -34,7 +34,7 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import SetView
+from rollcall_ha.controller.contract.replies import SetView
 
 SESSION_COMMANDS = {
     RequestCode.SESSION_APPLY_ID: ApplyBrokerId,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controller.contract.commands import Value
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.commands import Value
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     LogOffset,
     MasterEpoch,

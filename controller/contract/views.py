@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controller.contract.commands import EventRef, Phase, Value
-from controller.contract.events import EventRecord
-from controller.contract.ids import BrokerId, ControllerName, FleetIncarnation, LogOffset, MasterEpoch, SetKey
-from controller.contract.replies import SetView
-from controller.contract.session import BrokerState
-from controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
+from rollcall_ha.controller.contract.commands import EventRef, Phase, Value
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    ControllerName,
+    FleetIncarnation,
+    LogOffset,
+    MasterEpoch,
+    SetKey,
+)
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
 
 class Freshness(Value):

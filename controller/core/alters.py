@@ -21,14 +21,14 @@ import hashlib
 
 import msgspec
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import AlterSyncStateSet, Operation
-from controller.contract.events import AlterRefused, SyncStateSetAltered
-from controller.contract.ids import BrokerId, Incarnation, SyncStateSet, SyncStateSetEpoch
-from controller.contract.replies import AlterDecided, AlterVerdict
-from controller.core.decision import Decision, refuse
-from controller.core.mastership import refuse_other_mastership
-from controller.core.state import FleetState, SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Operation
+from rollcall_ha.controller.contract.events import AlterRefused, SyncStateSetAltered
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SyncStateSet, SyncStateSetEpoch
+from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict
+from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.mastership import refuse_other_mastership
+from rollcall_ha.controller.core.state import FleetState, SetState
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 

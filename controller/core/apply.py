@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AlterSyncStateSet,
     Barrier,
@@ -38,7 +38,7 @@ from controller.contract.commands import (
     RaiseFeatureLevel,
     TakeLeadership,
 )
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     SCHEMA_VERSION,
     AnyEvent,
     ElectionFailed,
@@ -47,14 +47,14 @@ from controller.contract.events import (
     ReplicaSilent,
     chain_of,
 )
-from controller.contract.ids import BrokerName, ClusterName, SetKey
-from controller.contract.replies import AnyReply
-from controller.core.decide import decide
-from controller.core.decision import Decision, refuse
-from controller.core.evolve import evolve_all
-from controller.core.fleet import evolve_fleet
-from controller.core.state import REQUEST_WINDOW_ENTRIES, AnsweredRequest, FleetState, SetState
-from controller.core.views import set_view
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.core.decide import decide
+from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.evolve import evolve_all
+from rollcall_ha.controller.core.fleet import evolve_fleet
+from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES, AnsweredRequest, FleetState, SetState
+from rollcall_ha.controller.core.views import set_view
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 

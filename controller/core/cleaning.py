@@ -13,13 +13,13 @@ living replica, the last member of the SyncStateSet, a set that recovers its pas
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import CleanReplicas, Operation, SilenceCause
-from controller.contract.events import ReplicasCleaned
-from controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
-from controller.core import recovery
-from controller.core.decision import DONE, Decision, refuse
-from controller.core.state import FleetState, SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import CleanReplicas, Operation, SilenceCause
+from rollcall_ha.controller.contract.events import ReplicasCleaned
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
+from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.state import FleetState, SetState
 
 _FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ONCE)
 """Silences after which the process certainly serves no more. A timeout alone may be a broken network."""

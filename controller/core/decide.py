@@ -12,8 +12,8 @@ Rule 2: a decision says everything: what it does not name as an event does not h
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
     Barrier,
@@ -33,17 +33,17 @@ from controller.contract.commands import (
     SayGoodbye,
     TakeLeadership,
 )
-from controller.core.alters import decide_alter
-from controller.core.cleaning import decide_clean
-from controller.core.decision import DONE, Decision, refuse
-from controller.core.elections import decide_bootstrap_command, decide_elect, decide_elect_unclean
-from controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
-from controller.core.ids import decide_apply_id
-from controller.core.importing import decide_import
-from controller.core.liveness import decide_alive, decide_goodbye, decide_silent
-from controller.core.milestones import decide_entered, decide_milestones
-from controller.core.registration import decide_register
-from controller.core.state import FleetState
+from rollcall_ha.controller.core.alters import decide_alter
+from rollcall_ha.controller.core.cleaning import decide_clean
+from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.elections import decide_bootstrap_command, decide_elect, decide_elect_unclean
+from rollcall_ha.controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
+from rollcall_ha.controller.core.ids import decide_apply_id
+from rollcall_ha.controller.core.importing import decide_import
+from rollcall_ha.controller.core.liveness import decide_alive, decide_goodbye, decide_silent
+from rollcall_ha.controller.core.milestones import decide_entered, decide_milestones
+from rollcall_ha.controller.core.registration import decide_register
+from rollcall_ha.controller.core.state import FleetState
 
 REQUEST_ID_CHARS_MAX = 64
 

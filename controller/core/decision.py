@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import Operation, RegisteredAs
-from controller.contract.events import AnyEvent, CommandRefused, MasterElected
-from controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
-from controller.contract.verdicts import Verdict
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Operation, RegisteredAs
+from rollcall_ha.controller.contract.events import AnyEvent, CommandRefused, MasterElected
+from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
+from rollcall_ha.controller.contract.verdicts import Verdict
 
 DONE = Done()
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind
-from controller.contract.verdicts import CandidateOutcome, CandidateVerdict, Verdict
-from controller.core.policies import POLICIES, ElectionPolicy, RankPart
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict, Verdict
+from rollcall_ha.controller.core.policies import POLICIES, ElectionPolicy, RankPart
 
 _Key = tuple[tuple[int, ...], ...]
 

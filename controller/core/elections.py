@@ -18,20 +18,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Evidence, Operation
-from controller.contract.events import ElectionFailed, MasterElected
-from controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
-from controller.contract.replies import Refused
-from controller.contract.verdicts import ElectionKind, Verdict
-from controller.core import recovery
-from controller.core.decision import Decision, elected, refuse
-from controller.core.election import Ranking, elect
-from controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
-from controller.core.first_election import decide_bootstrap, decide_first
-from controller.core.importing import validate_imported
-from controller.core.policies import DATA_FIRST, LONGEST, PREFERENCE_FIRST, RESTORED, UNCLEAN, ElectionPolicy
-from controller.core.state import FleetState, ReplicaState, SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Evidence, Operation
+from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
+from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
+from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.core.decision import Decision, elected, refuse
+from rollcall_ha.controller.core.election import Ranking, elect
+from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
+from rollcall_ha.controller.core.first_election import decide_bootstrap, decide_first
+from rollcall_ha.controller.core.importing import validate_imported
+from rollcall_ha.controller.core.policies import (
+    DATA_FIRST,
+    LONGEST,
+    PREFERENCE_FIRST,
+    RESTORED,
+    UNCLEAN,
+    ElectionPolicy,
+)
+from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 _Electing = ElectMaster | ElectUnclean
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import Evidence, Operation, ReplicaEvidence
-from controller.contract.ids import BrokerId
-from controller.core.decision import Decision, refuse
-from controller.core.election import Candidate
-from controller.core.recovery import EPOCH_JUMP_DRAWS
-from controller.core.state import ReplicaState, SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Evidence, Operation, ReplicaEvidence
+from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.election import Candidate
+from rollcall_ha.controller.core.recovery import EPOCH_JUMP_DRAWS
+from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 
 def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | Decision:

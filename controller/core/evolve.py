@@ -16,8 +16,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.contract.commands import SilenceCause
-from controller.contract.events import (
+from rollcall_ha.controller.contract.commands import SilenceCause
+from rollcall_ha.controller.contract.events import (
     AlterRefused,
     AnyEvent,
     BrokerIdGranted,
@@ -33,12 +33,19 @@ from controller.contract.events import (
     SetImported,
     SyncStateSetAltered,
 )
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, ReplicaKind, SessionOrdinal, SyncStateSet
-from controller.contract.verdicts import ElectionKind, Intactness
-from controller.core.importing import evolve_import
-from controller.core.proof import reign_of
-from controller.core.recovery import after_report, without
-from controller.core.state import (
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    Incarnation,
+    LogOffset,
+    ReplicaKind,
+    SessionOrdinal,
+    SyncStateSet,
+)
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
+from rollcall_ha.controller.core.importing import evolve_import
+from rollcall_ha.controller.core.proof import reign_of
+from rollcall_ha.controller.core.recovery import after_report, without
+from rollcall_ha.controller.core.state import (
     ENDED_INCARNATIONS_KEPT,
     REIGNS_KEPT,
     ReplicaState,

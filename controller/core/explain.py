@@ -13,13 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.contract.events import EventRecord, LossGraded, MasterElected, MasterEntered, MilestoneReached
-from controller.contract.ids import MasterEpoch, ReplicaKind
-from controller.contract.verdicts import CandidateOutcome, ElectionKind, LossVerdict
-from controller.contract.views import Explanation, Freshness
-from controller.core.election import elect_again
-from controller.core.history import history_of
-from controller.core.recovery import EPOCH_JUMP
+from rollcall_ha.controller.contract.events import (
+    EventRecord,
+    LossGraded,
+    MasterElected,
+    MasterEntered,
+    MilestoneReached,
+)
+from rollcall_ha.controller.contract.ids import MasterEpoch, ReplicaKind
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome, ElectionKind, LossVerdict
+from rollcall_ha.controller.contract.views import Explanation, Freshness
+from rollcall_ha.controller.core.election import elect_again
+from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.recovery import EPOCH_JUMP
 
 
 def explain(records: Iterable[EventRecord], *, master_epoch: MasterEpoch, freshness: Freshness) -> Explanation | None:

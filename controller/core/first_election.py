@@ -11,17 +11,17 @@ Rule 2: a log with records needs an operator who names its master; the set is th
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import Bootstrap, ElectMaster, Evidence, Operation
-from controller.contract.events import MasterElected
-from controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
-from controller.contract.verdicts import ElectionKind, Verdict
-from controller.core import recovery
-from controller.core.decision import Decision, elected, refuse
-from controller.core.election import Ranking, elect
-from controller.core.evidence import candidates_of
-from controller.core.policies import FIRST
-from controller.core.state import SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, Evidence, Operation
+from rollcall_ha.controller.contract.events import MasterElected
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
+from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.core.decision import Decision, elected, refuse
+from rollcall_ha.controller.core.election import Ranking, elect
+from rollcall_ha.controller.core.evidence import candidates_of
+from rollcall_ha.controller.core.policies import FIRST
+from rollcall_ha.controller.core.state import SetState
 
 
 def decide_first(set_state: SetState, operation: Operation, command: ElectMaster, evidence: Evidence) -> Decision:

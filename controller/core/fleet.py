@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import InitialiseFleet, Operation, RaiseFeatureLevel, TakeLeadership
-from controller.contract.events import AnyEvent, FeatureLevelRaised, FleetInitialised, LeadershipTaken
-from controller.core.decision import DONE, Decision, refuse
-from controller.core.state import FleetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation, RaiseFeatureLevel, TakeLeadership
+from rollcall_ha.controller.contract.events import AnyEvent, FeatureLevelRaised, FleetInitialised, LeadershipTaken
+from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.state import FleetState
 
 
 def decide_initialise(fleet: FleetState, operation: Operation, command: InitialiseFleet) -> Decision:

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from controller.contract.commands import Milestone, Phase, SilenceCause
-from controller.contract.events import EventRecord, LossGraded, MasterElected, MilestoneReached
-from controller.contract.ids import MasterEpoch
-from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
-from controller.contract.views import HistoryRow, PhaseSpan
+from rollcall_ha.controller.contract.commands import Milestone, Phase, SilenceCause
+from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected, MilestoneReached
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict
+from rollcall_ha.controller.contract.views import HistoryRow, PhaseSpan
 
 _LEADER_PHASES = (Phase.COMMITTED, Phase.NOTIFIED)
 _WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)

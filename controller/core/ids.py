@@ -10,12 +10,12 @@ Rule 2: the next free id or the one that the code already has; never one that is
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import ApplyBrokerId, Operation
-from controller.contract.events import BrokerIdGranted
-from controller.contract.replies import IdGranted
-from controller.core.decision import Decision, refuse
-from controller.core.state import REPLICAS_PER_SET_MAX, FleetState, SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, Operation
+from rollcall_ha.controller.contract.events import BrokerIdGranted
+from rollcall_ha.controller.contract.replies import IdGranted
+from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, SetState
 
 
 def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBrokerId) -> Decision:

@@ -22,13 +22,27 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import Evidence, ImportSet, Operation, StoredView
-from controller.contract.events import SetImported
-from controller.contract.ids import BrokerId, MasterEpoch, RegisterCode, SetKey, SyncStateSet, SyncStateSetEpoch
-from controller.core import recovery
-from controller.core.decision import DONE, Decision, refuse
-from controller.core.state import REPLICAS_PER_SET_MAX, FleetState, Recovery, ReignElsewhere, ReplicaState, SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Evidence, ImportSet, Operation, StoredView
+from rollcall_ha.controller.contract.events import SetImported
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    MasterEpoch,
+    RegisterCode,
+    SetKey,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
+from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.state import (
+    REPLICAS_PER_SET_MAX,
+    FleetState,
+    Recovery,
+    ReignElsewhere,
+    ReplicaState,
+    SetState,
+)
 
 
 def decide_import(fleet: FleetState, operation: Operation, command: ImportSet) -> Decision:

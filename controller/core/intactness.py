@@ -15,10 +15,10 @@ Rule 5: every proof needs the same store. An empty disk in the place of the old 
 
 from __future__ import annotations
 
-from controller.contract.commands import RegisterReplica
-from controller.contract.ids import FlushMode, ReplicaKind
-from controller.contract.verdicts import Intactness
-from controller.core.state import ReplicaState, SetState
+from rollcall_ha.controller.contract.commands import RegisterReplica
+from rollcall_ha.controller.contract.ids import FlushMode, ReplicaKind
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 
 def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> tuple[Intactness, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     AlterRefused,
     CommandRefused,
     ElectionFailed,
@@ -22,9 +22,9 @@ from controller.contract.events import (
     SyncStateSetAltered,
     chain_of,
 )
-from controller.contract.ids import BrokerId, ReplicaKind, SetKey
-from controller.contract.verdicts import ElectionKind
-from controller.core.state import REQUEST_WINDOW_ENTRIES, FleetState, SetState
+from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES, FleetState, SetState
 
 _EPOCH_JUMP = 2**20
 _EXEMPT = (ElectionKind.FIRST, ElectionKind.BOOTSTRAP, ElectionKind.UNCLEAN)

@@ -11,11 +11,11 @@ Rule 3: a repeat changes nothing and is not recorded.
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import MarkAlive, MarkSilent, Operation, SayGoodbye
-from controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent
-from controller.core.decision import DONE, Decision, refuse
-from controller.core.state import FleetState, ReplicaState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import MarkAlive, MarkSilent, Operation, SayGoodbye
+from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent
+from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.state import FleetState, ReplicaState
 
 
 def validate_session(

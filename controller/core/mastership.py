@@ -7,11 +7,11 @@ Imported by: ``alters``, ``milestones``. Imports: ``controller.contract``, ``dec
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import AlterSyncStateSet, Operation, ReportEntered
-from controller.contract.replies import AlterVerdict
-from controller.core.decision import Decision, refuse
-from controller.core.state import SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Operation, ReportEntered
+from rollcall_ha.controller.contract.replies import AlterVerdict
+from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.state import SetState
 
 
 def refuse_other_mastership(

@@ -12,15 +12,15 @@ Rule 2: a report of what happened is taken from any incarnation of a replica: it
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import Operation, Phase, RecordMilestones, ReportEntered
-from controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
-from controller.contract.ids import ReplicaKind
-from controller.core.decision import DONE, Decision, refuse
-from controller.core.evolve import evolve
-from controller.core.mastership import refuse_other_mastership
-from controller.core.proof import grade_entered, grade_returned
-from controller.core.state import FleetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Operation, Phase, RecordMilestones, ReportEntered
+from rollcall_ha.controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
+from rollcall_ha.controller.contract.ids import ReplicaKind
+from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.evolve import evolve
+from rollcall_ha.controller.core.mastership import refuse_other_mastership
+from rollcall_ha.controller.core.proof import grade_entered, grade_returned
+from rollcall_ha.controller.core.state import FleetState
 
 MILESTONES_PER_COMMAND_MAX = 256
 

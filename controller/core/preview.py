@@ -10,14 +10,14 @@ assumes the current master to be lost if it is alive and nobody is designated.
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import ElectMaster, ElectUnclean, Operation
-from controller.contract.ids import SetKey
-from controller.contract.replies import AnyReply, Refused, SetView
-from controller.core.decide import decide
-from controller.core.elections import decide_elect, decide_elect_unclean
-from controller.core.state import FleetState, SetState
-from controller.core.views import set_view
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, Operation
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
+from rollcall_ha.controller.core.decide import decide
+from rollcall_ha.controller.core.elections import decide_elect, decide_elect_unclean
+from rollcall_ha.controller.core.state import FleetState, SetState
+from rollcall_ha.controller.core.views import set_view
 
 
 def preview(fleet: FleetState, operation: Operation) -> AnyReply:

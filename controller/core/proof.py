@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.commands import Milestone, ReportEntered
-from controller.contract.events import MasterElected
-from controller.contract.ids import AckMode, ReplicaKind
-from controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
-from controller.core.state import Reign, SetState
+from rollcall_ha.controller.contract.commands import Milestone, ReportEntered
+from rollcall_ha.controller.contract.events import MasterElected
+from rollcall_ha.controller.contract.ids import AckMode, ReplicaKind
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
+from rollcall_ha.controller.core.state import Reign, SetState
 
 _JAVA = "a Java replica reports neither its promise nor what it acknowledged"
 

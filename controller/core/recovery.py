@@ -18,9 +18,9 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from controller.contract.commands import Positions, RegisterReplica, StoredView
-from controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet, SyncStateSetEpoch
-from controller.core.state import FleetState, Recovery, SetState
+from rollcall_ha.controller.contract.commands import Positions, RegisterReplica, StoredView
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet, SyncStateSetEpoch
+from rollcall_ha.controller.core.state import FleetState, Recovery, SetState
 
 EPOCH_JUMP = 2**20
 """Epochs between two multiples to which a jump may go."""

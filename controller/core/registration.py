@@ -20,16 +20,16 @@ Rule 7: while a set recovers its past (R7) nobody leaves it: its members are tho
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import Operation, RegisteredAs, RegisterReplica
-from controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
-from controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
-from controller.contract.replies import Registered
-from controller.contract.verdicts import Intactness
-from controller.core import recovery
-from controller.core.decision import Decision, refuse
-from controller.core.intactness import judge
-from controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Operation, RegisteredAs, RegisterReplica
+from rollcall_ha.controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
+from rollcall_ha.controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
+from rollcall_ha.controller.contract.replies import Registered
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.intactness import judge
+from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
 
 PREVIOUS_INCARNATIONS_MAX = 64
 """What a registration may name; brokers keep fewer."""

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controller.contract.commands import FEATURE_LEVEL, Value
-from controller.contract.ids import FleetIncarnation, RequestId, SetKey
-from controller.core.state import AnsweredRequest, FleetState, SetState
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Value
+from rollcall_ha.controller.contract.ids import FleetIncarnation, RequestId, SetKey
+from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, SetState
 
 SNAPSHOT_FORMAT = 1
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     CleanMark,
     Positions,
@@ -28,7 +28,7 @@ from controller.contract.commands import (
     StoredView,
     Value,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
     FleetIncarnation,
@@ -43,8 +43,8 @@ from controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AlterVerdict, AnyReply
-from controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
+from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
 
 REQUEST_WINDOW_ENTRIES = 1024
 """

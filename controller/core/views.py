@@ -7,11 +7,11 @@ Imported by: ``decide``, ``apply``, ``controller.runtime``. Imports: ``controlle
 
 from __future__ import annotations
 
-from controller.contract.commands import SetConfiguration
-from controller.contract.ids import SetKey
-from controller.contract.replies import Condition, MemberView, SetView
-from controller.core.importing import highest_shown, stale_reason
-from controller.core.state import FleetState, ReplicaState, SetState
+from rollcall_ha.controller.contract.commands import SetConfiguration
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
+from rollcall_ha.controller.core.importing import highest_shown, stale_reason
+from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
 _UNCONFIGURED = SetConfiguration()
 

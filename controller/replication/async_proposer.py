@@ -11,11 +11,11 @@ import asyncio
 import time
 from typing import Any
 
-from controller.contract.commands import Barrier, Operation
-from controller.contract.replies import AnyReply
-from controller.replication.codec import encode_operation
-from controller.replication.ports import ProposalOutcome, RaftRole, ReplicatedLog
-from controller.replication.proposer import (
+from rollcall_ha.controller.contract.commands import Barrier, Operation
+from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.replication.codec import encode_operation
+from rollcall_ha.controller.replication.ports import ProposalOutcome, RaftRole, ReplicatedLog
+from rollcall_ha.controller.replication.proposer import (
     Action,
     Flush,
     Forget,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.contract.commands import FEATURE_LEVEL, Operation
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Operation
 
 ENTRY_BYTES_MAX = 48_000
 """Longest entry. What is longer would travel in pieces, a path that our transport refuses."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from controller.core.apply import apply_operations
-from controller.core.snapshot import decode_state, encode_state
-from controller.core.state import EMPTY_FLEET, FleetState
-from controller.replication.codec import AboveFeatureLevel, Undecodable, decode_operations
-from controller.replication.ports import Applied
+from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.snapshot import decode_state, encode_state
+from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
+from rollcall_ha.controller.replication.codec import AboveFeatureLevel, Undecodable, decode_operations
+from rollcall_ha.controller.replication.ports import Applied
 
 ITEM_BYTES_MAX = 64 * 1024
 

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from controller.contract.ids import ControllerName
-from controller.replication.codec import ENTRY_BYTES_MAX
-from controller.replication.ports import (
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Leadership,
     ProposalOutcome,

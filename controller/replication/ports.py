@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-from controller.contract.events import EventRecord
-from controller.contract.ids import ControllerName
-from controller.contract.replies import AnyReply
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.replies import AnyReply
 
 S = TypeVar("S")
 

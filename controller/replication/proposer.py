@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from controller.contract.ids import ControllerName, RequestId
-from controller.contract.replies import AnyReply
-from controller.replication.codec import ENTRY_BYTES_MAX, join_operations
-from controller.replication.ports import ProposalOutcome, ProposalStatus
+from rollcall_ha.controller.contract.ids import ControllerName, RequestId
+from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX, join_operations
+from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
 
 ENTRIES_IN_FLIGHT_MAX = 2
 BUFFER_OPERATIONS_MAX = 20_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.contract.commands import AnyCommand, Evidence
-from controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.commands import AnyCommand, Evidence
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.contract.ids import ControllerName
-from controller.replication.ports import Leadership, RaftRole
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.ports import Leadership, RaftRole
 
 NS_PER_MS = 1_000_000
 

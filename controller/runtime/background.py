@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from node.telemetry import Logger
+from rollcall_ha.node.telemetry import Logger
 
 BACKGROUND_TASKS_MAX = 20_000
 

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.contract.events import ElectionFailed, EventRecord, MasterElected, MasterEntered, ReplicaSilent
-from node.telemetry import Logger
+from rollcall_ha.controller.contract.events import (
+    ElectionFailed,
+    EventRecord,
+    MasterElected,
+    MasterEntered,
+    ReplicaSilent,
+)
+from rollcall_ha.node.telemetry import Logger
 
 
 def log_decisions(logger: Logger, records: Iterable[EventRecord]) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     ElectMaster,
     EventRef,
     MarkAlive,
@@ -21,7 +21,7 @@ from controller.contract.commands import (
     RecordMilestones,
     RegisterReplica,
 )
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     CommandRefused,
     EventRecord,
     LossGraded,
@@ -29,15 +29,15 @@ from controller.contract.events import (
     MilestoneReached,
     ReplicaSilent,
 )
-from controller.contract.ids import MasterEpoch, SetKey
-from controller.contract.replies import AnyReply, Refused, Registered
-from controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
-from controller.contract.timing import Timing
-from controller.runtime.actions import Action, Propose, SendProbe
-from controller.runtime.electing import ELECTIONS_IN_FLIGHT_MAX, Electing, PreviewOf
-from controller.runtime.milestones import Milestones, Origin
-from controller.runtime.session_state import ConnectionId, ProbeOutcome
-from controller.runtime.sessions import Sessions, ViewOf
+from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
+from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.electing import ELECTIONS_IN_FLIGHT_MAX, Electing, PreviewOf
+from rollcall_ha.controller.runtime.milestones import Milestones, Origin
+from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
+from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
 
 _CHANGES_NO_SET = (MilestoneReached, LossGraded, CommandRefused)
 

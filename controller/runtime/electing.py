@@ -25,15 +25,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import ElectMaster, EventRef, Evidence, MarkSilent
-from controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
-from controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
-from controller.contract.timing import Timing
-from controller.contract.verdicts import Verdict
-from controller.runtime.actions import Action, Propose
-from controller.runtime.session_state import NS_PER_MS, Stamps
-from controller.runtime.sessions import Sessions, ViewOf
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import ElectMaster, EventRef, Evidence, MarkSilent
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.verdicts import Verdict
+from rollcall_ha.controller.runtime.actions import Action, Propose
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, Stamps
+from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
 
 ELECTIONS_IN_FLIGHT_MAX = 512
 """Proposed elections without an outcome; more wait in the queue."""

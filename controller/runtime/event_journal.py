@@ -30,11 +30,11 @@ from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 
-from controller.contract.commands import EventRef
-from controller.contract.events import EventRecord, chain_of
-from controller.contract.ids import SetKey
-from controller.replication.ports import AppliedEntry
-from controller.runtime.journal_retention import (
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.events import EventRecord, chain_of
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.replication.ports import AppliedEntry
+from rollcall_ha.controller.runtime.journal_retention import (
     Dropped,
     Retention,
     expired,
@@ -43,7 +43,7 @@ from controller.runtime.journal_retention import (
     remove,
     without_remains,
 )
-from controller.runtime.journal_segments import (
+from rollcall_ha.controller.runtime.journal_segments import (
     Gap,
     GapLine,
     JournalDamaged,
@@ -53,7 +53,7 @@ from controller.runtime.journal_segments import (
     list_segments,
     segment_path,
 )
-from node.files import fsync_directory, write_all
+from rollcall_ha.node.files import fsync_directory, write_all
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from controller.contract.commands import EventRef
-from controller.runtime.journal_segments import Gap, JournalDamaged, Position, Segment
-from node.files import atomic_replace, durable_unlink
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.runtime.journal_segments import Gap, JournalDamaged, Position, Segment
+from rollcall_ha.node.files import atomic_replace, durable_unlink
 
 DROPPED_FILE_NAME = "dropped.json"
 KEEP_DAYS = 90

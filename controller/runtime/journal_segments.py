@@ -23,10 +23,10 @@ from pathlib import Path
 
 import msgspec
 
-from controller.contract.commands import EventRef
-from controller.contract.events import EventRecord
-from controller.contract.ids import SetKey
-from node.files import atomic_replace
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.node.files import atomic_replace
 
 SPARSE_EVERY = 256
 """Events between two places that a search may start from."""

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.contract.commands import Milestone
-from controller.contract.events import (
+from rollcall_ha.controller.contract.commands import Milestone
+from rollcall_ha.controller.contract.events import (
     AnyEvent,
     CommandRefused,
     ElectionFailed,
@@ -25,7 +25,7 @@ from controller.contract.events import (
     MilestoneReached,
     ReplicaSilent,
 )
-from controller.contract.views import SetStatus
+from rollcall_ha.controller.contract.views import SetStatus
 
 METRIC_SETS_MAX = 500
 US_PER_SECOND = 1_000_000

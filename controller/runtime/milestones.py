@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.contract.commands import Milestone, Phase, RecordMilestones
-from controller.contract.ids import MasterEpoch, SetKey
-from controller.runtime.actions import Action, Propose
-from controller.runtime.session_state import NS_PER_US
+from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones
+from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.runtime.actions import Action, Propose
+from rollcall_ha.controller.runtime.session_state import NS_PER_US
 
 PENDING_MAX = 20_000
 ORIGINS_MAX = 20_000

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from controller.contract.ids import RequestId
-from controller.contract.replies import SetView
-from controller.contract.session import ProbeAnswer
-from controller.runtime.actions import SendProbe
-from controller.runtime.authority import Authority
-from controller.runtime.session_state import NS_PER_MS, ConnectionId, ProbeOutcome
+from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.session import ProbeAnswer
+from rollcall_ha.controller.runtime.actions import SendProbe
+from rollcall_ha.controller.runtime.authority import Authority
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId, ProbeOutcome
 
 
 class NoAuthority(Exception):

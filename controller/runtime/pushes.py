@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from controller.contract.events import BrokerIdGranted, EventRecord, MasterElected
-from controller.contract.ids import ReplicaKind
-from controller.contract.replies import SetView
-from controller.contract.session import RoleNotice
-from controller.runtime.duties import LeaderDuties, touched_sets
-from controller.runtime.ports import BrokerPort
-from controller.runtime.session_state import NS_PER_US
-from controller.runtime.sessions import ViewOf
+from rollcall_ha.controller.contract.events import BrokerIdGranted, EventRecord, MasterElected
+from rollcall_ha.controller.contract.ids import ReplicaKind
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.session import RoleNotice
+from rollcall_ha.controller.runtime.duties import LeaderDuties, touched_sets
+from rollcall_ha.controller.runtime.ports import BrokerPort
+from rollcall_ha.controller.runtime.session_state import NS_PER_US
+from rollcall_ha.controller.runtime.sessions import ViewOf
 
 
 def push_views(

@@ -18,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TypeVar
 
-from controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean, EventRef
-from controller.contract.events import EventRecord, MasterElected
-from controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
-from controller.contract.replies import Elected, Refused
-from controller.contract.verdicts import ElectionKind
-from controller.contract.views import (
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean, EventRef
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import Elected, Refused
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.contract.views import (
     ControllerRole,
     ControllerStatus,
     ElectionPreview,
@@ -36,16 +36,16 @@ from controller.contract.views import (
     SetPage,
     SetStatus,
 )
-from controller.core.explain import explain
-from controller.core.history import history_of
-from controller.core.preview import preview
-from controller.core.state import FleetState
-from controller.replication.ports import Published
-from controller.runtime.event_journal import PAGE_EVENTS_MAX, Page
-from controller.runtime.journal_segments import Gap
-from controller.runtime.metrics import METRIC_SETS_MAX, Reading
-from controller.runtime.service import ControllerService
-from controller.runtime.views import set_status
+from rollcall_ha.controller.core.explain import explain
+from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.ports import Published
+from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, Page
+from rollcall_ha.controller.runtime.journal_segments import Gap
+from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.views import set_status
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AnyCommand,
     Barrier,
@@ -33,29 +33,29 @@ from controller.contract.commands import (
     RegisterReplica,
     TakeLeadership,
 )
-from controller.contract.events import LeadershipTaken
-from controller.contract.ids import RequestId, SetKey
-from controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
-from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
-from controller.core.preview import preview
-from controller.core.state import FleetState
-from controller.core.views import view_of
-from controller.replication.async_proposer import AsyncProposer
-from controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
-from controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded, ProposeError
-from controller.runtime.actions import Action, Propose, SendProbe
-from controller.runtime.authority import Authority, holds_authority, judge_authority
-from controller.runtime.background import BackgroundTasks, Wakeup
-from controller.runtime.barriers import SharedBarriers
-from controller.runtime.decision_log import log_decisions
-from controller.runtime.duties import LeaderDuties
-from controller.runtime.event_journal import EventJournal
-from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.ports import BrokerPort, NoAuthority, Ports
-from controller.runtime.pushes import push_views
-from controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId
-from controller.runtime.settings import ServiceSettings
-from node.telemetry import get_logger
+from rollcall_ha.controller.contract.events import LeadershipTaken
+from rollcall_ha.controller.contract.ids import RequestId, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.views import view_of
+from rollcall_ha.controller.replication.async_proposer import AsyncProposer
+from rollcall_ha.controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
+from rollcall_ha.controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded, ProposeError
+from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.authority import Authority, holds_authority, judge_authority
+from rollcall_ha.controller.runtime.background import BackgroundTasks, Wakeup
+from rollcall_ha.controller.runtime.barriers import SharedBarriers
+from rollcall_ha.controller.runtime.decision_log import log_decisions
+from rollcall_ha.controller.runtime.duties import LeaderDuties
+from rollcall_ha.controller.runtime.event_journal import EventJournal
+from rollcall_ha.controller.runtime.metrics import ControllerMetrics
+from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
+from rollcall_ha.controller.runtime.pushes import push_views
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId
+from rollcall_ha.controller.runtime.settings import ServiceSettings
+from rollcall_ha.node.telemetry import get_logger
 
 LEADERSHIP_POLL_MS = 20
 """How late a change of leadership may be noticed."""

@@ -6,11 +6,11 @@ Here: the refusals of ``sessions``, each with both values and the remedy. Not he
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
-from controller.contract.replies import Refused, SetView
-from controller.contract.session import Heartbeat
-from controller.runtime.session_state import Session
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.replies import Refused, SetView
+from rollcall_ha.controller.contract.session import Heartbeat
+from rollcall_ha.controller.runtime.session_state import Session
 
 
 def fenced(session: Session | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:

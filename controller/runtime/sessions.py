@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     EventRef,
     Evidence,
     MarkAlive,
@@ -31,13 +31,13 @@ from controller.contract.commands import (
     ReplicaEvidence,
     SilenceCause,
 )
-from controller.contract.ids import BrokerId, ReplicaKind, SessionOrdinal, SetKey
-from controller.contract.replies import Condition, MemberView, Refused, SetView
-from controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
-from controller.contract.timing import Timing
-from controller.runtime.actions import Action, Propose, SendProbe
-from controller.runtime.session_refusals import fenced, knows_more, not_registered
-from controller.runtime.session_state import (
+from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.replies import Condition, MemberView, Refused, SetView
+from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.session_refusals import fenced, knows_more, not_registered
+from rollcall_ha.controller.runtime.session_state import (
     NS_PER_MS,
     ConnectionId,
     ProbeOutcome,
@@ -45,7 +45,7 @@ from controller.runtime.session_state import (
     Session,
     Stamps,
 )
-from epoch.model import NO_EPOCH
+from rollcall_ha.epoch.model import NO_EPOCH
 
 __all__ = ["ProbeOutcome", "Sessions", "ViewOf"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controller.contract.ids import ControllerName, FleetIncarnation
-from controller.contract.timing import PRESETS, Preset, Timing
-from controller.core.state import REPLICAS_PER_SET_MAX
-from controller.runtime.event_journal import SEGMENT_BYTES_MAX
-from controller.runtime.journal_retention import MS_PER_DAY, Retention
-from node.config import ConfigError, FleetFile, refuse_unsafe_bind
+from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
+from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
+from rollcall_ha.controller.runtime.event_journal import SEGMENT_BYTES_MAX
+from rollcall_ha.controller.runtime.journal_retention import MS_PER_DAY, Retention
+from rollcall_ha.node.config import ConfigError, FleetFile, refuse_unsafe_bind
 
 EVENT_DAYS_MAX = 36_500
 EVENT_BYTES_MIN = 2 * SEGMENT_BYTES_MAX

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controller.contract.ids import LogOffset, MasterEpoch
-from controller.contract.replies import Condition, MemberView, SetView
-from controller.contract.session import BrokerState
-from controller.contract.views import ReplicaStatus, SetStatus
-from controller.runtime.session_state import NS_PER_MS, Session
-from controller.runtime.sessions import Sessions
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, Session
+from rollcall_ha.controller.runtime.sessions import Sessions
 
 
 class ProblemCode(StrEnum):

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.processes import LauncherError
+from rollcall_ha.deploy.local.processes import LauncherError
 
 VERSION = "5.3.3"
 """The release that everything is compared with."""

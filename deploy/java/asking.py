@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from controller.contract.codes import RequestCode
-from deploy.local.processes import wait_until
-from node.remoting.blocking import BlockingLink
-from node.remoting.codes import SystemCode
-from node.remoting.fastjson import quote_keys
-from node.remoting.frame import Frame, FrameError
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.fastjson import quote_keys
+from rollcall_ha.node.remoting.frame import Frame, FrameError
 
 ASK_TIMEOUT_S = 1.0
 GET_ROUTE = 105

@@ -4,15 +4,16 @@ Real RocketMQ processes on this machine: name server, controllers, brokers, our 
 Start one Java broker against given controllers and name servers::
 
     from pathlib import Path
-    from deploy.java.artifacts import obtain
-    from deploy.java.fleet import JavaFleet
+    from rollcall_ha.deploy.java.artifacts import obtain
+    from rollcall_ha.deploy.java.fleet import JavaFleet
 
     with JavaFleet(Path("/tmp/some-directory"), obtain()) as java:
         java.start_broker("b1", controllers="127.0.0.1:9000;127.0.0.1:9001", namesrv="127.0.0.1:9876")
         java.wait_serving("b1")                      # or java.wait_route("127.0.0.1:9876", master="b1")
         print(java.mqadmin("getSyncStateSet", "-a", "127.0.0.1:9000", "-b", "broker-a").output)
 
-The same by hand, until control-C: ``python -m deploy.java.fleet --directory D --controllers A;B --namesrv N``.
+The same by hand, until control-C:
+``python -m rollcall_ha.deploy.java.fleet --directory D --controllers A;B --namesrv N``.
 Add ``nice -n 19`` where the machine is shared.
 
 Here: property files, command lines, readiness, kill and stop by name (``processes``: ``deploy.local.processes``). Not
@@ -41,9 +42,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from deploy.java import asking
-from deploy.java.artifacts import VERSION, RocketMq, obtain
-from deploy.local.processes import (
+from rollcall_ha.deploy.java import asking
+from rollcall_ha.deploy.java.artifacts import VERSION, RocketMq, obtain
+from rollcall_ha.deploy.local.processes import (
     PORT_FIRST,
     PORT_LAST,
     DeadlineError,

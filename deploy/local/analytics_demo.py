@@ -1,7 +1,7 @@
 """
 The demo of the analytics: a fleet, five faults, its journals through Spark, and a report.
 
-    python3 -m deploy.local.analytics_demo [--directory .demo-analytics]
+    python3 -m rollcall_ha.deploy.local.analytics_demo [--directory .demo-analytics]
 
 Here: the faults, and the comparison of what Spark found with what ``rollcall history`` printed. Not here: single steps
 (``demo``, ``faults``), Spark (``rollcall analytics``, started as a program).
@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.contract.ids import MasterEpoch
-from deploy.local import faults
-from deploy.local.demo import (
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.deploy.local import faults
+from rollcall_ha.deploy.local.demo import (
     PRODUCER,
     RECORD_DEADLINE_S,
     STEADY_ACKS,
@@ -44,9 +44,9 @@ from deploy.local.demo import (
     wait_acks,
     wait_row,
 )
-from deploy.local.fleet import Fleet
-from deploy.local.processes import LauncherError, our_environment, python_module, wait_until
-from node.config import ConfigError
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module, wait_until
+from rollcall_ha.node.config import ConfigError
 
 DEFAULT_DIRECTORY = Path(".demo-analytics")
 FAILOVER_DEADLINE_S = 30.0
@@ -174,7 +174,7 @@ def history_of(story: Story) -> list[dict[str, Any]]:
     """What ``rollcall history -o json`` prints now. Raises ``LauncherError`` if it prints nothing."""
     environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(story.fleet.rest_addresses())}
     done = subprocess.run(
-        python_module("api.cli.main", "history", story.key.name, "-o", "json", "--limit", "500"),
+        python_module("rollcall_ha.api.cli.main", "history", story.key.name, "-o", "json", "--limit", "500"),
         capture_output=True,
         text=True,
         check=False,
@@ -209,7 +209,7 @@ def analyse(*arguments: str) -> None:
     """Run a job of ``rollcall analytics`` with its output on ours. Raises ``LauncherError`` if it fails."""
     say(f"\n$ {rollcall()} analytics {' '.join(arguments)}")
     done = subprocess.run(
-        python_module("api.cli.main", "analytics", *arguments),
+        python_module("rollcall_ha.api.cli.main", "analytics", *arguments),
         check=False,
         env=our_environment(),
         timeout=SPARK_DEADLINE_S,

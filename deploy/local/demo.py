@@ -1,7 +1,7 @@
 """
 The demo: a fleet on this machine, its master killed under load, and what the record says about it.
 
-    python3 -m deploy.local.demo run|up|down|kill NAME|stop NAME|cont NAME  [--directory .demo]
+    python3 -m rollcall_ha.deploy.local.demo run|up|down|kill NAME|stop NAME|cont NAME  [--directory .demo]
 
 Here: the story and its counts. Not here: processes (``fleet``), the producer (``producer``), faults (``faults``), the
 judge (``audit``, which is run as a program of its own).
@@ -32,15 +32,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from api.errors import ClientError
-from controller.contract.commands import Phase
-from controller.contract.ids import BrokerId, MasterEpoch, SetKey
-from controller.contract.views import HistoryRow, SetStatus
-from deploy.local import audit, faults, ledger, producer
-from deploy.local.fleet import Fleet
-from deploy.local.ledger import Interruption
-from deploy.local.processes import LauncherError, our_environment, python_module, wait_until
-from node.config import FLEET_FILE_NAME, ConfigError
+from rollcall_ha.api.errors import ClientError
+from rollcall_ha.controller.contract.commands import Phase
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.views import HistoryRow, SetStatus
+from rollcall_ha.deploy.local import audit, faults, ledger, producer
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.ledger import Interruption
+from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module, wait_until
+from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError
 
 DEFAULT_DIRECTORY = Path(".demo")
 PRODUCER = "producer"
@@ -124,7 +124,7 @@ def show(fleet: Fleet, *arguments: str) -> int:
     say(f"\n$ {rollcall()} {' '.join(arguments)}")
     environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())}
     done = subprocess.run(
-        python_module("api.cli.main", *arguments),
+        python_module("rollcall_ha.api.cli.main", *arguments),
         capture_output=True,
         text=True,
         check=False,
@@ -154,7 +154,7 @@ def start(directory: Path) -> Story:
 
 def start_producer(fleet: Fleet) -> None:
     """Start the small producer; what a client feels is in log/producer.log."""
-    argv = python_module("deploy.local.producer", "--directory", str(fleet.directory))
+    argv = python_module("rollcall_ha.deploy.local.producer", "--directory", str(fleet.directory))
     fleet.processes.start(PRODUCER, argv)
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from deploy.local.fleet import Fleet
-from deploy.local.processes import DeadlineError, wait_until
-from node.config import split_address
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import DeadlineError, wait_until
+from rollcall_ha.node.config import split_address
 
 GONE_DEADLINE_S = 5.0
 HANG_S_MAX = 1.5

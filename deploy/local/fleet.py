@@ -25,12 +25,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from api.client import Client
-from api.errors import ClientError
-from controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
-from controller.contract.replies import Condition
-from controller.contract.views import FleetStatus, SetStatus
-from deploy.local.processes import (
+from rollcall_ha.api.client import Client
+from rollcall_ha.api.errors import ClientError
+from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
+from rollcall_ha.deploy.local.processes import (
     DeadlineError,
     LauncherError,
     Processes,
@@ -40,7 +40,7 @@ from deploy.local.processes import (
     python_module,
     wait_until,
 )
-from node.config import FLEET_FILE_NAME, FleetFile, load_fleet_file, split_address
+from rollcall_ha.node.config import FLEET_FILE_NAME, FleetFile, load_fleet_file, split_address
 
 READY_DEADLINE_S = 20.0
 INIT_DEADLINE_S = 30.0
@@ -97,7 +97,7 @@ class Fleet:
         arguments += ["--ack-mode", layout.ack_mode, "--min-in-sync", str(layout.min_in_sync)]
         arguments += ["--name-service"] if layout.name_service else []
         done = subprocess.run(
-            python_module("api.cli.main", *arguments),
+            python_module("rollcall_ha.api.cli.main", *arguments),
             capture_output=True,
             text=True,
             timeout=INIT_DEADLINE_S,
@@ -163,10 +163,10 @@ class Fleet:
         """Start one node and return its pid; it may not be ready yet. Raises ``LauncherError``."""
         if name in self.file.controllers:
             controller = self.file.controllers[name]
-            module, addresses = "api.server", (controller.raft, controller.broker, controller.rest)
+            module, addresses = "rollcall_ha.api.server", (controller.raft, controller.broker, controller.rest)
         else:
             broker = self.file.broker(name)
-            module, addresses = "broker.server", (broker.listen, broker.ha, broker.health)
+            module, addresses = "rollcall_ha.broker.server", (broker.listen, broker.ha, broker.health)
         argv = python_module(module, "--config", str(self.directory / FLEET_FILE_NAME), "--name", name)
         return self.processes.start(name, argv, ports=[split_address(address) for address in addresses])
 

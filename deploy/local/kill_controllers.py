@@ -1,7 +1,7 @@
 """
 Kill -9 all controllers in the middle of commits, again and again: nothing acknowledged may be missing afterwards.
 
-    python3 -m deploy.local.kill_controllers --rounds 10
+    python3 -m rollcall_ha.deploy.local.kill_controllers --rounds 10
 
 Here: the loop and its counts. Each round: commands are acknowledged one after the other, all controllers are killed at
 once, started again, and every acknowledged command is asked for. A producer works all the time: brokers need no
@@ -24,14 +24,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from api.client import Client
-from api.errors import ClientError, RefusedError
-from controller.contract.commands import ApplyBrokerId
-from controller.contract.ids import BrokerId, BrokerName, ClusterName, RegisterCode, SetKey
-from deploy.local import ledger
-from deploy.local.demo import PRODUCER, start_producer
-from deploy.local.fleet import Fleet
-from deploy.local.processes import LauncherError, wait_until
+from rollcall_ha.api.client import Client
+from rollcall_ha.api.errors import ClientError, RefusedError
+from rollcall_ha.controller.contract.commands import ApplyBrokerId
+from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, RegisterCode, SetKey
+from rollcall_ha.deploy.local import ledger
+from rollcall_ha.deploy.local.demo import PRODUCER, start_producer
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 
 COMMANDS_EACH_ROUND = 50
 COMMANDS_DEADLINE_S = 20.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from node.files import write_all
+from rollcall_ha.node.files import write_all
 
 LEDGER_FILE_NAME = "ledger.jsonl"
 

@@ -28,6 +28,8 @@ from pathlib import Path
 
 import psutil
 
+import rollcall_ha
+
 POLL_INTERVAL_S = 0.01
 HTTP_TIMEOUT_S = 1.0
 PORT_FIRST, PORT_LAST = 20_000, 30_000
@@ -174,12 +176,12 @@ class Processes:
 
 def our_environment() -> dict[str, str]:
     """Environment in which a child runs the same code as we do, also from a checkout that is not installed."""
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    return {**os.environ, "PYTHONPATH": str(Path(rollcall_ha.__file__).resolve().parents[1])}
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Command line that runs a module of ours under this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
+    """Command line that runs a module of ours under this interpreter; no file of the working directory shadows one."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def wait_until(condition: Callable[[], object], *, deadline_s: float, what: str) -> float:

@@ -1,7 +1,7 @@
 """
 The small producer of the demo: keeps sends in flight, writes the ledger, prints once a second what a client feels.
 
-    python3 -m deploy.local.producer --directory .demo [--in-flight 8] [--body-bytes 256]
+    python3 -m rollcall_ha.deploy.local.producer --directory .demo [--in-flight 8] [--body-bytes 256]
 
 Here: load and book-keeping. Not here: following the master, retries, duplicates (``broker.client``).
 Signals: SIGUSR1 pushes a burst of large messages at once; SIGTERM stops after the answers under way.
@@ -27,10 +27,10 @@ from pathlib import Path
 
 import msgspec
 
-from broker.client.producer import Producer, SendFailedError, SendResult
-from deploy.local import ledger
-from node import process
-from node.config import FLEET_FILE_NAME, load_fleet_file
+from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
+from rollcall_ha.deploy.local import ledger
+from rollcall_ha.node import process
+from rollcall_ha.node.config import FLEET_FILE_NAME, load_fleet_file
 
 COUNTS_FILE_NAME = "producer.json"
 TOPIC = "demo"

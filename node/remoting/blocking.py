@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from node.config import split_address
-from node.remoting.frame import Frame, FrameDecoder, encode_frame
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
 
 ASK_TIMEOUT_MS = 3_000
 READ_BYTES = 64 * 1024

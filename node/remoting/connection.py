@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, cast
 
-from node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
-from node.remoting.frame import (
+from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
+from rollcall_ha.node.remoting.frame import (
     FRAME_BYTES_MAX,
     Frame,
     FrameDecoder,
@@ -35,7 +35,7 @@ from node.remoting.frame import (
     FrameLengthError,
     encode_frame,
 )
-from node.remoting.secured import PlainOrSecured
+from rollcall_ha.node.remoting.secured import PlainOrSecured
 
 DESCRIPTORS_KEPT = 256
 """A server leaves so many of the process's descriptors to files and other links."""

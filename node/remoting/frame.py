@@ -18,7 +18,7 @@ from enum import IntEnum
 
 import msgspec
 
-from node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE, LANGUAGES
+from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE, LANGUAGES
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Largest frame, its length word included (the reference's limit)."""

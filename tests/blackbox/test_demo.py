@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deploy.local.processes import our_environment, wait_until
+from rollcall_ha.deploy.local.processes import our_environment, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.cluster
@@ -31,7 +31,7 @@ def run(directory: Path, *arguments: str, timeout_s: float = 120) -> subprocess.
 
 
 def rollcall(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(directory, "-m", "api.cli.main", *arguments)
+    return run(directory, "-m", "rollcall_ha.api.cli.main", *arguments)
 
 
 @pytest.fixture
@@ -89,7 +89,9 @@ def test_killed_master_is_replaced_and_everything_acknowledged_is_there(demo: Pa
 
 def test_whole_story_ends_with_a_result_that_counts_something(tmp_path: Path) -> None:
     """``make demo``: nothing lost, nothing doubled, and something acknowledged, retried, answered twice and cut."""
-    done = run(tmp_path, "-m", "deploy.local.demo", "run", "--directory", str(tmp_path / ".demo"), timeout_s=300)
+    done = run(
+        tmp_path, "-m", "rollcall_ha.deploy.local.demo", "run", "--directory", str(tmp_path / ".demo"), timeout_s=300
+    )
     last = done.stdout.strip().splitlines()[-1]
 
     assert last.startswith("RESULT "), done.stdout[-2000:] + done.stderr

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from analytics.report.page import page
+from rollcall_ha.analytics.report.page import page
 from tests.support.report_rows import story
 
 pytestmark = pytest.mark.slow

@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 import psutil
 
-from analytics.jobs.run import LAYERS
-from analytics.lake import WHOLE, Lake, Manifest
-from deploy.local.processes import wait_until
+from rollcall_ha.analytics.jobs.run import LAYERS
+from rollcall_ha.analytics.lake import WHOLE, Lake, Manifest
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.chaos.stopped_driver import HERE, STEPS
 from tests.spark.lakes import build
 from tests.support.analytics_story import write_journals

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from analytics import lake
-from analytics.jobs import run
-from analytics.layers import Layers
-from analytics.session import spark_session
-from analytics.tables import BRONZE_EVENTS, Table
+from rollcall_ha.analytics import lake
+from rollcall_ha.analytics.jobs import run
+from rollcall_ha.analytics.layers import Layers
+from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.tables import BRONZE_EVENTS, Table
 from tests.spark.conftest import QUICK_START
 
 HERE = "*.here"

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.contract.ids import MasterEpoch
-from deploy.local.faults import hanging
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.deploy.local.faults import hanging
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
 from tests.support.fleet_story import (
     DirectSends,
     counted,
@@ -99,7 +99,7 @@ def test_ten_kills_of_the_leading_controller_elect_nobody_and_are_not_felt(fleet
 def test_ten_kills_of_all_controllers_lose_no_command() -> None:
     """Must show 4, as ``make kill-controllers ROUNDS=10`` runs it."""
     done = subprocess.run(
-        python_module("deploy.local.kill_controllers", "--rounds", str(TRIES)),
+        python_module("rollcall_ha.deploy.local.kill_controllers", "--rounds", str(TRIES)),
         capture_output=True,
         text=True,
         check=False,

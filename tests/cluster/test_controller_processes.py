@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import wait_until
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.runtime_controller import broker_id_body, heartbeat_body, register_body
 
 pytestmark = pytest.mark.cluster
@@ -151,4 +151,4 @@ def _argv(fleet: Fleet) -> list[str]:
     import sys
 
     assert fleet.controllers
-    return [sys.executable, "-m", "api.server"]
+    return [sys.executable, "-m", "rollcall_ha.api.server"]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.faults import hanging
-from deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.faults import hanging
+from rollcall_ha.deploy.local.fleet import Fleet
 from tests.support.fleet_story import (
     DirectSends,
     counted,

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.errors import ClientError
-from controller.contract.ids import RegisterCode
-from deploy.local.fleet import Fleet
-from deploy.local.kill_controllers import grant
-from deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.api.errors import ClientError
+from rollcall_ha.controller.contract.ids import RegisterCode
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.kill_controllers import grant
+from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
 from tests.support.fleet_story import (
     Answer,
     await_authority,
@@ -187,7 +187,7 @@ def test_kill_9_of_everything_at_once_loses_nothing(fleet: Fleet) -> None:
 def test_kill_9_of_all_controllers_in_the_middle_of_commits_loses_no_command() -> None:
     """``make kill-controllers`` with two rounds: lost 0, epochs never fall, brokers never stop acknowledging."""
     done = subprocess.run(
-        python_module("deploy.local.kill_controllers", "--rounds", "2"),
+        python_module("rollcall_ha.deploy.local.kill_controllers", "--rounds", "2"),
         capture_output=True,
         text=True,
         check=False,

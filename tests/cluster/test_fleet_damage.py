@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.contract.events import ReplicaRegistered
-from controller.contract.ids import BrokerId
-from deploy.local.faults import hanging
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import wait_until
-from node.process import ExitCode
+from rollcall_ha.controller.contract.events import ReplicaRegistered
+from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.deploy.local.faults import hanging
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.node.process import ExitCode
 from tests.support.fleet_damage import enlarge, lose_tail, small_disk, written_end
 from tests.support.fleet_story import (
     SIGBUS,

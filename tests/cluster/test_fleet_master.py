@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.fleet import Fleet
-from deploy.local.processes import wait_until
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_story import (
     DirectSends,
     counted,

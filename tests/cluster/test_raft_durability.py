@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.replication.raft.failstop import FailStop
-from controller.replication.raft.journal import JOURNAL_FILE_NAME
-from controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
+from rollcall_ha.controller.replication.raft.failstop import FailStop
+from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
+from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
 from tests.support.raft_certs import make_certificates
 from tests.support.raft_driver import RaftProcess, found, start_node, wait_for
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import typer.main
 
-from api.cli.main import app
-from controller.contract.timing import PRESETS, Timing
+from rollcall_ha.api.cli.main import app
+from rollcall_ha.controller.contract.timing import PRESETS, Timing
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("adr/*.md")])

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from epoch.codec import EpochFileCorrupt, decode_history, encode_history
-from epoch.history import EpochHistory
+from rollcall_ha.epoch.codec import EpochFileCorrupt, decode_history, encode_history
+from rollcall_ha.epoch.history import EpochHistory
 from tests.support.ha_logs import history
 
 EXAMPLE = bytes.fromhex("320a3134393130383930300a312d300a322d3630300a")

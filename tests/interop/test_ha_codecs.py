@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.contract.ids import BrokerId, LogOffset
-from ha.codec_rocketmq import (
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from rollcall_ha.ha.codec_rocketmq import (
     AutoSwitchMasterDecoder,
     AutoSwitchSlaveDecoder,
     ClassicMasterDecoder,
@@ -17,8 +17,8 @@ from ha.codec_rocketmq import (
     encode_classic,
     sniff,
 )
-from ha.decoder import HeaderDecoder
-from ha.frames import (
+from rollcall_ha.ha.decoder import HeaderDecoder
+from rollcall_ha.ha.frames import (
     AutoSwitchHandshake,
     AutoSwitchHandshakeReply,
     AutoSwitchReport,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.checkpoint import RocketCheckpoint, decode_checkpoint, encode_checkpoint
-from broker.log.consume_queue import NEVER_WRITTEN, QueueUnit, decode_unit, encode_unit, tags_code
-from broker.log.record import (
+from rollcall_ha.broker.log.checkpoint import RocketCheckpoint, decode_checkpoint, encode_checkpoint
+from rollcall_ha.broker.log.consume_queue import NEVER_WRITTEN, QueueUnit, decode_unit, encode_unit, tags_code
+from rollcall_ha.broker.log.record import (
     Draft,
     RecordView,
     blank_bytes,

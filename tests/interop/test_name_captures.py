@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.gateway.dispatch import CodeTable, Request
-from api.gateway.names_shell import NameShell
-from controller.core.state import EMPTY_FLEET, FleetState
-from controller.replication.ports import Published
-from controller.runtime.session_state import ConnectionId
-from node.remoting.connection import LinkLimits, RemotingConnection
-from node.remoting.fastjson import quote_keys
-from node.remoting.frame import Frame, FrameDecoder, HeaderForm, decode_frame, encode_frame
+from rollcall_ha.api.gateway.dispatch import CodeTable, Request
+from rollcall_ha.api.gateway.names_shell import NameShell
+from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
+from rollcall_ha.controller.replication.ports import Published
+from rollcall_ha.controller.runtime.session_state import ConnectionId
+from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection
+from rollcall_ha.node.remoting.fastjson import quote_keys
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, decode_frame, encode_frame
 
 CAPTURES = {
     entry["title"]: bytes.fromhex(entry["hex"])

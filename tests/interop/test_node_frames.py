@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
 
 CAPTURES = json.loads((Path(__file__).parent / "captures.json").read_text())
 FRAMES = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.protocol.codes import ClientResult, SendRefusal
-from broker.protocol.routes import (
+from rollcall_ha.broker.protocol.codes import ClientResult, SendRefusal
+from rollcall_ha.broker.protocol.routes import (
     RouteBroker,
     RouteState,
     decode_route,
@@ -13,7 +13,7 @@ from broker.protocol.routes import (
     encode_route,
     encode_topic_route,
 )
-from broker.protocol.send import (
+from rollcall_ha.broker.protocol.send import (
     BatchItem,
     SendRefusedError,
     SendRequest,
@@ -26,8 +26,8 @@ from broker.protocol.send import (
     put_refused,
     send_from_frame,
 )
-from controller.contract.ids import BrokerId, MasterEpoch
-from node.remoting.frame import Frame, HeaderForm, decode_frame, encode_frame
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
+from rollcall_ha.node.remoting.frame import Frame, HeaderForm, decode_frame, encode_frame
 
 JAVA_SEND = bytes.fromhex(
     "000001570000014e7b22636f6465223a3331302c226578744669656c6473223a7b2261223a227067222c2262223a22546f70696347222c22"

@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from deploy.java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
-from deploy.java.fleet import JavaFleet
-from deploy.local.processes import LauncherError
+from rollcall_ha.deploy.java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
+from rollcall_ha.deploy.java.fleet import JavaFleet
+from rollcall_ha.deploy.local.processes import LauncherError
 from tests.interop_java import admin, compare
 from tests.interop_java.move import Move
 from tests.interop_java.move import table as move_table

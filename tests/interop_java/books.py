@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from deploy.local.ledger import LEDGER_FILE_NAME, Line
+from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
 
 CONSUMED_FILE_NAME = "consumed.tsv"
 _decode = msgspec.json.Decoder(Line).decode

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.java import asking
-from deploy.java.fleet import SET, JavaFleet
-from deploy.local.processes import LauncherError, our_environment, python_module, wait_until
+from rollcall_ha.deploy.java import asking
+from rollcall_ha.deploy.java.fleet import SET, JavaFleet
+from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module, wait_until
 from tests.interop_java.admin import BROKERS
 from tests.interop_java.sides import JavaSide, Side, rollcall_side
 from tests.interop_java.story import HEALED_DEADLINE_S, HEALTHY_ACKS, Audit, Plan, Story
@@ -121,7 +121,7 @@ class Move:
     def _rollcall(self, *words: str) -> str:
         """What a command prints. Raises ``LauncherError`` if it ends with another code than 0."""
         done = subprocess.run(
-            python_module("api.cli.main", *words),
+            python_module("rollcall_ha.api.cli.main", *words),
             capture_output=True,
             text=True,
             timeout=COMMAND_DEADLINE_S,

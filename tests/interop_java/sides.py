@@ -13,10 +13,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.java import asking
-from deploy.java.artifacts import RocketMq
-from deploy.java.fleet import CLUSTER, LIGHT_JVM, JavaFleet
-from deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.java import asking
+from rollcall_ha.deploy.java.artifacts import RocketMq
+from rollcall_ha.deploy.java.fleet import CLUSTER, LIGHT_JVM, JavaFleet
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
 
 CONTROLLERS = 3
 LEADER_DEADLINE_S = 60.0

@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.java import asking
-from deploy.java.fleet import SET, JavaFleet
-from deploy.local import ledger
-from deploy.local.processes import DeadlineError, wait_until
+from rollcall_ha.deploy.java import asking
+from rollcall_ha.deploy.java.fleet import SET, JavaFleet
+from rollcall_ha.deploy.local import ledger
+from rollcall_ha.deploy.local.processes import DeadlineError, wait_until
 from tests.interop_java.admin import BROKERS, create_topic, start_again
 from tests.interop_java.books import Books
 from tests.interop_java.sides import Side

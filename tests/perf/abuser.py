@@ -16,9 +16,9 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 
-from controller.contract.codes import RequestCode
-from node.config import split_address
-from node.remoting.frame import Frame, encode_frame
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.frame import Frame, encode_frame
 
 IDLE_LINKS = 1_000
 SLOW_SENDERS = 50

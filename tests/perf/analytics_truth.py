@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from analytics.core.counterfactual import Settings
-from analytics.core.plan import Plan
-from analytics.generate import generate, prepare
-from analytics.session import spark_session
-from analytics.tables import BRONZE_EVENTS
-from analytics.verify import verify
-from analytics.what_if import what_if
+from rollcall_ha.analytics.core.counterfactual import Settings
+from rollcall_ha.analytics.core.plan import Plan
+from rollcall_ha.analytics.generate import generate, prepare
+from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.verify import verify
+from rollcall_ha.analytics.what_if import what_if
 from tests.support.analytics_truth import Comparison, build_lake, compare
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import wait_until
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.perf.bench_put import KIB, put
 from tests.perf.results import Measure
 from tests.perf.section import Context, Section

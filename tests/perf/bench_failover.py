@@ -14,14 +14,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from api.errors import ClientError
-from controller.contract.commands import Phase
-from controller.contract.ids import MasterEpoch, SetKey
-from controller.contract.views import HistoryRow
-from deploy.local import faults
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.ledger import Interruption, interruption
-from deploy.local.processes import wait_until
+from rollcall_ha.api.errors import ClientError
+from rollcall_ha.controller.contract.commands import Phase
+from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.views import HistoryRow
+from rollcall_ha.deploy.local import faults
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.ledger import Interruption, interruption
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.perf.load import Client
 from tests.perf.results import Measure, percentile
 from tests.perf.section import Context, Section

@@ -30,8 +30,8 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from ha.links import LinkReign
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.ha.links import LinkReign
 from tests.support.ha_logs import MappedLog
 from tests.support.ha_pair import target
 from tests.support.ha_replica import MasterReplica, SlaveReplica

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from tests.perf.bench_put import KIB, put
 from tests.perf.machine import cpu_s, resident_mib
 from tests.perf.results import Measure

@@ -21,10 +21,10 @@ from typing import cast
 import msgspec
 import uvloop
 
-from broker.protocol.send import encode_send
-from broker.protocol.stamp import STAMP_PROPERTY, format_stamp
-from deploy.local.fleet import Fleet, Layout
-from node.config import split_address
+from rollcall_ha.broker.protocol.send import encode_send
+from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.node.config import split_address
 from tests.perf.machine import cpu_s
 from tests.perf.results import Measure, percentile
 from tests.perf.section import Context, Section

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import uvloop
 
-from controller.contract.commands import FEATURE_LEVEL, ApplyBrokerId, Operation
-from controller.contract.ids import BrokerName, ClusterName, ControllerName, RegisterCode, RequestId, SetKey
-from controller.contract.timing import PRESETS, Preset
-from controller.replication.async_proposer import AsyncProposer
-from controller.replication.ports import RaftRole
-from controller.replication.raft.log import RaftLog
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ApplyBrokerId, Operation
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, ControllerName, RegisterCode, RequestId, SetKey
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.replication.async_proposer import AsyncProposer
+from rollcall_ha.controller.replication.ports import RaftRole
+from rollcall_ha.controller.replication.raft.log import RaftLog
 from tests.cluster.test_raft_durability import _free_addresses
 from tests.support.raft_certs import make_certificates
 from tests.support.raft_driver import RaftProcess, found, start_node, wait_for

@@ -25,15 +25,23 @@ from typing import Any, cast
 
 import uvloop
 
-from broker.handlers.listen import ListenServer, ListenService
-from broker.handlers.ports import GateState
-from broker.handlers.put import PutPath
-from broker.log.commit_log import CommitLog
-from broker.protocol.routes import RouteState
-from broker.protocol.send import encode_send
-from controller.contract.ids import BrokerId, BrokerName, ClusterName, FlushMode, Incarnation, MasterEpoch, SetKey
-from controller.contract.session import BrokerState, ProbeAnswer
-from epoch.model import LogOffset
+from rollcall_ha.broker.handlers.listen import ListenServer, ListenService
+from rollcall_ha.broker.handlers.ports import GateState
+from rollcall_ha.broker.handlers.put import PutPath
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.protocol.routes import RouteState
+from rollcall_ha.broker.protocol.send import encode_send
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    FlushMode,
+    Incarnation,
+    MasterEpoch,
+    SetKey,
+)
+from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer
+from rollcall_ha.epoch.model import LogOffset
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 STORE_HOST = b"\x7f\x00\x00\x01" + (10911).to_bytes(4, "big")

@@ -14,8 +14,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import wait_until
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.perf.machine import cpu_s
 from tests.perf.replicas import Crowd, CrowdProcess
 from tests.perf.results import Measure, percentile

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import psutil
 
-from analytics.lake import Lake, partitions_in
-from analytics.layers import Layers
-from analytics.lines import find_journals
-from analytics.progress import Progress
-from analytics.session import spark_session
-from analytics.tables import BRONZE_EVENTS, SILVER_REIGNS
+from rollcall_ha.analytics.lake import Lake, partitions_in
+from rollcall_ha.analytics.layers import Layers
+from rollcall_ha.analytics.lines import find_journals
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.tables import BRONZE_EVENTS, SILVER_REIGNS
 from tests.perf import lake_input
 from tests.perf.machine import describe
 

@@ -18,7 +18,7 @@ from typing import Self
 
 import uvloop
 
-from broker.client.producer import Producer, SendFailedError
+from rollcall_ha.broker.client.producer import Producer, SendFailedError
 
 WORKERS = 4
 PAUSE_MS = 2

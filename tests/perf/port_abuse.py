@@ -23,10 +23,11 @@ from pathlib import Path
 
 import psutil
 
-from api.errors import ClientError
-from controller.contract.ids import MasterEpoch
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import LauncherError, python_module, wait_until
+from rollcall_ha.api.errors import ClientError
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import LauncherError, wait_until
+from tests.perf import abuser
 from tests.perf.bench_failover import ELECTED, spans_ms
 
 DEADLINE_S = 60.0
@@ -104,7 +105,7 @@ def run(directory: Path, rounds: int) -> int:
         fleet.up(deadline_s=DEADLINE_S)
         peace = kills(fleet, rounds, "in peace")
         counted, memory = causes(fleet), memory_mib(fleet)
-        fleet.processes.start("abuser", python_module("tests.perf.abuser", *fleet.broker_port_addresses()))
+        fleet.processes.start("abuser", [sys.executable, abuser.__file__, *fleet.broker_port_addresses()])
         wait_until(lambda: total(fleet, "rollcall_links_open") >= 1_000, deadline_s=DEADLINE_S, what="1,000 idle links")
         abused = kills(fleet, rounds, "under abuse")
         wait_until(

@@ -26,8 +26,8 @@ from typing import Any
 import msgspec
 import uvloop
 
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     Milestone,
     Phase,
@@ -40,7 +40,7 @@ from controller.contract.commands import (
     SetConfiguration,
     Value,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -51,12 +51,12 @@ from controller.contract.ids import (
     SessionOrdinal,
     SetKey,
 )
-from controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView
-from controller.contract.session import BrokerState, Heartbeat, LeaderHint, LinkReport, RoleNotice
-from epoch.model import NO_EPOCH
-from node.config import split_address
-from node.remoting.connection import RemotingConnection, RemotingError, connect
-from node.remoting.frame import Frame
+from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LeaderHint, LinkReport, RoleNotice
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.frame import Frame
 
 RPC_TIMEOUT_MS = 20_000
 HEARTBEAT_S = 1.0

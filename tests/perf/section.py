@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from tests.perf.results import Measure
 
 

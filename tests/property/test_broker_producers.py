@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.producers import (
+from rollcall_ha.broker.core.producers import (
     BUCKET_BYTES,
     WINDOW_BYTES,
     ProducerStamp,
@@ -13,7 +13,7 @@ from broker.core.producers import (
     SequenceVerdict,
     window_start,
 )
-from epoch.model import LogOffset
+from rollcall_ha.epoch.model import LogOffset
 
 STAMPS = st.builds(
     ProducerStamp,

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from broker.core import role as role_module
-from broker.core.durable import Marks
-from broker.core.role import RoleMachine
-from broker.core.role_io import (
+from rollcall_ha.broker.core import role as role_module
+from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.core.role_io import (
     ExecuteCut,
     Exit,
     LeaveMaster,
@@ -36,9 +36,9 @@ from broker.core.role_io import (
     ViewArrived,
     WriteCleanMark,
 )
-from broker.core.role_lines import LINES
-from controller.contract.commands import CleanMark, ReplicaDescription, SetConfiguration
-from controller.contract.ids import (
+from rollcall_ha.broker.core.role_lines import LINES
+from rollcall_ha.controller.contract.commands import CleanMark, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -50,11 +50,11 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import Condition, MemberView, Registered, SetView
-from controller.contract.session import BrokerState
-from controller.contract.verdicts import Intactness
-from epoch.history import EpochHistory
-from ha.truncation import Cut, Keep
+from rollcall_ha.controller.contract.replies import Condition, MemberView, Registered, SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.ha.truncation import Cut, Keep
 
 KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 ME, OTHER = BrokerId(1), BrokerId(2)

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.contract.commands import Operation
-from controller.contract.events import AnyEvent, EventRecord, MasterElected
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind, SetKey
-from controller.contract.verdicts import CandidateOutcome
-from controller.core.apply import apply_operations
-from controller.core.election import Candidate, elect, elect_again
-from controller.core.evolve import evolve, evolve_all
-from controller.core.explain import checked_rules
-from controller.core.history import history_of
-from controller.core.policies import POLICIES
-from controller.core.preview import preview
-from controller.core.snapshot import decode_state, encode_state
-from controller.core.state import EMPTY_FLEET, FleetState, SetState
-from controller.core.views import condition_of
+from rollcall_ha.controller.contract.commands import Operation
+from rollcall_ha.controller.contract.events import AnyEvent, EventRecord, MasterElected
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome
+from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.election import Candidate, elect, elect_again
+from rollcall_ha.controller.core.evolve import evolve, evolve_all
+from rollcall_ha.controller.core.explain import checked_rules
+from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.policies import POLICIES
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.snapshot import decode_state, encode_state
+from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, SetState
+from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import SET_A, Fleet
 from tests.support.core_strategies import Step, live, lives, operation_of, settled
 
@@ -178,7 +178,7 @@ def test_two_hash_seeds_give_byte_equal_states() -> None:
     """C8: nothing iterates over a set whose order matters."""
     program = (
         "from tests.support.core_strategies import live, settled\n"
-        "from controller.core.snapshot import encode_state\n"
+        "from rollcall_ha.controller.core.snapshot import encode_state\n"
         "import hashlib, random\n"
         "r = random.Random(4711)\n"
         "life = [[(r.randrange(17), *(r.randrange(6) for _ in range(3)), r.randrange(10))] for _ in range(400)]\n"

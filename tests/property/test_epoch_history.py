@@ -7,9 +7,9 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epoch.codec import EpochFileCorrupt, decode_history, encode_history
-from epoch.history import EpochHistory
-from epoch.model import LogOffset
+from rollcall_ha.epoch.codec import EpochFileCorrupt, decode_history, encode_history
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import LogOffset
 from tests.support.ha_logs import entry
 
 steps = st.lists(st.integers(min_value=0, max_value=12), max_size=5)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -19,18 +19,18 @@ from controller.contract.ids import (
     MasterEpoch,
     SetKey,
 )
-from epoch.history import EpochHistory
-from epoch.model import EpochEntry
-from ha.codec_native import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PREFIX_BYTES, NativeDecoder, encode
-from ha.codec_rocketmq import (
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.codec_native import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PREFIX_BYTES, NativeDecoder, encode
+from rollcall_ha.ha.codec_rocketmq import (
     AutoSwitchMasterDecoder,
     AutoSwitchSlaveDecoder,
     ClassicMasterDecoder,
     ClassicSlaveDecoder,
     sniff,
 )
-from ha.errors import ErrorCode, FrameTooLarge, HaProtocolError
-from ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
+from rollcall_ha.ha.errors import ErrorCode, FrameTooLarge, HaProtocolError
+from rollcall_ha.ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
 
 numbers = st.integers(min_value=0, max_value=2**63 - 1)
 offsets = numbers.map(LogOffset)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.contract.ids import LogOffset
-from epoch.model import LogOffset as Offset
+from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.epoch.model import LogOffset as Offset
 from tests.support.ha_logs import MemoryLog
 from tests.support.ha_pair import Pair
 

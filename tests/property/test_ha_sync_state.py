@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.contract.ids import BrokerId, FlushMode, Incarnation, LogOffset, MasterEpoch, SyncStateSetEpoch
-from ha.confirm_offset import MemberAck
-from ha.sync_state import ConfirmMoved, ProposeAlter, Reign, SyncOutput, SyncState
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    FlushMode,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    SyncStateSetEpoch,
+)
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.sync_state import ConfirmMoved, ProposeAlter, Reign, SyncOutput, SyncState
 
 EPOCH = MasterEpoch(3)
 MASTER = BrokerId(1)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.producers import ProducerStamp
-from broker.log.commit_log import CommitLog
-from broker.log.ports import CutReason
-from epoch.model import LogOffset
+from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.epoch.model import LogOffset
 from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log, read_by_the_document
 
 PAGE = 4096

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.log.checkpoint import CheckpointError, decode_checkpoint
-from broker.log.consume_queue import QueueUnitError, decode_unit, encode_unit
-from broker.log.record import (
+from rollcall_ha.broker.log.checkpoint import CheckpointError, decode_checkpoint
+from rollcall_ha.broker.log.consume_queue import QueueUnitError, decode_unit, encode_unit
+from rollcall_ha.broker.log.record import (
     SYS_FLAG_BORN_IPV6,
     Draft,
     RecordError,
@@ -20,10 +20,10 @@ from broker.log.record import (
     record_bytes,
     walk,
 )
-from broker.protocol.routes import RouteError, decode_route, decode_topic_route
-from broker.protocol.send import SendError, decode_batch, parse_frame
-from broker.protocol.stamp import StampError, find_stamp, format_stamp
-from node.remoting.frame import FrameError
+from rollcall_ha.broker.protocol.routes import RouteError, decode_route, decode_topic_route
+from rollcall_ha.broker.protocol.send import SendError, decode_batch, parse_frame
+from rollcall_ha.broker.protocol.stamp import StampError, find_stamp, format_stamp
+from rollcall_ha.node.remoting.frame import FrameError
 
 TEXT = st.binary(max_size=40).map(lambda raw: raw.replace(b"\0", b"\x01"))
 DRAFTS = st.builds(

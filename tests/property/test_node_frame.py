@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.remoting.codes import LANGUAGES
-from node.remoting.frame import Frame, FrameDecoder, FrameError, HeaderForm, encode_frame
+from rollcall_ha.node.remoting.codes import LANGUAGES
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError, HeaderForm, encode_frame
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 FRAMES = st.builds(

@@ -7,14 +7,19 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.contract.ids import RequestId
-from controller.replication.codec import AboveFeatureLevel, Undecodable, decode_operations
-from controller.replication.ports import ProposalOutcome, ProposalStatus
-from controller.replication.proposer import Action, Flush, Outcome, Propose, Proposer, Resolve, Submit, Tick
-from controller.replication.raft.failstop import raise_stopped
-from controller.replication.raft.journal import JOURNAL_FILE_NAME, DurableJournal, Entry, JournalDamagedError
-from controller.replication.raft.messages import ProtocolError, decode_message, encode_message, is_command
-from controller.replication.raft.snapshot import SnapshotDamagedError, decode_snapshot, encode_snapshot
+from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.replication.codec import AboveFeatureLevel, Undecodable, decode_operations
+from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
+from rollcall_ha.controller.replication.proposer import Action, Flush, Outcome, Propose, Proposer, Resolve, Submit, Tick
+from rollcall_ha.controller.replication.raft.failstop import raise_stopped
+from rollcall_ha.controller.replication.raft.journal import (
+    JOURNAL_FILE_NAME,
+    DurableJournal,
+    Entry,
+    JournalDamagedError,
+)
+from rollcall_ha.controller.replication.raft.messages import ProtocolError, decode_message, encode_message, is_command
+from rollcall_ha.controller.replication.raft.snapshot import SnapshotDamagedError, decode_snapshot, encode_snapshot
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 

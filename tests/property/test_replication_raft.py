@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.replication.raft.messages import Answer, ProtocolError, RequestVote, Vote
+from rollcall_ha.controller.replication.raft.messages import Answer, ProtocolError, RequestVote, Vote
 from tests.support.raft_virtual import NAMES, OurNode, VirtualGroup
 
 

@@ -28,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from controller.contract.ids import BrokerId, FlushMode, LogOffset, MasterEpoch
-from controller.core.state import FleetState
-from controller.core.views import condition_of
-from controller.replication.raft.simulation_seams import replaced_library_clock
+from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset, MasterEpoch
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.views import condition_of
+from rollcall_ha.controller.replication.raft.simulation_seams import replaced_library_clock
 from tests.sim import amnesia, directed
 from tests.sim.mutants import mutated, run_case
 from tests.sim.mutations import MUTATIONS

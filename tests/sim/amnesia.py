@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.contract.events import MasterElected, ReplicaRegistered
-from controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet
-from controller.contract.verdicts import ElectionKind
-from controller.core.recovery import begin_again
-from controller.core.state import FleetState
-from controller.replication.machine import FleetMachine
-from controller.replication.raft.failstop import raise_stopped
-from controller.replication.raft.journal import NO_OP, DurableJournal
-from controller.replication.raft.member import FOUNDING_FILE_NAME
-from controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME, encode_snapshot
+from rollcall_ha.controller.contract.events import MasterElected, ReplicaRegistered
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.recovery import begin_again
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.raft.failstop import raise_stopped
+from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal
+from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
+from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME, encode_snapshot
 
 if TYPE_CHECKING:
     from tests.sim.world import World

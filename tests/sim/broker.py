@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from broker.core.acks import AckTable
-from broker.core.durable import Identity, Lives, Marks, ProcessIdentity
-from broker.core.producers import ProducerStamp, SequenceVerdict
-from broker.core.registration import Registration, ReplicaFacts
-from broker.core.role import RoleMachine
-from broker.core.role_io import (
+from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.broker.core.durable import Identity, Lives, Marks, ProcessIdentity
+from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
+from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
+from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.core.role_io import (
     AdoptView,
     CloseLog,
     EnteredAnswered,
@@ -52,8 +52,8 @@ from broker.core.role_io import (
     ViewArrived,
     WriteCleanMark,
 )
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     CleanMark,
     Joining,
@@ -65,7 +65,7 @@ from controller.contract.commands import (
     SetConfiguration,
     StoredView,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
     Incarnation,
@@ -75,17 +75,25 @@ from controller.contract.ids import (
     SessionOrdinal,
     SetKey,
 )
-from controller.contract.replies import AlterDecided, Refused, Registered, SetView
-from controller.contract.session import (
+from rollcall_ha.controller.contract.replies import AlterDecided, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import (
     BrokerState,
     Heartbeat,
     LeaderHint,
     ProbeAnswer,
 )
-from controller.contract.timing import Timing
-from epoch.model import EpochEntry
-from ha.sync_state import ConfirmMoved, MastershipEnded, MemberInSync, ProposeAlter, Reign, SyncOutput, SyncState
-from ha.truncation import Cut, FullResync
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.sync_state import (
+    ConfirmMoved,
+    MastershipEnded,
+    MemberInSync,
+    ProposeAlter,
+    Reign,
+    SyncOutput,
+    SyncState,
+)
+from rollcall_ha.ha.truncation import Cut, FullResync
 from tests.sim.links import HaService
 from tests.sim.log import Record, SimLog
 from tests.sim.log_laws import LogLaws

@@ -8,7 +8,7 @@ epoch, and the message in question counts as not acknowledged.
 
 from __future__ import annotations
 
-from controller.contract.ids import LogOffset, SetKey
+from rollcall_ha.controller.contract.ids import LogOffset, SetKey
 from tests.sim.oracle import Oracle
 from tests.sim.wire import NotAppended, Pull, Pulled, PutOk, PutUnknown, Send
 from tests.support.sim_kernel import MS, Process

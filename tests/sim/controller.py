@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AnyCommand,
     ElectMaster,
@@ -21,17 +21,24 @@ from controller.contract.commands import (
     RegisterReplica,
     TakeLeadership,
 )
-from controller.contract.events import EventRecord, LeadershipTaken
-from controller.contract.ids import ControllerName, FleetIncarnation, MasterEpoch, RequestId, SetKey
-from controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
-from controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, ProbeAnswer, RoleNotice
-from controller.contract.timing import Timing
-from controller.core.preview import preview
-from controller.core.state import FleetState
-from controller.core.views import view_of
-from controller.replication.codec import encode_operation
-from controller.replication.ports import AppliedEntry, ProposalOutcome, RaftRole, ReplicatedLog
-from controller.replication.proposer import (
+from rollcall_ha.controller.contract.events import EventRecord, LeadershipTaken
+from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import (
+    Heartbeat,
+    HeartbeatAck,
+    LeaderHint,
+    LinkReport,
+    ProbeAnswer,
+    RoleNotice,
+)
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.views import view_of
+from rollcall_ha.controller.replication.codec import encode_operation
+from rollcall_ha.controller.replication.ports import AppliedEntry, ProposalOutcome, RaftRole, ReplicatedLog
+from rollcall_ha.controller.replication.proposer import (
     Flush,
     NotLeader,
     Outcome,
@@ -42,11 +49,11 @@ from controller.replication.proposer import (
     Submit,
     Tick,
 )
-from controller.replication.proposer import Propose as ProposeEntry
-from controller.runtime.actions import Action, Propose, SendProbe
-from controller.runtime.authority import judge_authority
-from controller.runtime.duties import LeaderDuties, touched_sets
-from controller.runtime.sessions import ProbeOutcome
+from rollcall_ha.controller.replication.proposer import Propose as ProposeEntry
+from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.authority import judge_authority
+from rollcall_ha.controller.runtime.duties import LeaderDuties, touched_sets
+from rollcall_ha.controller.runtime.sessions import ProbeOutcome
 from tests.sim.wire import Answer, Ask, FindLeader, OneWay, Probe
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End, SimNet

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.acks import AckTable
-from broker.core.durable import Marks
-from broker.core.goals import GoalKind
-from broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
-from broker.core.role import RoleMachine
-from broker.core.role_io import (
+from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.goals import GoalKind
+from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
+from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.core.role_io import (
     RecordEpochEntry,
     Recovered,
     RecoveryStarted,
@@ -27,23 +27,23 @@ from broker.core.role_io import (
     StopSlaveLink,
     ViewArrived,
 )
-from broker.log.ports import CutReason
-from controller.contract.commands import FEATURE_LEVEL, Barrier, SilenceCause
-from controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
-from controller.contract.ids import LogOffset, MasterEpoch
-from controller.contract.replies import AlterDecided, Elected, Refused, Registered
-from controller.contract.session import BrokerState
-from controller.core.views import view_of
-from controller.replication.codec import encode_operations
-from controller.replication.machine import FleetMachine
-from controller.replication.raft.failstop import raise_stopped
-from controller.replication.raft.journal import DurableJournal
-from controller.replication.raft.messages import Answer
-from controller.runtime.sessions import ProbeOutcome
-from epoch.history import EpochHistory
-from epoch.model import EpochEntry
-from ha.slave_link import SlaveLinkState
-from ha.sync_state import ConfirmMoved, SyncOutput
+from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, SilenceCause
+from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.replies import AlterDecided, Elected, Refused, Registered
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.core.views import view_of
+from rollcall_ha.controller.replication.codec import encode_operations
+from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.raft.failstop import raise_stopped
+from rollcall_ha.controller.replication.raft.journal import DurableJournal
+from rollcall_ha.controller.replication.raft.messages import Answer
+from rollcall_ha.controller.runtime.sessions import ProbeOutcome
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.slave_link import SlaveLinkState
+from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
 from tests.sim.violation import Violation
 from tests.support.core_builders import Fleet, positions, stored
 from tests.support.ha_logs import MemoryLog

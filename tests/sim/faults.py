@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import msgspec
 
-from broker.core.durable import Lives
-from controller.core.state import FleetState
+from rollcall_ha.broker.core.durable import Lives
+from rollcall_ha.controller.core.state import FleetState
 from tests.sim import amnesia
 from tests.sim.broker import LIVES
 from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World

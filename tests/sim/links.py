@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.role_io import LinkClosed, LinkOpened, LinkTarget, PeerShowedEpoch, TruncationPlanned
-from controller.contract.ids import FleetIncarnation, LogOffset, MasterEpoch
-from controller.contract.replies import SetView
-from ha.actions import (
+from rollcall_ha.broker.core.role_io import LinkClosed, LinkOpened, LinkTarget, PeerShowedEpoch, TruncationPlanned
+from rollcall_ha.controller.contract.ids import FleetIncarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.ha.actions import (
     CloseLink,
     ConfirmHeard,
     HigherEpochSeen,
@@ -26,10 +26,10 @@ from ha.actions import (
     SlaveOpened,
     TruncateLog,
 )
-from ha.errors import ErrorCode
-from ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
-from ha.master_link import MasterLink, MasterLinkState
-from ha.slave_link import SlaveLink, SlaveLinkState
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
+from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
+from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
 from tests.support.sim_kernel import MS
 from tests.support.sim_net import End, SimNet
 

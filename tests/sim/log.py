@@ -12,11 +12,11 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from broker.core.producers import ProducerStamp, ProducerTable
-from epoch.codec import decode_history, encode_history
-from epoch.history import EpochHistory
-from epoch.model import EpochEntry, LogOffset
-from ha.ports import FileRegion
+from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable
+from rollcall_ha.epoch.codec import decode_history, encode_history
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry, LogOffset
+from rollcall_ha.ha.ports import FileRegion
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Counts
 

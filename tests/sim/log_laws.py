@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
-from epoch.codec import decode_history
-from epoch.history import EpochHistory
-from epoch.model import EpochEntry
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.epoch.codec import decode_history
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry
 from tests.sim.violation import Violation
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Counts

@@ -12,16 +12,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from broker.core.goals import GoalKind
-from broker.core.role_io import PersistMarks, PrepareMaster, StepDone, StopSlaveLink
-from controller.contract.commands import SilenceCause
-from controller.contract.ids import LogOffset
-from controller.contract.replies import AlterDecided
-from controller.contract.verdicts import Intactness
-from controller.core.decision import Decision
-from epoch.history import EpochHistory
-from epoch.model import NO_EPOCH
-from ha.slave_link import SlaveLinkState
+from rollcall_ha.broker.core.goals import GoalKind
+from rollcall_ha.broker.core.role_io import PersistMarks, PrepareMaster, StepDone, StopSlaveLink
+from rollcall_ha.controller.contract.commands import SilenceCause
+from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.replies import AlterDecided
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.core.decision import Decision
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.ha.slave_link import SlaveLinkState
 
 Function = Callable[..., Any]
 
@@ -373,203 +373,203 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R1-stored-verdict",
         what="a retry of a committed alter is refused as stale, and the proposal dropped",
-        target="controller.core.alters:decide_alter",
+        target="rollcall_ha.controller.core.alters:decide_alter",
         mutate=_no_stored_verdict,
         case="alter-answer-lost",
     ),
     Mutation(
         name="R1-content-bound-to-seq",
         what="a retry proposes something else under the same seq",
-        target="ha.sync_state:SyncState.tick",
+        target="rollcall_ha.ha.sync_state:SyncState.tick",
         mutate=_retry_with_other_content,
         case="alter-retry-is-the-same",
     ),
     Mutation(
         name="R1-compare-and-set",
         what="an alter is applied to another version of the set than it was made for",
-        target="controller.core.alters:_refusal",
+        target="rollcall_ha.controller.core.alters:_refusal",
         mutate=_no_compare_and_set,
         case="alter-on-a-moved-set",
     ),
     Mutation(
         name="R1-incarnations",
         what="a member joins by the ack of a life that it has lost",
-        target="controller.core.alters:decide_alter",
+        target="rollcall_ha.controller.core.alters:decide_alter",
         mutate=_any_incarnation_joins,
         case="alter-of-an-ended-incarnation",
     ),
     Mutation(
         name="R1-late-registration",
         what="a late duplicate of an earlier life's registration ends the life that came after it",
-        target="controller.core.registration:_has_moved",
+        target="rollcall_ha.controller.core.registration:_has_moved",
         mutate=_constant(False),
         case="late-registration",
     ),
     Mutation(
         name="R2-refusal-ends-the-union",
         what="a refusal because of an older masterEpoch ends the union instead of the mastership",
-        target="ha.sync_state:SyncState.mastership_refused",
+        target="rollcall_ha.ha.sync_state:SyncState.mastership_refused",
         mutate=_refusal_ends_the_union,
         case="refused-mastership",
     ),
     Mutation(
         name="R2-state-of-another-epoch",
         what="a master adopts the set of its successor's epoch",
-        target="ha.sync_state:SyncState.authoritative_state",
+        target="rollcall_ha.ha.sync_state:SyncState.authoritative_state",
         mutate=_adopts_another_epoch,
         case="state-of-another-epoch",
     ),
     Mutation(
         name="R2-timeout-drops-the-proposal",
         what="an alter without an answer is forgotten; it commits later",
-        target="ha.sync_state:SyncState.tick",
+        target="rollcall_ha.ha.sync_state:SyncState.tick",
         mutate=_timeout_drops_the_proposal,
         case="alter-without-an-answer",
     ),
     Mutation(
         name="R2-no-union-when-adding",
         what="acks wait for the local set only",
-        target="ha.sync_state:SyncState.required_set",
+        target="rollcall_ha.ha.sync_state:SyncState.required_set",
         mutate=_local_set_only,
         case="union-when-adding",
     ),
     Mutation(
         name="R2-no-union-when-removing",
         what="acks wait for the proposed set only",
-        target="ha.sync_state:SyncState.required_set",
+        target="rollcall_ha.ha.sync_state:SyncState.required_set",
         mutate=_proposed_set_only,
         case="union-when-removing",
     ),
     Mutation(
         name="R2-join-test-in-two-steps",
         what="a member passes the join test now and is required later",
-        target="ha.sync_state:SyncState._is_fit_to_join",
+        target="rollcall_ha.ha.sync_state:SyncState._is_fit_to_join",
         mutate=_join_in_two_steps,
         case="join-test",
     ),
     Mutation(
         name="R2-join-test-without-start",
         what="a member joins below the start of the master's own epoch",
-        target="ha.sync_state:SyncState.__init__",
+        target="rollcall_ha.ha.sync_state:SyncState.__init__",
         mutate=_join_without_start,
         case="join-below-the-start",
     ),
     Mutation(
         name="R2-join-test-without-confirm",
         what="a member joins without what was acknowledged",
-        target="ha.sync_state:SyncState._has_everything",
+        target="rollcall_ha.ha.sync_state:SyncState._has_everything",
         mutate=_join_without_confirm,
         case="join-below-confirm",
     ),
     Mutation(
         name="R3",
         what="a member stays one after a restart that proves nothing",
-        target="controller.core.intactness:judge",
+        target="rollcall_ha.controller.core.intactness:judge",
         mutate=_everybody_is_intact,
         story="r03_unclean_restart",
     ),
     Mutation(
         name="R3-boot-id-of-the-last-start",
         what="a power loss before the last start but one is not noticed",
-        target="broker.core.registration:Registration.__init__",
+        target="rollcall_ha.broker.core.registration:Registration.__init__",
         mutate=_boot_id_of_the_last_start,
         story="r03_boot_of_last_start",
     ),
     Mutation(
         name="R3-older-copy",
         what="an older copy of a directory counts as intact on the same boot",
-        target="controller.core.intactness:judge",
+        target="rollcall_ha.controller.core.intactness:judge",
         mutate=_any_copy_will_do,
         case="older-copy",
     ),
     Mutation(
         name="R6-intact",
         what="a member that fell is a survivor or a winner all the same",
-        target="controller.core.state:SetState.is_intact_member",
+        target="rollcall_ha.controller.core.state:SetState.is_intact_member",
         mutate=_survivors_need_not_be_intact,
         case="survivors-are-intact",
     ),
     Mutation(
         name="R6-members-of-the-old-set",
         what="everybody alive is a survivor",
-        target="controller.core.elections:_new_set",
+        target="rollcall_ha.controller.core.elections:_new_set",
         mutate=_survivors_from_anywhere,
         case="survivors-are-members",
     ),
     Mutation(
         name="R9-marks-fall",
         what="promises are forgotten at a restart",
-        target="broker.core.role:RoleMachine._on_recovered",
+        target="rollcall_ha.broker.core.role:RoleMachine._on_recovered",
         mutate=_marks_are_forgotten,
         case="stale-master-after-a-restart",
     ),
     Mutation(
         name="R9-old-epoch-to-a-new-incarnation",
         what="a master that restarts is still the master of its epoch",
-        target="controller.core.evolve:_registered",
+        target="rollcall_ha.controller.core.evolve:_registered",
         mutate=_mastership_outlives_the_process,
         case="restarted-master",
     ),
     Mutation(
         name="R9-bytes-before-the-entry",
         what="a follower takes bytes of an epoch that it has not recorded",
-        target="ha.slave_link:SlaveLink._take_header",
+        target="rollcall_ha.ha.slave_link:SlaveLink._take_header",
         mutate=_bytes_before_the_entry,
         case="entry-before-its-bytes",
     ),
     Mutation(
         name="R9-promise-not-durable",
         what="a follower acks in an epoch that it may forget",
-        target="broker.core.role:RoleMachine.handle",
+        target="rollcall_ha.broker.core.role:RoleMachine.handle",
         mutate=_promise_is_not_written,
         story="s01_answer_lost",
     ),
     Mutation(
         name="R12-order",
         what="the start is fixed while bytes still arrive",
-        target="broker.core.role:RoleMachine.handle",
+        target="rollcall_ha.broker.core.role:RoleMachine.handle",
         mutate=_start_before_the_link_stops,
         case="start-after-the-link",
     ),
     Mutation(
         name="R12-acks-without-epoch",
         what="a late ack of an older epoch counts",
-        target="ha.confirm_offset:AckTable.record",
+        target="rollcall_ha.ha.confirm_offset:AckTable.record",
         mutate=_acks_without_epoch,
         case="late-acks",
     ),
     Mutation(
         name="R12-acks-without-link",
         what="a late ack of an older link or life counts",
-        target="ha.confirm_offset:AckTable.record",
+        target="rollcall_ha.ha.confirm_offset:AckTable.record",
         mutate=_acks_without_link,
         case="late-acks",
     ),
     Mutation(
         name="R12-data-of-a-closed-link",
         what="bytes of a link that was closed are taken",
-        target="ha.slave_link:SlaveLink.connection_lost",
+        target="rollcall_ha.ha.slave_link:SlaveLink.connection_lost",
         mutate=_constant(None),
         case="data-after-the-close",
     ),
     Mutation(
         name="R14",
         what="an election is applied to another state than its evidence was taken on",
-        target="controller.core.evidence:validate_evidence",
+        target="rollcall_ha.controller.core.evidence:validate_evidence",
         mutate=_any_evidence,
         case="evidence-moved",
     ),
     Mutation(
         name="R17",
         what="a waiter outlives the epoch in which it appended",
-        target="broker.core.acks:AckTable.fail_all",
+        target="rollcall_ha.broker.core.acks:AckTable.fail_all",
         mutate=_constant([]),
         case="waiters-of-an-ended-epoch",
     ),
     Mutation(
         name="empty-epoch-refused",
         what="bytes land under an older epoch",
-        target="epoch.history:EpochHistory.appended",
+        target="rollcall_ha.epoch.history:EpochHistory.appended",
         mutate=_empty_epoch_is_refused,
         story="s34_old_member_returns",
     ),
@@ -577,7 +577,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R5",
         what="an answer of an earlier term counts",
-        target="controller.replication.raft.repairs:RepairedTransport._on_answer",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._on_answer",
         mutate=lambda original: (
             lambda self, peer, message: original(self, peer, replace(message, term=self._attached().internals.term))
         ),
@@ -586,42 +586,42 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R7-awaits-reports",
         what="after a wipe or restore a master is elected before all named replicas have reported",
-        target="controller.core.state:Recovery.awaited",
+        target="rollcall_ha.controller.core.state:Recovery.awaited",
         mutate=_nobody_is_awaited,
         story="r07_wiped_controllers",
     ),
     Mutation(
         name="R7-longest-report",
         what="after a wipe or restore the first that is heard is elected, others had reported more",
-        target="controller.core.elections:_set_aside_by_reports",
+        target="rollcall_ha.controller.core.elections:_set_aside_by_reports",
         mutate=_constant({}),
         case="restored-longest",
     ),
     Mutation(
         name="R7-epochs-jump",
         what="after a wipe or restore epochs go on where the backup ended",
-        target="controller.core.recovery:next_master_epoch",
+        target="rollcall_ha.controller.core.recovery:next_master_epoch",
         mutate=lambda _original: lambda set_state, **_named: set_state.master_epoch + 1,
         story="r07_old_backup",
     ),
     Mutation(
         name="R8",
         what="the first replica that comes is elected",
-        target="controller.core.first_election:decide_first",
+        target="rollcall_ha.controller.core.first_election:decide_first",
         mutate=_first_come_first_master,
         case="first-election",
     ),
     Mutation(
         name="R13",
         what="a refused probe alone makes a master dead",
-        target="controller.runtime.sessions:Sessions._judge",
+        target="rollcall_ha.controller.runtime.sessions:Sessions._judge",
         mutate=_refused_is_dead,
         case="dead-at-once",
     ),
     Mutation(
         name="R15",
         what="an entry of a newer version is skipped",
-        target="controller.replication.codec:decode_operations",
+        target="rollcall_ha.controller.replication.codec:decode_operations",
         mutate=lambda original: (
             lambda payload: () if type(original(payload)).__name__ == "AboveFeatureLevel" else original(payload)
         ),
@@ -630,7 +630,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R18",
         what="a retry is appended again",
-        target="broker.core.producers:ProducerTable.judge",
+        target="rollcall_ha.broker.core.producers:ProducerTable.judge",
         mutate=lambda original: (
             lambda self, stamp: (
                 type(original(self, stamp)).ACCEPT
@@ -642,42 +642,42 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R20",
         what="a cut leaves the old tail in place",
-        target="broker.log.cut:_zero_tail",
+        target="rollcall_ha.broker.log.cut:_zero_tail",
         mutate=_constant(None),
         case="cut-tail-comes-back",
     ),
     Mutation(
         name="R22",
         what="min_in_sync counts who is only proposed",
-        target="ha.sync_state:SyncState.in_sync_count",
+        target="rollcall_ha.ha.sync_state:SyncState.in_sync_count",
         mutate=_counts_the_required_set,
         case="min-in-sync-of-a-proposal",
     ),
     Mutation(
         name="R23",
         what="a learner is a member like any other",
-        target="ha.confirm_offset:AckTable.open_link",
+        target="rollcall_ha.ha.confirm_offset:AckTable.open_link",
         mutate=lambda original: lambda self, *args, is_learner: original(self, *args, is_learner=False),
         case="learner-is-no-candidate",
     ),
     Mutation(
         name="R24",
         what="refusals leave no record",
-        target="controller.core.decision:refuse",
+        target="rollcall_ha.controller.core.decision:refuse",
         mutate=lambda original: lambda *args, **named: Decision(answer=original(*args, **named).answer),
         case="refusal-on-record",
     ),
     Mutation(
         name="vote-not-durable",
         what="a controller votes twice in one term",
-        target="controller.replication.raft.journal:DurableJournal.setCurrentTerm",
+        target="rollcall_ha.controller.replication.raft.journal:DurableJournal.setCurrentTerm",
         mutate=_vote_in_memory_only,
         case="vote-over-a-restart",
     ),
     Mutation(
         name="W3",
         what="an epoch is entered twice",
-        target="broker.core.goals:_goal_for_own_epoch",
+        target="rollcall_ha.broker.core.goals:_goal_for_own_epoch",
         mutate=lambda original: (
             lambda view, standing: original(view, _dataclass_replace(standing, left_epoch=NO_EPOCH))
         ),
@@ -686,28 +686,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="W4",
         what="an epoch without an entry of its own",
-        target="epoch.history:EpochHistory.appended",
+        target="rollcall_ha.epoch.history:EpochHistory.appended",
         mutate=_empty_epoch_is_refused,
         case="empty-epochs",
     ),
     Mutation(
         name="W5",
         what="an epoch entry beyond the end of the log stays",
-        target="epoch.history:EpochHistory.repaired",
+        target="rollcall_ha.epoch.history:EpochHistory.repaired",
         mutate=lambda _original: lambda self, _end: self,
         case="entry-beyond-the-end",
     ),
     Mutation(
         name="W8",
         what="a refused proposal is kept: its member is required for ever",
-        target="ha.sync_state:SyncState.verdict",
+        target="rollcall_ha.ha.sync_state:SyncState.verdict",
         mutate=_refusal_keeps_the_proposal,
         case="refused-proposal",
     ),
     Mutation(
         name="W9",
         what="members without a report are skipped",
-        target="ha.sync_state:confirm_candidate",
+        target="rollcall_ha.ha.sync_state:confirm_candidate",
         mutate=_unknown_members_are_skipped,
         case="member-without-a-report",
     ),

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.core.durable import Marks
-from controller.contract.commands import AlterSyncStateSet
-from controller.contract.events import (
+from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet
+from rollcall_ha.controller.contract.events import (
     AlterRefused,
     CommandRefused,
     EventRecord,
@@ -23,13 +23,13 @@ from controller.contract.events import (
     ReplicaRegistered,
     SyncStateSetAltered,
 )
-from controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
-from controller.contract.verdicts import ElectionKind, Grade, LossVerdict
-from controller.core import invariants
-from controller.core.state import FleetState, SetState
-from controller.replication.ports import AppliedEntry
-from epoch.codec import decode_history, encode_history
-from epoch.history import EpochHistory
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict
+from rollcall_ha.controller.core import invariants
+from rollcall_ha.controller.core.state import FleetState, SetState
+from rollcall_ha.controller.replication.ports import AppliedEntry
+from rollcall_ha.epoch.codec import decode_history, encode_history
+from rollcall_ha.epoch.history import EpochHistory
 from tests.sim.amnesia import Watch
 from tests.sim.log import RECORD_BYTES, Record, read_records
 from tests.sim.violation import Violation

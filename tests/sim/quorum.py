@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from controller.contract.ids import ControllerName
-from controller.core.state import FleetState
-from controller.replication.machine import FleetMachine
-from controller.replication.memory_log import MemoryGroup, MemoryLog
-from controller.replication.ports import (
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.memory_log import MemoryGroup, MemoryLog
+from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Leadership,
     ProposalOutcome,

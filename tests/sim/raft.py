@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.contract.ids import ControllerName
-from controller.core.state import FleetState
-from controller.replication.machine import FleetMachine
-from controller.replication.ports import (
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Leadership,
     ProposalOutcome,
@@ -20,11 +20,11 @@ from controller.replication.ports import (
     RaftRole,
     ReplicatedLog,
 )
-from controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
-from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
-from controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
-from controller.replication.raft.seams import Seams
-from controller.replication.raft.simulation_seams import SimulatedMember
+from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
+from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
+from rollcall_ha.controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
+from rollcall_ha.controller.replication.raft.seams import Seams
+from rollcall_ha.controller.replication.raft.simulation_seams import SimulatedMember
 from tests.sim.violation import Violation
 from tests.sim.world import World
 from tests.support.sim_disk import PowerCut

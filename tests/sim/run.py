@@ -7,8 +7,8 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 
-from controller.contract.ids import FlushMode
-from controller.replication.raft.simulation_seams import replaced_library_clock
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.controller.replication.raft.simulation_seams import replaced_library_clock
 from tests.sim.faults import Chaos
 from tests.sim.raft import raft_quorum
 from tests.sim.violation import Violation

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.core.durable import Identity
-from broker.core.registration import Registration
-from broker.core.role_io import IncarnationEnded, SessionLost
-from broker.core.session import Ask as AskAction
-from broker.core.session import (
+from rollcall_ha.broker.core.durable import Identity
+from rollcall_ha.broker.core.registration import Registration
+from rollcall_ha.broker.core.role_io import IncarnationEnded, SessionLost
+from rollcall_ha.broker.core.session import Ask as AskAction
+from rollcall_ha.broker.core.session import (
     Beat,
     Dial,
     Hang,
@@ -28,11 +28,11 @@ from broker.core.session import (
     TellOpened,
     TellView,
 )
-from broker.core.session import FindLeader as FindLeaderAction
-from controller.contract.commands import AlterSyncStateSet
-from controller.contract.ids import BrokerId, MasterEpoch, SessionOrdinal
-from controller.contract.replies import Refused
-from controller.contract.session import HeartbeatAck, LeaderHint, LinkReport, RoleNotice
+from rollcall_ha.broker.core.session import FindLeader as FindLeaderAction
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SessionOrdinal
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint, LinkReport, RoleNotice
 from tests.sim.wire import Answer, Ask, FindLeader, OneWay
 from tests.support.sim_kernel import MS, Timer
 from tests.support.sim_net import End

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controller.contract.ids import MasterEpoch
-from epoch.model import LogOffset
-from ha.frames import NativeFrame
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.ha.frames import NativeFrame
 
 
 @dataclass(frozen=True, slots=True)

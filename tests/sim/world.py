@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from controller.contract.commands import ElectMaster, ElectUnclean, ReplicaDescription, SetConfiguration
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -23,12 +23,12 @@ from controller.contract.ids import (
     MasterEpoch,
     SetKey,
 )
-from controller.contract.replies import Condition
-from controller.contract.session import BrokerState
-from controller.contract.timing import PRESETS, Preset, Timing
-from controller.core.state import FleetState, SetState
-from controller.core.views import condition_of
-from controller.replication.ports import AppliedEntry
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.core.state import FleetState, SetState
+from rollcall_ha.controller.core.views import condition_of
+from rollcall_ha.controller.replication.ports import AppliedEntry
 from tests.sim.broker import BrokerNode, BrokerPlan
 from tests.sim.client import Consumer, Producer
 from tests.sim.controller import ControllerNode

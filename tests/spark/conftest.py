@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from analytics.gold_tables import GOLD
-from analytics.lake import Lake
-from analytics.session import NoSpark, check_java, spark_session
-from analytics.tables import BRONZE_EVENTS, SILVER
+from rollcall_ha.analytics.gold_tables import GOLD
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.session import NoSpark, check_java, spark_session
+from rollcall_ha.analytics.tables import BRONZE_EVENTS, SILVER
 from tests.spark.lakes import build, content
 from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 

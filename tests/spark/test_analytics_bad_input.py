@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics import bronze
-from analytics.bronze import Why
-from analytics.jobs import run, stream
-from analytics.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics import bronze
+from rollcall_ha.analytics.bronze import Why
+from rollcall_ha.analytics.jobs import run, stream
+from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
 from tests.support.analytics_story import HOLE, lines_of, story
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics import gold, gold_days, gold_totals, intervals, silver
-from analytics.gold_tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
-from analytics.inputs import events_of
-from analytics.tables import SILVER_HORIZONS, Table
-from controller.contract.commands import DetectionStamps, EventRef, SilenceCause, TakeLeadership
-from controller.contract.ids import ControllerName
+from rollcall_ha.analytics import gold, gold_days, gold_totals, intervals, silver
+from rollcall_ha.analytics.gold_tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
+from rollcall_ha.analytics.inputs import events_of
+from rollcall_ha.analytics.tables import SILVER_HORIZONS, Table
+from rollcall_ha.controller.contract.commands import DetectionStamps, EventRef, SilenceCause, TakeLeadership
+from rollcall_ha.controller.contract.ids import ControllerName
 from tests.support.analytics_story import BEGIN_MS, lines_of
 from tests.support.core_builders import Fleet, positions
 

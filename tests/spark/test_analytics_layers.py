@@ -18,11 +18,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-import analytics.layers
-from analytics import streams
-from analytics.alerts import Limits, alerts
-from analytics.bronze import Why
-from analytics.gold_tables import (
+import rollcall_ha.analytics.layers
+from rollcall_ha.analytics import streams
+from rollcall_ha.analytics.alerts import Limits, alerts
+from rollcall_ha.analytics.bronze import Why
+from rollcall_ha.analytics.gold_tables import (
     GOLD,
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
@@ -31,13 +31,13 @@ from analytics.gold_tables import (
     GOLD_RTO,
     GOLD_SETS_DAILY,
 )
-from analytics.gold_totals import PERCENTS
-from analytics.lake import Lake, NoLake
-from analytics.layers import Layers
-from analytics.progress import Progress
-from analytics.report.gather import gather
-from analytics.tables import BRONZE_EVENTS, BRONZE_REJECTED, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
-from deploy.local.processes import wait_until
+from rollcall_ha.analytics.gold_totals import PERCENTS
+from rollcall_ha.analytics.lake import Lake, NoLake
+from rollcall_ha.analytics.layers import Layers
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.report.gather import gather
+from rollcall_ha.analytics.tables import BRONZE_EVENTS, BRONZE_REJECTED, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.spark.lakes import build, content
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -150,7 +150,7 @@ def test_each_task_wrote_a_file_into_each_day_of_a_lake_of_many(
     rows = spark.range(0, 120, 1, 4).selectExpr("'c' AS cluster", day, "'f' AS fleet", *columns)
     lake, found = Lake(tmp_path), {}
     for name, limit in (("few days", 0), ("many days", -1)):
-        monkeypatch.setattr(analytics.layers, "OPEN_FILES_MAX", limit)
+        monkeypatch.setattr(rollcall_ha.analytics.layers, "OPEN_FILES_MAX", limit)
         with lake.writer() as writer:
             Layers(spark, writer, Progress(spark, is_quiet=True))._put(SILVER_HORIZONS, rows)
             writer.publish()
@@ -251,7 +251,7 @@ def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
     command = [
         sys.executable,
         "-m",
-        "analytics.jobs.run",
+        "rollcall_ha.analytics.jobs.run",
         str(journals),
         "--lake",
         str(lake.root),

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics.gold_days import MS_PER_DAY, Days
-from analytics.gold_intervals import quiet_daily, sets_daily
-from analytics.gold_tables import GOLD_FAILOVERS
-from analytics.tables import SILVER_HORIZONS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES, Table
+from rollcall_ha.analytics.gold_days import MS_PER_DAY, Days
+from rollcall_ha.analytics.gold_intervals import quiet_daily, sets_daily
+from rollcall_ha.analytics.gold_tables import GOLD_FAILOVERS
+from rollcall_ha.analytics.tables import SILVER_HORIZONS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES, Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics import bronze
-from analytics.jobs import timeline
-from analytics.lines import find_journals, pieces, read_lines
-from analytics.silver import SPANS, span_column
-from controller.core.history import history_of
+from rollcall_ha.analytics import bronze
+from rollcall_ha.analytics.jobs import timeline
+from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.silver import SPANS, span_column
+from rollcall_ha.controller.core.history import history_of
 from tests.support.analytics_story import lines_of, story, write_journals
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics.datasource import register
-from controller.contract.events import EventRecord
-from deploy.local.fleet import Fleet
-from deploy.local.processes import wait_until
+from rollcall_ha.analytics.datasource import register
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.spark.lakes import start_stream, stream_now
 from tests.support.fleet_story import await_authority, counted, heal, load, only_set, running, wait_row
 from tests.support.fleet_trials import kill_master

@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics.gold_tables import GOLD
-from analytics.lake import Lake
-from analytics.session import NoSpark, check_java
-from analytics.tables import BRONZE_EVENTS, SILVER
-from deploy.local.processes import wait_until
+from rollcall_ha.analytics.gold_tables import GOLD
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.session import NoSpark, check_java
+from rollcall_ha.analytics.tables import BRONZE_EVENTS, SILVER
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.spark.lakes import content
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -4,7 +4,7 @@ Plans of synthetic fleets for tests. Imported by: tests/unit, tests/spark.
 
 from __future__ import annotations
 
-from analytics.core.plan import Mix, Plan
+from rollcall_ha.analytics.core.plan import Mix, Plan
 
 ROUGH = Plan(
     seed=7,

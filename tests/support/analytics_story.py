@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     DetectionStamps,
     EventRef,
     Evidence,
@@ -20,8 +20,8 @@ from controller.contract.commands import (
     SilenceCause,
     TakeLeadership,
 )
-from controller.contract.events import EventRecord
-from controller.contract.ids import BrokerId, ControllerName, Incarnation, LogOffset
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, LogOffset
 from tests.support.core_builders import Fleet, positions
 
 BEGIN_MS = 1_767_225_600_000

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analytics.core.truth import TRUTH_ROWS
-from analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_RTO, GOLD_SETS
-from analytics.lake import Lake
-from analytics.layers import Layers
-from analytics.lines import find_journals
-from analytics.progress import Progress
-from analytics.tables import SILVER_REIGNS
+from rollcall_ha.analytics.core.truth import TRUTH_ROWS
+from rollcall_ha.analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_RTO, GOLD_SETS
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.layers import Layers
+from rollcall_ha.analytics.lines import find_journals
+from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.tables import SILVER_REIGNS
 
 PERCENTS = (50, 90, 95, 99)
 PPM = 1_000_000

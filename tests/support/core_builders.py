@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AlterSyncStateSet,
     AnyCommand,
@@ -40,8 +40,8 @@ from controller.contract.commands import (
     SilenceCause,
     StoredView,
 )
-from controller.contract.events import AnyEvent, EventRecord
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.events import AnyEvent, EventRecord
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -56,10 +56,10 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AnyReply
-from controller.core.apply import AppliedOperations, apply_operations
-from controller.core.invariants import check_state, check_transition
-from controller.core.state import EMPTY_FLEET, FleetState, ReplicaState, SetState
+from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.core.apply import AppliedOperations, apply_operations
+from rollcall_ha.controller.core.invariants import check_state, check_transition
+from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, ReplicaState, SetState
 
 SET_A = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 SET_B = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-b"))

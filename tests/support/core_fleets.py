@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     DetectionStamps,
     Milestone,
     Phase,
     SetConfiguration,
     SilenceCause,
 )
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     EventRecord,
     MasterElected,
     ReplicaRegistered,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
     ControllerName,
     LogOffset,
     MasterEpoch,
 )
-from controller.contract.replies import AlterDecided, AnyReply, Refused
-from controller.contract.verdicts import Intactness
-from controller.contract.views import Freshness
+from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.contract.views import Freshness
 from tests.support.core_builders import Fleet, positions, stored
 
 ONE = SetConfiguration(expected_replicas=1)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ApplyBrokerId,
     Bootstrap,
@@ -33,7 +33,7 @@ from controller.contract.commands import (
     SetConfiguration,
     SilenceCause,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
     FlushMode,
@@ -44,7 +44,7 @@ from controller.contract.ids import (
     ReplicaKind,
     SyncStateSetEpoch,
 )
-from controller.core.state import ReplicaState, SetState
+from rollcall_ha.controller.core.state import ReplicaState, SetState
 from tests.support.core_builders import Fleet, ids, positions, stored
 
 Step = tuple[int, int, int, int, int]

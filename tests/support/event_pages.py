@@ -16,10 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from controller.contract.commands import EventRef
-from controller.contract.events import EventRecord
-from controller.contract.ids import ControllerName
-from controller.contract.views import EventPage, Freshness
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.views import EventPage, Freshness
 
 PAGE_EVENTS_MAX = 500
 

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from controller.contract.commands import Phase, SetConfiguration
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.commands import Phase, SetConfiguration
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -26,10 +26,10 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import Condition, SetView
-from controller.contract.session import BrokerState
-from controller.contract.verdicts import CandidateOutcome, CandidateVerdict, ElectionKind, Grade, Verdict
-from controller.contract.views import (
+from rollcall_ha.controller.contract.replies import Condition, SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict, ElectionKind, Grade, Verdict
+from rollcall_ha.controller.contract.views import (
     ControllerRole,
     ControllerStatus,
     FleetStatus,
@@ -42,7 +42,7 @@ from controller.contract.views import (
     SetStatus,
 )
 
-from controller.contract.commands import EventRef  # isort: skip
+from rollcall_ha.controller.contract.commands import EventRef  # isort: skip
 
 KEY = SetKey(ClusterName("demo"), BrokerName("broker-a"))
 NAMES = ("c1", "c2", "c3")

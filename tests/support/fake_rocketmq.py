@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from node.remoting.frame import Frame, FrameDecoder, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
 
 HEARTBEAT_TIMEOUT_S = 10.0
 

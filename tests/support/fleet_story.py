@@ -25,17 +25,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.protocol.codes import ClientResult
-from broker.protocol.send import encode_send
-from controller.contract.ids import MasterEpoch, SetKey
-from controller.contract.timing import PRESETS, Preset, Timing
-from controller.contract.views import HistoryRow, SetStatus
-from deploy.local import audit, ledger, producer
-from deploy.local.demo import PRODUCER, is_complete
-from deploy.local.fleet import Fleet, Layout
-from deploy.local.processes import our_environment, python_module, wait_until
-from node.config import split_address
-from node.remoting.frame import FrameDecoder
+from rollcall_ha.broker.protocol.codes import ClientResult
+from rollcall_ha.broker.protocol.send import encode_send
+from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.views import HistoryRow, SetStatus
+from rollcall_ha.deploy.local import audit, ledger, producer
+from rollcall_ha.deploy.local.demo import PRODUCER, is_complete
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.frame import FrameDecoder
 
 FIRST_ACKS = 200
 ACKS_DEADLINE_S = 40.0
@@ -125,7 +125,7 @@ def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256) -> Iterator
     # What an earlier producer counted is not ours.
     (fleet.directory / producer.COUNTS_FILE_NAME).unlink(missing_ok=True)
     arguments = ["--directory", str(fleet.directory), "--in-flight", str(in_flight), "--body-bytes", str(body_bytes)]
-    fleet.processes.start(PRODUCER, python_module("deploy.local.producer", *arguments))
+    fleet.processes.start(PRODUCER, python_module("rollcall_ha.deploy.local.producer", *arguments))
     work = Load(fleet)
     try:
         work.wait_more()
@@ -269,7 +269,7 @@ def await_authority(fleet: Fleet, controllers: tuple[str, ...], *, deadline_s: f
 def rollcall(fleet: Fleet, *arguments: str, limit_s: float = CLI_DEADLINE_S) -> subprocess.CompletedProcess[str]:
     """A command of the CLI, as a program, on this fleet."""
     return subprocess.run(
-        python_module("api.cli.main", *arguments),
+        python_module("rollcall_ha.api.cli.main", *arguments),
         capture_output=True,
         text=True,
         check=False,

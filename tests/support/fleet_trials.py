@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from controller.contract.ids import MasterEpoch
-from deploy.local.faults import kill_and_see
-from deploy.local.fleet import Fleet
-from deploy.local.processes import wait_until
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.deploy.local.faults import kill_and_see
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_story import Load, await_authority, curl, only_set, rest, set_path
 
 TRY_DEADLINE_S = 20.0

@@ -8,10 +8,10 @@ import mmap
 import os
 from pathlib import Path
 
-from epoch.history import EpochHistory
-from epoch.model import EpochEntry, LogOffset, MasterEpoch
-from ha.ports import FileRegion
-from ha.truncation import Cut, ExecutablePlan, FullResync
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.ha.ports import FileRegion
+from rollcall_ha.ha.truncation import Cut, ExecutablePlan, FullResync
 
 
 def entry(epoch: int, start: int) -> EpochEntry:

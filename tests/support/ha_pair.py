@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -18,14 +18,23 @@ from controller.contract.ids import (
     MasterEpoch,
     SetKey,
 )
-from epoch.model import NO_EPOCH, EpochEntry
-from ha.actions import CloseLink, MasterAction, RecordEpoch, Send, SendTransfer, SlaveAcked, SlaveAction, TruncateLog
-from ha.confirm_offset import MemberAck
-from ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
-from ha.master_link import MasterLink, MasterLinkState
-from ha.ports import FileRegion, ReplicaLog
-from ha.slave_link import SlaveLink, SlaveLinkState
-from ha.truncation import ExecutablePlan
+from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
+from rollcall_ha.ha.actions import (
+    CloseLink,
+    MasterAction,
+    RecordEpoch,
+    Send,
+    SendTransfer,
+    SlaveAcked,
+    SlaveAction,
+    TruncateLog,
+)
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
+from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
+from rollcall_ha.ha.ports import FileRegion, ReplicaLog
+from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
+from rollcall_ha.ha.truncation import ExecutablePlan
 from tests.support.ha_logs import MemoryLog
 
 SETTINGS = LinkSettings(

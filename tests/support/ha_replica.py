@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
-from epoch.model import EpochEntry
-from ha.confirm_offset import MemberAck
-from ha.errors import ErrorCode
-from ha.frames import Handshake, HandshakeReply
-from ha.links import FollowTarget, LinkSettings
-from ha.service import HaClient, HaServer
-from ha.truncation import ExecutablePlan, Isolate
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import Handshake, HandshakeReply
+from rollcall_ha.ha.links import FollowTarget, LinkSettings
+from rollcall_ha.ha.service import HaClient, HaServer
+from rollcall_ha.ha.truncation import ExecutablePlan, Isolate
 from tests.support.ha_logs import MappedLog
 from tests.support.ha_pair import identity
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from broker.handlers.listen import ListenServer, ListenService
-from broker.handlers.ports import GateState
-from broker.handlers.put import PutLimits, PutPath
-from broker.protocol.routes import RouteBroker, RouteState
-from controller.contract.ids import BrokerId, BrokerName, ClusterName, Incarnation, MasterEpoch, SetKey
-from controller.contract.session import BrokerState, ProbeAnswer
+from rollcall_ha.broker.handlers.listen import ListenServer, ListenService
+from rollcall_ha.broker.handlers.ports import GateState
+from rollcall_ha.broker.handlers.put import PutLimits, PutPath
+from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
+from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, Incarnation, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer
 from tests.support.log_tools import STORE_HOST, open_log
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from broker.log.commit_log import CommitLog
-from broker.log.record import Draft
-from controller.contract.ids import FlushMode
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.record import Draft
+from rollcall_ha.controller.contract.ids import FlushMode
 
 STORE_HOST = b"\x0a\x00\x00\x01" + (10911).to_bytes(4, "big")
 SEGMENT_BYTES = 16 * 1024

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from api.gateway.names import NameAnswer, NameCode, NameRequest, NameService
-from api.gateway.names_table import NameTable, SetWord
-from controller.runtime.session_state import ConnectionId
+from rollcall_ha.api.gateway.names import NameAnswer, NameCode, NameRequest, NameService
+from rollcall_ha.api.gateway.names_table import NameTable, SetWord
+from rollcall_ha.controller.runtime.session_state import ConnectionId
 
 JAVA_VERSION = 479
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trustme
 
-from node.tls import TlsFiles
+from rollcall_ha.node.tls import TlsFiles
 
 
 def make_certificates(directory: Path, names: Iterable[str]) -> dict[str, TlsFiles]:

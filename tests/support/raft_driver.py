@@ -135,11 +135,11 @@ def found(directories: Sequence[Path]) -> None:
 def _main(settings: dict[str, Any]) -> int:
     import resource
 
-    from controller.contract.ids import ControllerName
-    from controller.contract.timing import PRESETS, Preset
-    from controller.replication.ports import ProposalOutcome, ProposalStatus, RaftRole
-    from controller.replication.raft.log import RaftLog, RaftStartError
-    from node.tls import TlsFiles
+    from rollcall_ha.controller.contract.ids import ControllerName
+    from rollcall_ha.controller.contract.timing import PRESETS, Preset
+    from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus, RaftRole
+    from rollcall_ha.controller.replication.raft.log import RaftLog, RaftStartError
+    from rollcall_ha.node.tls import TlsFiles
     from tests.support.raft_ledger import Ledger, LedgerMachine
 
     sys.setswitchinterval(0.0005)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from controller.contract.replies import AnyReply
-from controller.replication.ports import Applied
+from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.replication.ports import Applied
 
 
 @dataclass(frozen=True, slots=True)

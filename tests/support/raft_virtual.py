@@ -18,14 +18,14 @@ from pysyncobj import SyncObj, SyncObjConf, replicated
 from pysyncobj import syncobj as library_module
 from pysyncobj.transport import Transport
 
-from controller.contract.ids import ControllerName
-from controller.contract.timing import PRESETS, Preset
-from controller.replication.ports import ProposalOutcome
-from controller.replication.raft.failstop import raise_stopped
-from controller.replication.raft.internals import Member
-from controller.replication.raft.member import FOUNDING_FILE_NAME
-from controller.replication.raft.seams import Seams
-from controller.replication.raft.simulation_seams import SimulatedMember
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.replication.ports import ProposalOutcome
+from rollcall_ha.controller.replication.raft.failstop import raise_stopped
+from rollcall_ha.controller.replication.raft.internals import Member
+from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
+from rollcall_ha.controller.replication.raft.seams import Seams
+from rollcall_ha.controller.replication.raft.simulation_seams import SimulatedMember
 from tests.support.raft_ledger import Ledger, LedgerMachine
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel

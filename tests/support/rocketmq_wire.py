@@ -10,14 +10,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from api.gateway.broker_port import BrokerGateway
-from api.gateway.rocketmq import RocketmqController
-from controller.contract.replies import SetView
-from controller.core.state import SetState
-from controller.runtime.service import ControllerService
-from deploy.local.processes import free_ports
-from node.remoting.connection import RemotingConnection, RemotingServer
-from node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
+from rollcall_ha.api.gateway.broker_port import BrokerGateway
+from rollcall_ha.api.gateway.rocketmq import RocketmqController
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.core.state import SetState
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.deploy.local.processes import free_ports
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
 from tests.support.runtime_controller import NAMES, Controller, Group, running_group, until
 
 CAPTURES = Path(__file__).parents[1] / "interop" / "captures.json"

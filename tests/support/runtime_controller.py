@@ -18,24 +18,24 @@ import httpx
 import msgspec
 from fastapi import FastAPI
 
-from api.rest.app import make_app
-from api.rest.peers import Peers
-from controller.contract.ids import ControllerName, FleetIncarnation
-from controller.contract.replies import SetView
-from controller.contract.session import ProbeAnswer
-from controller.contract.timing import PRESETS, Preset
-from controller.core.state import FleetState
-from controller.replication.machine import FleetMachine
-from controller.replication.memory_log import MemoryGroup, MemoryLog
-from controller.runtime.actions import SendProbe
-from controller.runtime.event_journal import EventJournal
-from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.ports import BrokerPort
-from controller.runtime.queries import Queries
-from controller.runtime.service import ControllerService
-from controller.runtime.session_state import ConnectionId, ProbeOutcome
-from controller.runtime.settings import ControllerAddresses, ServiceSettings
-from node.telemetry import Telemetry
+from rollcall_ha.api.rest.app import make_app
+from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.session import ProbeAnswer
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.memory_log import MemoryGroup, MemoryLog
+from rollcall_ha.controller.runtime.actions import SendProbe
+from rollcall_ha.controller.runtime.event_journal import EventJournal
+from rollcall_ha.controller.runtime.metrics import ControllerMetrics
+from rollcall_ha.controller.runtime.ports import BrokerPort
+from rollcall_ha.controller.runtime.queries import Queries
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
+from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
+from rollcall_ha.node.telemetry import Telemetry
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
 NAMES = (ControllerName("c1"), ControllerName("c2"), ControllerName("c3"))

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.contract.commands import EventRef
-from controller.contract.events import EventRecord, LeadershipTaken, chain_of
-from controller.contract.ids import BrokerName, ClusterName, ControllerName, FleetIncarnation, RequestId, SetKey
-from controller.replication.ports import AppliedEntry
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.events import EventRecord, LeadershipTaken, chain_of
+from rollcall_ha.controller.contract.ids import (
+    BrokerName,
+    ClusterName,
+    ControllerName,
+    FleetIncarnation,
+    RequestId,
+    SetKey,
+)
+from rollcall_ha.controller.replication.ports import AppliedEntry
 
 SET_A = SetKey(ClusterName("demo"), BrokerName("broker-a"))
 SET_B = SetKey(ClusterName("demo"), BrokerName("broker-b"))

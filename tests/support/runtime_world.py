@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ApplyBrokerId,
     ElectMaster,
@@ -26,8 +26,8 @@ from controller.contract.commands import (
     ReportEntered,
     SetConfiguration,
 )
-from controller.contract.events import EventRecord
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -42,17 +42,17 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AnyReply, Elected, IdGranted, Refused, Registered, SetView
-from controller.contract.session import BrokerState, Heartbeat, LinkReport
-from controller.contract.timing import PRESETS, Preset
-from controller.core.preview import preview
-from controller.core.state import FleetState
-from controller.core.views import view_of
-from controller.replication.codec import encode_operations
-from controller.replication.machine import FleetMachine
-from controller.runtime.actions import Action, Propose, SendProbe
-from controller.runtime.duties import LeaderDuties
-from epoch.model import NO_EPOCH
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, IdGranted, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.views import view_of
+from rollcall_ha.controller.replication.codec import encode_operations
+from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.duties import LeaderDuties
+from rollcall_ha.epoch.model import NO_EPOCH
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
 NS_PER_MS = 1_000_000

@@ -7,12 +7,12 @@ from functools import cache
 import msgspec
 import pytest
 
-from analytics.core.counterfactual import MAY_NOT_CLAIM, replay
-from analytics.core.fleet_story import FleetStory
-from analytics.core.plan import Mix, Plan
-from controller.contract.events import ElectionFailed, EventRecord, MasterElected
-from controller.contract.verdicts import ElectionKind
-from controller.core.policies import DATA_FIRST, PREFERENCE_FIRST
+from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, replay
+from rollcall_ha.analytics.core.fleet_story import FleetStory
+from rollcall_ha.analytics.core.plan import Mix, Plan
+from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.policies import DATA_FIRST, PREFERENCE_FIRST
 
 
 @cache

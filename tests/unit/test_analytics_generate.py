@@ -14,17 +14,17 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics e
 import pyarrow as pa
 from pyarrow import parquet
 
-from analytics.core.fleet_story import FleetStory
-from analytics.core.plan import Fault, Mix, Plan
-from analytics.core.truth import ReignTruth
-from analytics.generate import FolderInUse, prepare, write_fleet
-from analytics.jobs import generate as job
-from controller.contract.commands import Phase, SilenceCause
-from controller.contract.events import EventRecord, MasterElected, ReplicaSilent
-from controller.contract.ids import SetKey
-from controller.core.history import history_of
-from controller.core.invariants import check_state, check_transition
-from controller.core.views import condition_of
+from rollcall_ha.analytics.core.fleet_story import FleetStory
+from rollcall_ha.analytics.core.plan import Fault, Mix, Plan
+from rollcall_ha.analytics.core.truth import ReignTruth
+from rollcall_ha.analytics.generate import FolderInUse, prepare, write_fleet
+from rollcall_ha.analytics.jobs import generate as job
+from rollcall_ha.controller.contract.commands import Phase, SilenceCause
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicaSilent
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.invariants import check_state, check_transition
+from rollcall_ha.controller.core.views import condition_of
 from tests.support.analytics_plans import ROUGH
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from analytics.live import BEGINNING, LiveRecord, Mark, ReadFailed, split
-from api.errors import Unreachable
-from controller.contract.commands import EventRef, Phase
-from controller.contract.events import EventRecord
+from rollcall_ha.analytics.live import BEGINNING, LiveRecord, Mark, ReadFailed, split
+from rollcall_ha.api.errors import Unreachable
+from rollcall_ha.controller.contract.commands import EventRef, Phase
+from rollcall_ha.controller.contract.events import EventRecord
 from tests.support.core_builders import Fleet
 from tests.support.event_pages import Journal
 

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from analytics.schema import event_record_schema
-from controller.contract import events
+from rollcall_ha.analytics.schema import event_record_schema
+from rollcall_ha.controller.contract import events
 
 
 def test_every_field_of_every_kind_has_a_column() -> None:

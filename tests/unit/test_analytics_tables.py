@@ -6,12 +6,12 @@ from typing import get_args
 
 import pytest
 
-from analytics import codes
-from analytics.gold_tables import GOLD
-from analytics.tables import BRONZE, SILVER, Table
-from controller.contract.commands import Phase, SilenceCause
-from controller.contract.events import AnyEvent
-from controller.contract.verdicts import ElectionKind, Grade, Intactness
+from rollcall_ha.analytics import codes
+from rollcall_ha.analytics.gold_tables import GOLD
+from rollcall_ha.analytics.tables import BRONZE, SILVER, Table
+from rollcall_ha.controller.contract.commands import Phase, SilenceCause
+from rollcall_ha.controller.contract.events import AnyEvent
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
 
 TABLES = (*BRONZE, *SILVER, *GOLD)
 

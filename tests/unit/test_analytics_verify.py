@@ -12,11 +12,11 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics e
 
 import pyarrow as pa
 
-from analytics.core.fleet_story import FleetStory
-from analytics.core.plan import Plan
-from analytics.core.verification import Rule
-from analytics.jobs.verify import Verdict, verdict_of
-from analytics.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
+from rollcall_ha.analytics.core.fleet_story import FleetStory
+from rollcall_ha.analytics.core.plan import Plan
+from rollcall_ha.analytics.core.verification import Rule
+from rollcall_ha.analytics.jobs.verify import Verdict, verdict_of
+from rollcall_ha.analytics.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
 
 Row = dict[str, Any]
 

@@ -10,11 +10,11 @@ import httpx
 import msgspec
 import pytest
 
-from api.client import Client, base_url
-from api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
-from controller.contract.ids import BrokerId, RequestId
-from controller.contract.replies import Elected
-from controller.contract.views import SetAnswer
+from rollcall_ha.api.client import Client, base_url
+from rollcall_ha.api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+from rollcall_ha.controller.contract.ids import BrokerId, RequestId
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.views import SetAnswer
 from tests.support.fake_controllers import (
     KEY,
     NAMES,
@@ -216,7 +216,7 @@ def test_first_answers_on_several_threads_do_not_end_the_process() -> None:
     code = (
         "import sys, threading\n"
         "sys.setswitchinterval(1e-6)\n"
-        "from api.client import Client\n"
+        "from rollcall_ha.api.client import Client\n"
         "from tests.support.fake_controllers import NAMES, FakeControllers, fleet_status\n"
         "fake = FakeControllers({(name, 'GET', '/v1/status'): fleet_status(name) for name in NAMES})\n"
         "reached = Client(NAMES, transport=fake.transport()).survey()\n"

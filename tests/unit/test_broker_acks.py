@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.core.acks import AckTable
-from epoch.model import LogOffset, MasterEpoch
+from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.epoch.model import LogOffset, MasterEpoch
 
 
 def table() -> AckTable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.clock_offset import TRANSIT_US_MAX, ClockOffset
+from rollcall_ha.broker.core.clock_offset import TRANSIT_US_MAX, ClockOffset
 
 
 def test_the_shortest_round_trip_is_believed() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.config import broker_config
-from node.config import BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
+from rollcall_ha.broker.config import broker_config
+from rollcall_ha.node.config import BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
 
 GOOD = BrokerSection(
     set="broker-a", listen="127.0.0.1:1", ha="localhost:2", health="[::1]:3", data="data/broker-a-1"

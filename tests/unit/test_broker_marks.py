@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.durable import Marks
-from broker.marks import MARKS_FILE_NAME, SLOT_BYTES, SLOTS, MarksFile
-from controller.contract.ids import MasterEpoch
-from node.files import DirectoryError
+from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.marks import MARKS_FILE_NAME, SLOT_BYTES, SLOTS, MarksFile
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.node.files import DirectoryError
 
 
 def marks(promised: int, entered: int) -> Marks:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from broker.core.role_io import PrepareMaster
-from broker.log.ports import BrokerLog
-from broker.mastership import Gate, Mastership, ReignContext
-from controller.contract.codes import RequestCode
-from controller.contract.commands import SetConfiguration, Value
-from controller.contract.ids import (
+from rollcall_ha.broker.core.role_io import PrepareMaster
+from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.commands import SetConfiguration, Value
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -21,10 +21,10 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AnyReply, Condition, SetView
-from controller.contract.timing import PRESETS, Preset
-from ha.links import LinkReign
-from ha.sync_state import SyncOutput
+from rollcall_ha.controller.contract.replies import AnyReply, Condition, SetView
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.ha.links import LinkReign
+from rollcall_ha.ha.sync_state import SyncOutput
 
 KEY = SetKey(cluster=ClusterName("c"), name=BrokerName("broker-a"))
 ME = BrokerId(1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.durable import LIVES_KEPT, Identity, Lives, ProcessIdentity
-from broker.core.registration import (
+from rollcall_ha.broker.core.durable import LIVES_KEPT, Identity, Lives, ProcessIdentity
+from rollcall_ha.broker.core.registration import (
     MOVED_TRIES_MAX,
     AskForId,
     AskToRegister,
@@ -19,12 +19,12 @@ from broker.core.registration import (
     RegistrationAction,
     ReplicaFacts,
 )
-from broker.identity import remember
-from broker.marks import ReplicaFiles
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import RegisteredAs, RegisterReplica
-from controller.contract.ids import BrokerId, Incarnation, RegisterCode, SessionOrdinal
-from controller.contract.replies import Refused, Registered
+from rollcall_ha.broker.identity import remember
+from rollcall_ha.broker.marks import ReplicaFiles
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import RegisteredAs, RegisterReplica
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode, SessionOrdinal
+from rollcall_ha.controller.contract.replies import Refused, Registered
 from tests.support.core_builders import NOTHING, THREE, Fleet
 
 FLEET = Fleet().serving()

@@ -14,18 +14,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.config import BrokerConfig
-from broker.core.durable import Identity
-from broker.core.role import RoleMachine
-from broker.core.role_io import PublishRole, SessionLost
-from broker.identity import disown, remember
-from broker.log.commit_log import CommitLog
-from broker.marks import ReplicaFiles
-from broker.replica import Replica
-from broker.server import release
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import ReplicaDescription, SetConfiguration, Value
-from controller.contract.ids import (
+from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.core.durable import Identity
+from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.core.role_io import PublishRole, SessionLost
+from rollcall_ha.broker.identity import disown, remember
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.marks import ReplicaFiles
+from rollcall_ha.broker.replica import Replica
+from rollcall_ha.broker.server import release
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import ReplicaDescription, SetConfiguration, Value
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -39,14 +39,14 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AnyReply, Condition, Done, MemberView, Refused, Registered, SetView
-from controller.contract.session import BrokerState
-from controller.contract.timing import PRESETS, Preset
-from controller.contract.verdicts import Intactness
-from epoch.history import EpochHistory
-from ha.links import FollowTarget
-from ha.truncation import Cut
-from node.process import ExitCode
+from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, MemberView, Refused, Registered, SetView
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.ha.links import FollowTarget
+from rollcall_ha.ha.truncation import Cut
+from rollcall_ha.node.process import ExitCode
 from tests.support.ha_replica import until
 from tests.support.log_tools import draft
 
@@ -334,7 +334,7 @@ def test_a_disk_that_hangs_kept_the_process_from_ending(monkeypatch: pytest.Monk
     asyncio.run(story(idle))
     assert codes == []
 
-    monkeypatch.setattr("broker.server.DISK_MS_MAX", 10)
+    monkeypatch.setattr("rollcall_ha.broker.server.DISK_MS_MAX", 10)
     hung = ThreadPoolExecutor(max_workers=1)
     hung.submit(writing.wait, 5)
     asyncio.run(story(hung))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import cast
 
-from broker.core.registration import Opened, Registration, RegistrationAction
-from broker.core.session import Dial, SessionMachine, SessionState
-from controller.contract.commands import Positions, StoredView
-from controller.contract.ids import BrokerId, ControllerName, SessionOrdinal
-from controller.contract.replies import Registered, SetView
-from controller.contract.session import HeartbeatAck, LeaderHint
-from controller.contract.timing import PRESETS, Preset
-from controller.contract.verdicts import Intactness
+from rollcall_ha.broker.core.registration import Opened, Registration, RegistrationAction
+from rollcall_ha.broker.core.session import Dial, SessionMachine, SessionState
+from rollcall_ha.controller.contract.commands import Positions, StoredView
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, SessionOrdinal
+from rollcall_ha.controller.contract.replies import Registered, SetView
+from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.verdicts import Intactness
 
 TIMING = PRESETS[Preset.FAST]
 NOW_MS = 1_000

@@ -15,12 +15,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from api.cli import context, tables
-from api.cli.main import app
-from api.client import Client
-from controller.contract.replies import Condition, Elected
-from controller.contract.views import ElectionPreview, HistoryPage, SetAnswer
-from controller.runtime.views import ProblemCode
+from rollcall_ha.api.cli import context, tables
+from rollcall_ha.api.cli.main import app
+from rollcall_ha.api.client import Client
+from rollcall_ha.controller.contract.replies import Condition, Elected
+from rollcall_ha.controller.contract.views import ElectionPreview, HistoryPage, SetAnswer
+from rollcall_ha.controller.runtime.views import ProblemCode
 from tests.support.fake_controllers import (
     KEY,
     NAMES,
@@ -280,7 +280,7 @@ def test_full_set_name_needs_no_lookup(rollcall: Run) -> None:
 def test_help_imports_nothing_heavy() -> None:
     """--help is fast because neither HTTP, nor servers, nor tables of the contract are imported for it."""
     code = (
-        "import sys\nfrom api.cli.main import app\n"
+        "import sys\nfrom rollcall_ha.api.cli.main import app\n"
         "try: app(args=['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'httpx', 'fastapi', 'pysyncobj', 'pydantic', 'cryptography', 'yaml', 'uvloop', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from api.cli.main import app
-from node.config import load_fleet_file
-from node.tls import TlsFiles, mutual_context
+from rollcall_ha.api.cli.main import app
+from rollcall_ha.node.config import load_fleet_file
+from rollcall_ha.node.tls import TlsFiles, mutual_context
 
 
 def init(directory: Path, *more: str, controllers: int = 3, brokers: int = 3) -> Result:

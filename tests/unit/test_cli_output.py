@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api.cli import output
-from api.cli.output import Column, Report, Table
+from rollcall_ha.api.cli import output
+from rollcall_ha.api.cli.output import Column, Report, Table
 
 
 @pytest.mark.parametrize(

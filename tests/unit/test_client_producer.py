@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.producer import Producer, SendFailedError, SendResult
-from broker.protocol.codes import Outcome
-from controller.contract.ids import MasterEpoch
+from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
+from rollcall_ha.broker.protocol.codes import Outcome
+from rollcall_ha.controller.contract.ids import MasterEpoch
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import log_bytes, read_by_the_document
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.contract import codes, commands, events, replies
-from controller.contract.ids import (
+from rollcall_ha.controller.contract import codes, commands, events, replies
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -16,7 +16,7 @@ from controller.contract.ids import (
     SessionOrdinal,
     SetKey,
 )
-from controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 
 
 @pytest.mark.parametrize("preset", Preset)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     Barrier,
     Command,
@@ -16,7 +16,7 @@ from controller.contract.commands import (
     RaiseFeatureLevel,
     TakeLeadership,
 )
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     AnyEvent,
     BrokerIdGranted,
     CommandRefused,
@@ -26,24 +26,24 @@ from controller.contract.events import (
     MasterElected,
     MasterEntered,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
     FleetIncarnation,
     RegisterCode,
     SetKey,
 )
-from controller.contract.replies import Condition, Done, Elected, IdGranted
-from controller.core import apply as apply_module
-from controller.core.apply import apply_operations
-from controller.core.decide import decide
-from controller.core.election import elect
-from controller.core.evolve import evolve
-from controller.core.fleet import evolve_fleet
-from controller.core.policies import UNCLEAN
-from controller.core.snapshot import decode_state, encode_state
-from controller.core.state import EMPTY_FLEET, REQUEST_WINDOW_ENTRIES, SetState
-from controller.core.views import condition_of
+from rollcall_ha.controller.contract.replies import Condition, Done, Elected, IdGranted
+from rollcall_ha.controller.core import apply as apply_module
+from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.decide import decide
+from rollcall_ha.controller.core.election import elect
+from rollcall_ha.controller.core.evolve import evolve
+from rollcall_ha.controller.core.fleet import evolve_fleet
+from rollcall_ha.controller.core.policies import UNCLEAN
+from rollcall_ha.controller.core.snapshot import decode_state, encode_state
+from rollcall_ha.controller.core.state import EMPTY_FLEET, REQUEST_WINDOW_ENTRIES, SetState
+from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import SET_A, SET_B, Fleet
 from tests.support.core_fleets import (
     last_election,

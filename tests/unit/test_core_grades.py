@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     RecordMilestones,
     ReportEntered,
     SetConfiguration,
 )
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     LossGraded,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
     Incarnation,
@@ -21,8 +21,8 @@ from controller.contract.ids import (
     MasterEpoch,
     ReplicaKind,
 )
-from controller.contract.replies import Done
-from controller.contract.verdicts import Grade, LossVerdict
+from rollcall_ha.controller.contract.replies import Done
+from rollcall_ha.controller.contract.verdicts import Grade, LossVerdict
 from tests.support.core_builders import SET_A, SET_B, Fleet, positions, stored
 from tests.support.core_fleets import failed_over, refusal_of, truncated
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import CleanReplicas, ImportedReplica, ImportSet, RegisterReplica, SetConfiguration
-from controller.contract.events import CommandRefused, SetImported
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
+    CleanReplicas,
+    ImportedReplica,
+    ImportSet,
+    RegisterReplica,
+    SetConfiguration,
+)
+from rollcall_ha.controller.contract.events import CommandRefused, SetImported
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -18,10 +24,10 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import Condition, Done, Elected, Refused, Registered
-from controller.core.importing import followed_elsewhere
-from controller.core.state import FleetState
-from controller.core.views import condition_of
+from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused, Registered
+from rollcall_ha.controller.core.importing import followed_elsewhere
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions
 
 ONE = SetConfiguration(expected_replicas=1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     EventRef,
     Evidence,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
     Incarnation,
@@ -19,8 +19,8 @@ from controller.contract.ids import (
     SessionOrdinal,
     SyncStateSetEpoch,
 )
-from controller.core.invariants import check_state, check_transition
-from controller.core.state import REQUEST_WINDOW_ENTRIES
+from rollcall_ha.controller.core.invariants import check_state, check_transition
+from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids
 from tests.support.core_fleets import (
     failed_over,

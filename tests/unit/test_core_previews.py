@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     Barrier,
     ElectMaster,
     ElectUnclean,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
 )
-from controller.contract.replies import Done, Elected, Refused, Registered
-from controller.contract.verdicts import ElectionKind
-from controller.core.election import elect_again
-from controller.core.preview import preview
-from controller.core.snapshot import encode_state
+from rollcall_ha.controller.contract.replies import Done, Elected, Refused, Registered
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.election import elect_again
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.snapshot import encode_state
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions
 from tests.support.core_fleets import (
     refusal_of,

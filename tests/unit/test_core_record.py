@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.commands import (
     Milestone,
     Phase,
     SilenceCause,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
     Incarnation,
     MasterEpoch,
 )
-from controller.contract.replies import Condition
-from controller.contract.verdicts import ElectionKind, Grade
-from controller.core.explain import checked_rules, explain
-from controller.core.history import history_of
-from controller.core.views import condition_of, view_of
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
+from rollcall_ha.controller.core.explain import checked_rules, explain
+from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.views import condition_of, view_of
 from tests.support.core_builders import SET_A, SET_B, Fleet, positions
 from tests.support.core_fleets import FRESH, TIMEOUT, failed_over, last_election, truncated
 

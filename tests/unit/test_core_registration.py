@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     CleanMark,
     CleanReplicas,
@@ -13,15 +13,15 @@ from controller.contract.commands import (
     SayGoodbye,
     SetConfiguration,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     Incarnation,
     LogOffset,
     RegisterCode,
     SessionOrdinal,
 )
-from controller.contract.replies import Done, Elected, IdGranted, Registered
-from controller.core.state import REPLICAS_PER_SET_MAX
+from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted, Registered
+from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions, stored
 from tests.support.core_fleets import (
     refusal_of,

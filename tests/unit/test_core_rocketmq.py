@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import RegisterReplica, ReportEntered, SetConfiguration
-from controller.contract.events import LossGraded, MasterEntered, ReplicaRegistered
-from controller.contract.ids import LogOffset, ReplicaKind
-from controller.contract.replies import AlterDecided, AnyReply, Done, Elected, Refused
-from controller.contract.verdicts import Grade, Intactness
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import RegisterReplica, ReportEntered, SetConfiguration
+from rollcall_ha.controller.contract.events import LossGraded, MasterEntered, ReplicaRegistered
+from rollcall_ha.controller.contract.ids import LogOffset, ReplicaKind
+from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Done, Elected, Refused
+from rollcall_ha.controller.contract.verdicts import Grade, Intactness
 from tests.support.core_builders import Fleet, ids, positions, stored
 
 ONE = SetConfiguration(expected_replicas=1)

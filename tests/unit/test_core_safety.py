@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ElectMaster,
     Evidence,
@@ -13,21 +13,21 @@ from controller.contract.commands import (
     SetConfiguration,
     SilenceCause,
 )
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     CommandRefused,
     MasterElected,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
     Incarnation,
     SessionOrdinal,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import Condition, Done, Elected, Refused, Registered
-from controller.contract.verdicts import Intactness
-from controller.core.apply import apply_operations
-from controller.core.views import condition_of, view_of
+from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused, Registered
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.views import condition_of, view_of
 from tests.support.core_builders import OLD_FLEET, Fleet, positions
 from tests.support.core_fleets import (
     TWO,

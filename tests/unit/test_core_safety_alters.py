@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     Joining,
 )
-from controller.contract.events import (
+from rollcall_ha.controller.contract.events import (
     AlterRefused,
     CommandRefused,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     Incarnation,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import AlterDecided
+from rollcall_ha.controller.contract.replies import AlterDecided
 from tests.support.core_builders import Fleet, ids
 from tests.support.core_fleets import (
     TWO,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.events import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.events import (
     ElectionFailed,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     ReplicaKind,
 )
-from controller.contract.replies import Condition, Done, Elected, Refused
-from controller.contract.verdicts import CandidateOutcome, ElectionKind
-from controller.core.views import condition_of
+from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome, ElectionKind
+from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import (
     ONE,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     CleanMark,
     SetConfiguration,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
     LogOffset,
     ReplicaKind,
 )
-from controller.contract.replies import Condition, Elected
-from controller.contract.verdicts import ElectionKind, Intactness
-from controller.core.views import condition_of
+from rollcall_ha.controller.contract.replies import Condition, Elected
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
+from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import (
     ONE,

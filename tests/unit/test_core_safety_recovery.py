@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.contract.codes import RefusalCode
-from controller.contract.events import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.events import (
     ReplicaRegistered,
 )
-from controller.contract.ids import (
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
     MasterEpoch,
 )
-from controller.contract.replies import Condition, Done, Elected, IdGranted, Refused, Registered
-from controller.contract.verdicts import ElectionKind
-from controller.core.recovery import EPOCH_JUMP, begin_again
-from controller.core.views import condition_of
+from rollcall_ha.controller.contract.replies import Condition, Done, Elected, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.recovery import EPOCH_JUMP, begin_again
+from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import Fleet, ids, positions, stored
 from tests.support.core_fleets import (
     TWO,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import audit
+from rollcall_ha.deploy.local import audit
 
 SEGMENT_BYTES = 1024
 REPLICAS = ("broker-a-1", "broker-a-2", "broker-a-3")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.local import audit, ledger
-from deploy.local.ledger import Interruption, Line, failover, interruption
+from rollcall_ha.deploy.local import audit, ledger
+from rollcall_ha.deploy.local.ledger import Interruption, Line, failover, interruption
 
 MS = 1_000_000
 

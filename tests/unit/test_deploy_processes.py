@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local.processes import (
+from rollcall_ha.deploy.local.processes import (
     PORT_FIRST,
     PORT_LAST,
     DeadlineError,

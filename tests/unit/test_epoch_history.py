@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from epoch.history import EpochHistory, EpochOrderError
-from epoch.model import NO_EPOCH, LogOffset, MasterEpoch
+from rollcall_ha.epoch.history import EpochHistory, EpochOrderError
+from rollcall_ha.epoch.model import NO_EPOCH, LogOffset, MasterEpoch
 from tests.support.ha_logs import entry, history
 
 

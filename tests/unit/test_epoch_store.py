@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from epoch.codec import EpochFileCorrupt, decode_history
-from epoch.history import EpochHistory
-from epoch.store import BACKUP_SUFFIX, EPOCH_FILE_NAME, EpochFileMissing, EpochStore
+from rollcall_ha.epoch.codec import EpochFileCorrupt, decode_history
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.store import BACKUP_SUFFIX, EPOCH_FILE_NAME, EpochFileMissing, EpochStore
 from tests.support.ha_logs import history
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from api.gateway.broker_port import FRAME_BYTES_MAX, PROBES_MAX, BrokerGateway
-from controller.contract.codes import RefusalCode, RequestCode
-from controller.contract.commands import RegisterReplica
-from controller.contract.ids import BrokerId, Incarnation, SessionOrdinal
-from controller.contract.replies import AnyReply, IdGranted, Refused, Registered
-from controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer, RoleNotice
-from controller.runtime.actions import SendProbe
-from controller.runtime.service import ControllerService
-from controller.runtime.session_state import ProbeOutcome
-from deploy.local.processes import free_ports
-from node.remoting.codes import SystemCode
-from node.remoting.connection import CloseCause, RemotingConnection, RemotingServer, connect
-from node.remoting.frame import Frame
+from rollcall_ha.api.gateway.broker_port import FRAME_BYTES_MAX, PROBES_MAX, BrokerGateway
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import RegisterReplica
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal
+from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer, RoleNotice
+from rollcall_ha.controller.runtime.actions import SendProbe
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import ProbeOutcome
+from rollcall_ha.deploy.local.processes import free_ports
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import CloseCause, RemotingConnection, RemotingServer, connect
+from rollcall_ha.node.remoting.frame import Frame
 from tests.support.runtime_controller import (
     NAMES,
     Controller,

@@ -17,10 +17,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.contract.commands import MarkSilent, SilenceCause
-from controller.contract.ids import RequestId
-from node.remoting.fastjson import quote_keys
-from node.remoting.frame import Frame, HeaderForm, decode_frame
+from rollcall_ha.controller.contract.commands import MarkSilent, SilenceCause
+from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.node.remoting.fastjson import quote_keys
+from rollcall_ha.node.remoting.frame import Frame, HeaderForm, decode_frame
 from tests.support.rocketmq_wire import CAPTURES, JavaListener, JavaPeer, Port, address_of, captured, with_port
 from tests.support.runtime_controller import until
 

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from api.gateway.controller_headers import (
+from rollcall_ha.api.gateway.controller_headers import (
     BrokerHeartbeatHeader,
     ElectMasterHeader,
     MasterHeader,
     read_sync_state_set,
     sync_state_set_body,
 )
-from api.gateway.headers import header_fields, read_header
-from node.remoting.fastjson import quote_keys
+from rollcall_ha.api.gateway.headers import header_fields, read_header
+from rollcall_ha.node.remoting.fastjson import quote_keys
 
 
 def test_heartbeat_of_a_java_broker_is_read() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from api.gateway.names_shell import CommittedWord
-from controller.contract.commands import ImportedReplica, ImportSet
-from controller.contract.ids import (
+from rollcall_ha.api.gateway.names_shell import CommittedWord
+from rollcall_ha.controller.contract.commands import ImportedReplica, ImportSet
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -16,7 +16,7 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import Done
+from rollcall_ha.controller.contract.replies import Done
 from tests.support.rocketmq_wire import Port, address_of, with_port
 from tests.support.runtime_controller import until
 

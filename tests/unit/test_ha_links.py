@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 
-import ha.master_link
-import ha.slave_link
-from controller.contract.ids import LogOffset, MasterEpoch
-from ha import actions
-from ha.actions import (
+import rollcall_ha.ha.master_link
+import rollcall_ha.ha.slave_link
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.ha import actions
+from rollcall_ha.ha.actions import (
     CloseLink,
     ConfirmHeard,
     HigherEpochSeen,
@@ -23,13 +23,13 @@ from ha.actions import (
     SlaveOpened,
     TruncateLog,
 )
-from ha.codec_native import NativeDecoder, encode
-from ha.errors import ErrorCode
-from ha.frames import Ack, HandshakeReply, NativeFrame, Transfer
-from ha.links import LinkReign
-from ha.master_link import MasterLinkState
-from ha.slave_link import SlaveLinkState
-from ha.truncation import Cut, FullResync, Keep
+from rollcall_ha.ha.codec_native import NativeDecoder, encode
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import Ack, HandshakeReply, NativeFrame, Transfer
+from rollcall_ha.ha.links import LinkReign
+from rollcall_ha.ha.master_link import MasterLinkState
+from rollcall_ha.ha.slave_link import SlaveLinkState
+from rollcall_ha.ha.truncation import Cut, FullResync, Keep
 from tests.support.ha_logs import MemoryLog, entry, history
 from tests.support.ha_pair import SETTINGS, Pair, identity, target
 
@@ -62,8 +62,8 @@ def frames(data: bytes) -> list[NativeFrame]:
 @pytest.mark.parametrize(
     ("module", "states", "union"),
     [
-        (ha.master_link, MasterLinkState, actions.MasterAction),
-        (ha.slave_link, SlaveLinkState, actions.SlaveAction),
+        (rollcall_ha.ha.master_link, MasterLinkState, actions.MasterAction),
+        (rollcall_ha.ha.slave_link, SlaveLinkState, actions.SlaveAction),
     ],
 )
 def test_the_tables_name_every_state_and_every_action_and_nothing_else(

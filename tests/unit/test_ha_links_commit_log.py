@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.log.commit_log import CommitLog
-from broker.log.ports import CutReason
-from controller.contract.ids import FlushMode
-from epoch.model import EpochEntry, LogOffset, MasterEpoch
-from ha.errors import ErrorCode
-from ha.ports import FileRegion
-from ha.truncation import Cut, ExecutablePlan, FullResync
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.ports import CutReason
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.ports import FileRegion
+from rollcall_ha.ha.truncation import Cut, ExecutablePlan, FullResync
 from tests.support.ha_pair import LinkPair
 from tests.support.log_tools import SEGMENT_BYTES, STORE_HOST, append_all, draft, log_bytes, refuse_to_stop
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import uvloop
 
-import ha.transport
-from controller.contract.ids import LogOffset, MasterEpoch
-from ha.errors import ErrorCode
-from ha.frames import Handshake
-from ha.links import FollowTarget, LinkReign
-from ha.master_link import MasterLinkState
-from ha.slave_link import SlaveLink
+import rollcall_ha.ha.transport
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.ha.errors import ErrorCode
+from rollcall_ha.ha.frames import Handshake
+from rollcall_ha.ha.links import FollowTarget, LinkReign
+from rollcall_ha.ha.master_link import MasterLinkState
+from rollcall_ha.ha.slave_link import SlaveLink
 from tests.support.ha_logs import MappedLog, history
 from tests.support.ha_pair import target
 from tests.support.ha_replica import MasterReplica, SlaveReplica, until
@@ -90,8 +90,8 @@ def test_a_cold_link_is_read_ahead_and_arrives_whole(
     logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread touches pages only; what is sent is the same."""
-    monkeypatch.setattr(ha.transport, "COLD_LAG_BYTES", 100_000)
-    monkeypatch.setattr(ha.transport, "COLD_WINDOW_BYTES", 300_000)
+    monkeypatch.setattr(rollcall_ha.ha.transport, "COLD_LAG_BYTES", 100_000)
+    monkeypatch.setattr(rollcall_ha.ha.transport, "COLD_WINDOW_BYTES", 300_000)
 
     async def scene(world: World) -> None:
         log = world.master.log

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from controller.contract.ids import BrokerId, FlushMode, Incarnation, LogOffset, MasterEpoch, SyncStateSetEpoch
-from ha.confirm_offset import MemberAck
-from ha.sync_state import ConfirmMoved, MastershipEnded, MemberInSync, ProposeAlter, Reign, SyncOutput, SyncState
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    FlushMode,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    SyncStateSetEpoch,
+)
+from rollcall_ha.ha.confirm_offset import MemberAck
+from rollcall_ha.ha.sync_state import (
+    ConfirmMoved,
+    MastershipEnded,
+    MemberInSync,
+    ProposeAlter,
+    Reign,
+    SyncOutput,
+    SyncState,
+)
 
 A, B, C = 1, 2, 3
 CATCH_UP_MS, SURVIVORS_MS, RETRY_MS = 3000, 500, 200

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from epoch.history import EpochHistory
-from epoch.model import NO_EPOCH, LogOffset, MasterEpoch
-from ha.truncation import Cut, FullResync, Isolate, Keep, LogExtent, TruncationPlan, plan_truncation
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import NO_EPOCH, LogOffset, MasterEpoch
+from rollcall_ha.ha.truncation import Cut, FullResync, Isolate, Keep, LogExtent, TruncationPlan, plan_truncation
 from tests.support.ha_logs import history
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.listen import ListenConnection
-from broker.protocol.codes import ClientCode, ClientResult
-from broker.protocol.routes import decode_route
-from broker.protocol.send import encode_send
-from controller.contract.codes import RequestCode
-from epoch.model import LogOffset
-from node.remoting.frame import Frame, decode_frame, encode_frame
+from rollcall_ha.broker.handlers.listen import ListenConnection
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
+from rollcall_ha.broker.protocol.routes import decode_route
+from rollcall_ha.broker.protocol.send import encode_send
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 
@@ -225,7 +225,7 @@ def test_an_end_that_is_too_far_away_to_look_for_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop reads what is not confirmed, so there is a limit, and it is named."""
-    monkeypatch.setattr("broker.handlers.listen.UNCONFIRMED_BYTES_MAX", 100)
+    monkeypatch.setattr("rollcall_ha.broker.handlers.listen.UNCONFIRMED_BYTES_MAX", 100)
 
     async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         broker.confirms_at_once = False

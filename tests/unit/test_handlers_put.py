@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.handlers.put import PutLimits, PutPath, _Waiting
-from broker.protocol.codes import ClientResult, Outcome, SendRefusal
-from broker.protocol.send import BatchItem, SendRequest, encode_batch, encode_send, parse_frame
-from controller.contract.ids import MasterEpoch
-from epoch.model import LogOffset
-from node.remoting.frame import Frame, decode_frame, encode_frame
+from rollcall_ha.broker.handlers.put import PutLimits, PutPath, _Waiting
+from rollcall_ha.broker.protocol.codes import ClientResult, Outcome, SendRefusal
+from rollcall_ha.broker.protocol.send import BatchItem, SendRequest, encode_batch, encode_send, parse_frame
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import read_by_the_document
 

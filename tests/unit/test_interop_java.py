@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deploy.java import asking
-from deploy.java.artifacts import VERSION, RocketMq
-from deploy.java.fleet import JavaFleet
-from deploy.local.ledger import LEDGER_FILE_NAME, Line
-from deploy.local.processes import LauncherError
+from rollcall_ha.deploy.java import asking
+from rollcall_ha.deploy.java.artifacts import VERSION, RocketMq
+from rollcall_ha.deploy.java.fleet import JavaFleet
+from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
+from rollcall_ha.deploy.local.processes import LauncherError
 from tests.interop_java import admin, compare
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
 from tests.interop_java.sides import RollcallSide

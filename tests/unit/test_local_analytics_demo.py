@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.local.analytics_demo import PHASES, PLAIN, compare, faults_of
+from rollcall_ha.deploy.local.analytics_demo import PHASES, PLAIN, compare, faults_of
 
 
 def told(epoch: int, **changes: Any) -> dict[str, Any]:

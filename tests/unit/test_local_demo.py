@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.local.demo import KILLS_MAX, KILLS_MIN, faults_of, is_measured
+from rollcall_ha.deploy.local.demo import KILLS_MAX, KILLS_MIN, faults_of, is_measured
 
 TOTAL_MS = 50.0
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from broker.client.producer import Producer, ProducerCounters, SendResult
-from deploy.local import ledger
-from deploy.local.producer import Load, read_counts
+from rollcall_ha.broker.client.producer import Producer, ProducerCounters, SendResult
+from rollcall_ha.deploy.local import ledger
+from rollcall_ha.deploy.local.producer import Load, read_counts
 
 DEADLINE_S = 5.0
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.producers import ProducerStamp
-from broker.log.commit_log import CommitLog
-from broker.log.cut import CutUnfinishedError, remove_expired
-from broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
-from broker.log.record import RecordError, pack_blank
-from broker.log.segment import Segment
-from controller.contract.ids import FlushMode
-from epoch.model import EpochEntry, LogOffset, MasterEpoch
+from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
+from rollcall_ha.broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
+from rollcall_ha.broker.log.record import RecordError, pack_blank
+from rollcall_ha.broker.log.segment import Segment
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.log_tools import (
     SEGMENT_BYTES,
     append_all,
@@ -405,7 +405,7 @@ def test_the_flush_thread_made_the_segment_again_that_had_just_been_taken(
         pack_blank(view, at, length)
         log._prepare_segment()
 
-    monkeypatch.setattr("broker.log.commit_log.pack_blank", pack_blank_slowly)
+    monkeypatch.setattr("rollcall_ha.broker.log.commit_log.pack_blank", pack_blank_slowly)
     places = [append_all(log, draft(b"x" * 3000))[0] for _ in range(20)]
     before = log_bytes(log)
     assert len(log._files.segments) > 2

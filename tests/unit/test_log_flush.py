@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from broker.log.flush import GroupFlusher
-from controller.contract.ids import FlushMode
-from epoch.model import LogOffset
+from rollcall_ha.broker.log.flush import GroupFlusher
+from rollcall_ha.controller.contract.ids import FlushMode
+from rollcall_ha.epoch.model import LogOffset
 
 DEADLINE_S = 5.0
 

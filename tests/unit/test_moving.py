@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
-from api.cli import context
-from api.cli.main import app
-from api.client import Client
-from api.moving.plan import Apply, CleanIds, Elect, Raise, Verb, Wipe, plan_export, plan_import
-from api.moving.reading import Controllers, ForeignSet, ReadingError, names_from, split_addresses
-from api.moving.replay import replay
-from controller.contract.commands import ReplicaDescription
-from controller.contract.ids import (
+from rollcall_ha.api.cli import context
+from rollcall_ha.api.cli.main import app
+from rollcall_ha.api.client import Client
+from rollcall_ha.api.moving.plan import Apply, CleanIds, Elect, Raise, Verb, Wipe, plan_export, plan_import
+from rollcall_ha.api.moving.reading import Controllers, ForeignSet, ReadingError, names_from, split_addresses
+from rollcall_ha.api.moving.replay import replay
+from rollcall_ha.controller.contract.commands import ReplicaDescription
+from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
     ClusterName,
@@ -31,7 +31,7 @@ from controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from controller.contract.replies import Condition, Done, MemberView, SetView
+from rollcall_ha.controller.contract.replies import Condition, Done, MemberView, SetView
 from tests.support import fake_controllers as ours
 from tests.support.fake_rocketmq import FakeBroker, FakeControllers, FakeSet, serving
 from tests.support.runtime_controller import NAMES, running_group

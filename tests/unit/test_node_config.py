@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.config import ConfigError, load_fleet_file, split_address
+from rollcall_ha.node.config import ConfigError, load_fleet_file, split_address
 
 GOOD = """
 version = 1

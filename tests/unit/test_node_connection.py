@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from node.remoting.connection import (
+from rollcall_ha.node.remoting.connection import (
     CloseCause,
     LinkClosed,
     LinkLimits,
@@ -19,7 +19,7 @@ from node.remoting.connection import (
     RemotingTimeout,
     connect,
 )
-from node.remoting.frame import Frame, encode_frame
+from rollcall_ha.node.remoting.frame import Frame, encode_frame
 
 
 class Echo:
@@ -284,7 +284,7 @@ def test_unread_answers_of_all_links_have_a_limit(monkeypatch: pytest.MonkeyPatc
 
 def test_server_leaves_descriptors_to_the_rest_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit of open files the log could not be written and no leader be reached."""
-    monkeypatch.setattr("node.remoting.connection.resource.getrlimit", lambda _: (257, 257))
+    monkeypatch.setattr("rollcall_ha.node.remoting.connection.resource.getrlimit", lambda _: (257, 257))
 
     async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
         first = await connect("127.0.0.1", port, Echo(), timeout_ms=1000)

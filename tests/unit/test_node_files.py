@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.files import DataDirectory, DirectoryError, atomic_replace, durable_unlink
+from rollcall_ha.node.files import DataDirectory, DirectoryError, atomic_replace, durable_unlink
 
 
 def test_atomic_replace_replaces_and_leaves_no_temporary(tmp_path: Path) -> None:

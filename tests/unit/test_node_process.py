@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import asyncio, gc, sys
-from node.process import ExitCode, run
+from rollcall_ha.node.process import ExitCode, run
 async def main(stop):
     loop = type(asyncio.get_running_loop()).__module__
     print("ready", sys.getswitchinterval(), loop, gc.get_freeze_count() > 0, *gc.get_threshold(), flush=True)

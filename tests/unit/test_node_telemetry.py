@@ -7,13 +7,13 @@ import json
 import subprocess
 import sys
 
-from node.telemetry import LoopLag, Telemetry
+from rollcall_ha.node.telemetry import LoopLag, Telemetry
 
 
 def test_a_log_line_is_one_json_object_with_process_component_and_utc_time() -> None:
     """As an operator's log shipper reads it; secrets are whatever the caller passes, so callers pass none."""
     program = (
-        "from node.telemetry import configure_logs, get_logger\n"
+        "from rollcall_ha.node.telemetry import configure_logs, get_logger\n"
         "configure_logs(process='c1', is_json=True)\n"
         "get_logger('electing').info('master_elected', set='demo/broker-a', epoch=8)\n"
     )

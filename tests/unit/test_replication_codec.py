@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.contract.commands import FEATURE_LEVEL, ApplyBrokerId, Barrier, Operation
-from controller.contract.ids import BrokerName, ClusterName, RegisterCode, RequestId, SetKey
-from controller.replication.codec import (
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ApplyBrokerId, Barrier, Operation
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RegisterCode, RequestId, SetKey
+from rollcall_ha.controller.replication.codec import (
     ENTRY_BYTES_MAX,
     AboveFeatureLevel,
     Undecodable,

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.replication.raft.disk import DirectoryDisk
-from controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
-from controller.replication.raft.journal import JOURNAL_FILE_NAME, NO_OP, DurableJournal, JournalDamagedError
+from rollcall_ha.controller.replication.raft.disk import DirectoryDisk
+from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
+from rollcall_ha.controller.replication.raft.journal import (
+    JOURNAL_FILE_NAME,
+    NO_OP,
+    DurableJournal,
+    JournalDamagedError,
+)
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.contract.commands import FEATURE_LEVEL
-from controller.contract.ids import BrokerName, ClusterName, FleetIncarnation, RequestId, SetKey
-from controller.contract.replies import Done
-from controller.core.state import AnsweredRequest, FleetState, SetState
-from controller.replication.machine import ITEM_BYTES_MAX, FleetMachine
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, FleetIncarnation, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import Done
+from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, SetState
+from rollcall_ha.controller.replication.machine import ITEM_BYTES_MAX, FleetMachine
 
 
 def _state(sets: int = 3) -> FleetState:

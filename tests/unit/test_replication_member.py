@@ -7,17 +7,17 @@ from functools import partial
 
 import pytest
 
-from controller.contract.ids import ControllerName
-from controller.replication.ports import ProposalStatus
-from controller.replication.raft import config
-from controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
-from controller.replication.raft.failstop import FailStop, Stopped
-from controller.replication.raft.internals import KNOWN_RELEASE, LibraryVersionError, require_known_release
-from controller.replication.raft.journal import JOURNAL_FILE_NAME
-from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
-from controller.replication.raft.messages import Answer, Append, ProtocolError
-from controller.replication.raft.simulation_seams import SimulatedTransport
-from controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.ports import ProposalStatus
+from rollcall_ha.controller.replication.raft import config
+from rollcall_ha.controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
+from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped
+from rollcall_ha.controller.replication.raft.internals import KNOWN_RELEASE, LibraryVersionError, require_known_release
+from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
+from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
+from rollcall_ha.controller.replication.raft.messages import Answer, Append, ProtocolError
+from rollcall_ha.controller.replication.raft.simulation_seams import SimulatedTransport
+from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
 SMALL = partial(OurNode, compaction_entries=10)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from controller.contract.ids import ControllerName
-from controller.replication.codec import ENTRY_BYTES_MAX
-from controller.replication.memory_log import MemoryGroup
-from controller.replication.ports import AppliedEntry, ProposalOutcome, ProposalStatus, RaftRole
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.memory_log import MemoryGroup
+from rollcall_ha.controller.replication.ports import AppliedEntry, ProposalOutcome, ProposalStatus, RaftRole
 from tests.support.raft_ledger import Ledger, LedgerMachine
 
 C1, C2 = ControllerName("c1"), ControllerName("c2")

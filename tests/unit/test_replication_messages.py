@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from controller.replication.codec import ENTRY_BYTES_MAX
-from controller.replication.raft.messages import (
+from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.raft.messages import (
     FRAME_BYTES_MAX,
     Answer,
     Append,

@@ -7,15 +7,15 @@ from typing import cast
 
 import pytest
 
-from controller.contract.commands import FEATURE_LEVEL, Barrier, Operation
-from controller.contract.ids import ControllerName, RequestId
-from controller.contract.replies import AnyReply, Done
-from controller.replication import proposer as proposer_module
-from controller.replication.async_proposer import AsyncProposer
-from controller.replication.codec import decode_operations
-from controller.replication.memory_log import MemoryGroup
-from controller.replication.ports import Applied, ProposalOutcome, ProposalStatus
-from controller.replication.proposer import (
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, Operation
+from rollcall_ha.controller.contract.ids import ControllerName, RequestId
+from rollcall_ha.controller.contract.replies import AnyReply, Done
+from rollcall_ha.controller.replication import proposer as proposer_module
+from rollcall_ha.controller.replication.async_proposer import AsyncProposer
+from rollcall_ha.controller.replication.codec import decode_operations
+from rollcall_ha.controller.replication.memory_log import MemoryGroup
+from rollcall_ha.controller.replication.ports import Applied, ProposalOutcome, ProposalStatus
+from rollcall_ha.controller.replication.proposer import (
     BUFFER_OPERATIONS_MAX,
     ENTRIES_IN_FLIGHT_MAX,
     Action,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.replication.raft.resolver import ASKED_SECONDS, Resolver
+from rollcall_ha.controller.replication.raft.resolver import ASKED_SECONDS, Resolver
 
 RECONNECTED_SECONDS = 10.0
 """S53."""

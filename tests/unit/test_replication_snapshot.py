@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
-from controller.replication.raft.snapshot import (
+from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
+from rollcall_ha.controller.replication.raft.snapshot import (
     SNAPSHOT_FILE_NAME,
     Piece,
     SnapshotDamagedError,

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from controller.replication.raft import node as raft_node
-from controller.replication.raft.messages import Answer, RequestVote, Vote
+from rollcall_ha.controller.replication.raft import node as raft_node
+from rollcall_ha.controller.replication.raft.messages import Answer, RequestVote, Vote
 from tests.support.raft_virtual import NAMES, OurNode, StockNode, VirtualGroup, VirtualNode
 
 Make = Callable[[VirtualGroup, str], VirtualNode]
@@ -247,4 +247,4 @@ def test_importing_the_library_broke_inet_ntop_for_the_whole_process() -> None:
         return done.stdout.strip()
 
     assert outcome("import pysyncobj") == ""
-    assert outcome("import controller.replication.raft.internals") == "127.0.0.1"
+    assert outcome("import rollcall_ha.controller.replication.raft.internals") == "127.0.0.1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.replication.raft.transport import WRITE_BYTES, Link
+from rollcall_ha.controller.replication.raft.transport import WRITE_BYTES, Link
 
 
 class ResetAfterOne:

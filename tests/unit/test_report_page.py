@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from analytics.report import contents
-from analytics.report.contents import Contents
-from analytics.report.files import csv_of, write_report
-from analytics.report.markup import VOID
-from analytics.report.page import page, verdict
-from analytics.report.scales import share
+from rollcall_ha.analytics.report import contents
+from rollcall_ha.analytics.report.contents import Contents
+from rollcall_ha.analytics.report.files import csv_of, write_report
+from rollcall_ha.analytics.report.markup import VOID
+from rollcall_ha.analytics.report.page import page, verdict
+from rollcall_ha.analytics.report.scales import share
 from tests.support.report_rows import failover, row, story
 
 

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from analytics.report import bars, contents, distributions, phase_bars, time_maps
-from analytics.report.markup import Markup, element, label
-from analytics.report.scales import LEVELS, Levels, LogAxis, duration, rough, share, size, whole_ms
+from rollcall_ha.analytics.report import bars, contents, distributions, phase_bars, time_maps
+from rollcall_ha.analytics.report.markup import Markup, element, label
+from rollcall_ha.analytics.report.scales import LEVELS, Levels, LogAxis, duration, rough, share, size, whole_ms
 from tests.support.report_rows import failover, row
 
 SPANS_MS = (5.9, 8.0, 14.0, 2.0, 22.0, 6.0, 0.0, 33.0)

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from starlette.responses import StreamingResponse
 
-from api.rest.routes import Routes
-from controller.contract.commands import EventRef
-from controller.contract.events import EventRecord
-from controller.contract.ids import ControllerName
-from controller.contract.replies import Elected
-from controller.contract.views import (
+from rollcall_ha.api.rest.routes import Routes
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,
     Explanation,
@@ -28,7 +28,7 @@ from controller.contract.views import (
     SetAnswer,
     SetPage,
 )
-from controller.runtime.event_journal import Page
+from rollcall_ha.controller.runtime.event_journal import Page
 from tests.support.runtime_controller import (
     NAMES,
     Group,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller.contract.ids import ControllerName
-from controller.replication.ports import Leadership, RaftRole
-from controller.runtime.authority import judge_authority
-from controller.runtime.watchdog import STRIKES_MAX, Watch, look
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.ports import Leadership, RaftRole
+from rollcall_ha.controller.runtime.authority import judge_authority
+from rollcall_ha.controller.runtime.watchdog import STRIKES_MAX, Watch, look
 
 MS = 1_000_000
 

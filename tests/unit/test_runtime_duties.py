@@ -7,8 +7,8 @@ import itertools
 import msgspec
 import pytest
 
-from controller.contract.codes import RefusalCode
-from controller.contract.commands import (
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
     ElectMaster,
     MarkAlive,
     MarkSilent,
@@ -17,14 +17,14 @@ from controller.contract.commands import (
     RecordMilestones,
     SilenceCause,
 )
-from controller.contract.events import MasterElected, ReplicaSilent
-from controller.contract.ids import MasterEpoch
-from controller.contract.replies import Condition
-from controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
-from controller.contract.timing import PRESETS
-from controller.runtime.actions import Propose
-from controller.runtime.pushes import push_views
-from controller.runtime.session_state import ProbeOutcome
+from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
+from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
+from rollcall_ha.controller.contract.timing import PRESETS
+from rollcall_ha.controller.runtime.actions import Propose
+from rollcall_ha.controller.runtime.pushes import push_views
+from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from tests.support.runtime_controller import SilentBrokers
 from tests.support.runtime_world import Replica, World, set_key
 

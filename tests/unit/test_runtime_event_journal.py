@@ -12,10 +12,10 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from controller.contract.commands import EventRef
-from controller.replication.ports import AppliedEntry
-from controller.runtime.event_journal import EventJournal
-from controller.runtime.journal_segments import JournalDamaged
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.replication.ports import AppliedEntry
+from rollcall_ha.controller.runtime.event_journal import EventJournal
+from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
 from tests.support.runtime_records import SET_A, SET_B, History
 
 

@@ -10,11 +10,11 @@ from typing import NoReturn
 
 import pytest
 
-from controller.contract.commands import EventRef
-from controller.runtime import event_journal, journal_retention
-from controller.runtime.event_journal import RETENTION_INTERVAL_MS, EventJournal
-from controller.runtime.journal_retention import Dropped, Retention
-from controller.runtime.journal_segments import JournalDamaged, Segment
+from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.runtime import event_journal, journal_retention
+from rollcall_ha.controller.runtime.event_journal import RETENTION_INTERVAL_MS, EventJournal
+from rollcall_ha.controller.runtime.journal_retention import Dropped, Retention
+from rollcall_ha.controller.runtime.journal_segments import JournalDamaged, Segment
 from tests.support.runtime_records import SET_A, SET_B, History
 
 NOW_MS = 2_000_000_000_000

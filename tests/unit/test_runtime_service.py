@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.contract.commands import ElectMaster, Operation
-from controller.contract.replies import AnyReply
-from controller.runtime import background as module
-from controller.runtime.background import BackgroundTasks
-from controller.runtime.service import ControllerService
+from rollcall_ha.controller.contract.commands import ElectMaster, Operation
+from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.runtime import background as module
+from rollcall_ha.controller.runtime.background import BackgroundTasks
+from rollcall_ha.controller.runtime.service import ControllerService
 from tests.support.runtime_controller import NAMES, make_set, running_group
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from controller.runtime.settings import EVENT_BYTES_MIN, settings_from
-from node.config import ConfigError, ControllerSection, FleetFile, FleetSection
+from rollcall_ha.controller.runtime.settings import EVENT_BYTES_MIN, settings_from
+from rollcall_ha.node.config import ConfigError, ControllerSection, FleetFile, FleetSection
 
 
 def _document(**limits: int) -> FleetFile:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.contract.ids import LogOffset
-from controller.contract.views import SetStatus
-from controller.runtime.views import ProblemCode, set_status
+from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.views import SetStatus
+from rollcall_ha.controller.runtime.views import ProblemCode, set_status
 from tests.support.runtime_world import Replica, World, set_key
 
 KEY = set_key()

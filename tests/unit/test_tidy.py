@@ -8,6 +8,7 @@ is still above one is in ``ALLOWED`` with its present length, and an entry that 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -20,14 +21,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+NAMESPACE = "rollcall_ha"
+PACKAGES: list[str] = sorted(link.name for link in (ROOT / "src" / NAMESPACE).iterdir() if link.is_dir())
+"""The folders at the top that are imported as sub-packages of ``NAMESPACE``."""
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 500
 ALLOWED: dict[str, int] = {}
 """``path`` or ``path::function`` -> its length today."""
 
-SLEEPERS = {"controller.replication.raft.log"}
+SLEEPERS = {"rollcall_ha.controller.replication.raft.log"}
 """The Raft thread, which is nobody's loop, pauses after a tick that failed: nothing would wake it."""
+
+TALKERS = ("rollcall_ha.api.cli", "rollcall_ha.deploy", "rollcall_ha.analytics")
+"""Programs for people."""
+
+HOST_NAMES = {"broker.example:9", "controller.example"}
+"""Texts of tests that look like a module without the namespace."""
 
 
 @cache
@@ -42,8 +51,9 @@ def tree(path: Path) -> ast.Module:
 
 
 def name_of(path: Path) -> str:
-    """``broker/log/__init__.py`` is ``broker.log``."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    """``broker/log/__init__.py`` is ``rollcall_ha.broker.log``; tests keep their own top."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] == "tests" else (NAMESPACE, *parts)).removesuffix(".__init__")
 
 
 def where(path: Path, node: ast.AST | None = None) -> str:
@@ -96,13 +106,42 @@ def test_nothing_imports_tests() -> None:
     assert broken == []
 
 
-def test_top_level_names_are_ours_alone() -> None:
-    """No installed distribution has a package of one of our names; which of them wins would depend on the path."""
-    owners = packages_distributions()
-    foreign = {name: set(owners.get(name, ())) - {"rollcall-ha"} for name in PACKAGES}
+MODULE_TEXT = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.[a-z_]+)+(?::[A-Za-z_.]+)?")
+"""A text that names a module of ours without the namespace: for ``-m``, ``setattr`` of a path, or a mutant's target."""
 
-    assert {name: others for name, others in foreign.items() if others} == {}
-    assert not set(PACKAGES) & sys.stdlib_module_names
+
+def test_everything_is_imported_through_the_namespace() -> None:
+    """``api`` or ``node`` alone is whatever lies first on the path: another distribution's, or a file of the user's."""
+    texts = [
+        (path, node.value, node.lineno)
+        for path in files(*PACKAGES, "tests")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_TEXT.fullmatch(node.value)
+    ]
+    bare = [
+        f"{where(path)}:{line} names {module}"
+        for path, module, line in [
+            *((path, module, line) for path in files(*PACKAGES, "tests") for module, line in imports(path)),
+            *((path, text, line) for path, text, line in texts if text not in HOST_NAMES),
+        ]
+        if module.split(".")[0] in PACKAGES
+    ]
+
+    assert bare == []
+
+
+def test_the_namespace_is_ours_alone() -> None:
+    """No other installed distribution has a package of its name."""
+    assert set(packages_distributions().get(NAMESPACE, ())) <= {"rollcall-ha"}
+
+
+def test_every_folder_of_the_namespace_is_a_link_to_the_top() -> None:
+    """The layout that users see and the one that Python imports are the same files."""
+    for name in PACKAGES:
+        link = ROOT / "src" / NAMESPACE / name
+
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / name
 
 
 def test_no_module_is_named_like_the_standard_library() -> None:
@@ -171,7 +210,7 @@ def test_nobody_sleeps() -> None:
     asleep = [
         where(path, call)
         for path in files(*PACKAGES)
-        if not is_within(name_of(path), "deploy") and name_of(path) not in SLEEPERS
+        if not is_within(name_of(path), "rollcall_ha.deploy") and name_of(path) not in SLEEPERS
         for call in calls(path)
         if is_call_of(call, "time", "sleep")
     ]
@@ -184,7 +223,7 @@ def test_only_what_talks_to_people_prints() -> None:
     printing = [
         where(path, call)
         for path in files(*PACKAGES)
-        if not any(is_within(name_of(path), talker) for talker in ("api.cli", "deploy", "analytics"))
+        if not any(is_within(name_of(path), talker) for talker in TALKERS)
         for call in calls(path)
         if isinstance(call.func, ast.Name) and call.func.id == "print"
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pysyncobj import SyncObjConf
 
-from controller.contract.timing import Timing
+from rollcall_ha.controller.contract.timing import Timing
 
 TICK_SECONDS = 0.02
 """Longest pause between two ticks; sockets and proposals end it at once."""

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from node.files import atomic_replace, durable_unlink, fsync_directory, write_all
+from rollcall_ha.node.files import atomic_replace, durable_unlink, fsync_directory, write_all
 
 ROOM_BYTES = 256 * 1024
 """Zeros that are written ahead at once; some milliseconds for every hundred entries and more."""

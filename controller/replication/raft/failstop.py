@@ -14,7 +14,7 @@ import sys
 from enum import IntEnum
 from typing import NoReturn, Protocol
 
-from node.process import ExitCode
+from rollcall_ha.node.process import ExitCode
 
 
 class FailStop(IntEnum):

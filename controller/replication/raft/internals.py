@@ -19,8 +19,8 @@ from typing import Any
 from pysyncobj.node import Node
 from pysyncobj.version import VERSION
 
-from controller.contract.ids import ControllerName
-from controller.replication.ports import RaftRole
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.ports import RaftRole
 
 KNOWN_RELEASE = "0.3.17"
 

@@ -32,8 +32,8 @@ from typing import overload
 
 from pysyncobj.journal import Journal
 
-from controller.replication.raft.disk import Disk
-from controller.replication.raft.failstop import FailStop, FailStopPort
+from rollcall_ha.controller.replication.raft.disk import Disk
+from rollcall_ha.controller.replication.raft.failstop import FailStop, FailStopPort
 
 JOURNAL_FILE_NAME = "journal"
 MAGIC = b"RCJOURN1"

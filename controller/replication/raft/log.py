@@ -17,17 +17,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from controller.contract.ids import ControllerName
-from controller.contract.timing import Timing
-from controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
-from controller.replication.raft.config import FAILED_TICKS_MAX, TICK_SECONDS
-from controller.replication.raft.disk import DirectoryDisk
-from controller.replication.raft.failstop import FailStop
-from controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftMember, RaftStartError
-from controller.replication.raft.resolver import Resolver
-from controller.replication.raft.seams import Seams
-from controller.replication.raft.transport import LinkPoller, TlsTransport
-from node.tls import TlsFiles
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
+from rollcall_ha.controller.replication.raft.config import FAILED_TICKS_MAX, TICK_SECONDS
+from rollcall_ha.controller.replication.raft.disk import DirectoryDisk
+from rollcall_ha.controller.replication.raft.failstop import FailStop
+from rollcall_ha.controller.replication.raft.member import (
+    FOUNDING_FILE_NAME,
+    RaftAddressInUse,
+    RaftMember,
+    RaftStartError,
+)
+from rollcall_ha.controller.replication.raft.resolver import Resolver
+from rollcall_ha.controller.replication.raft.seams import Seams
+from rollcall_ha.controller.replication.raft.transport import LinkPoller, TlsTransport
+from rollcall_ha.node.tls import TlsFiles
 
 __all__ = ["FOUNDING_FILE_NAME", "RaftAddressInUse", "RaftLog", "RaftStartError"]
 

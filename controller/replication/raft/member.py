@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from controller.contract.ids import ControllerName
-from controller.contract.timing import Timing
-from controller.replication.ports import (
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Leadership,
     ProposalOutcome,
@@ -27,17 +27,17 @@ from controller.replication.ports import (
     RaftRole,
     StateMachine,
 )
-from controller.replication.raft import config
-from controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
-from controller.replication.raft.disk import Disk
-from controller.replication.raft.failstop import FailStop
-from controller.replication.raft.internals import Member, require_known_release
-from controller.replication.raft.journal import JOURNAL_FILE_NAME, DurableJournal, JournalDamagedError
-from controller.replication.raft.messages import Message
-from controller.replication.raft.node import RaftNode
-from controller.replication.raft.repairs import RepairedTransport
-from controller.replication.raft.seams import Seams
-from controller.replication.raft.snapshot import Snapshot, SnapshotDamagedError, SnapshotStore
+from rollcall_ha.controller.replication.raft import config
+from rollcall_ha.controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
+from rollcall_ha.controller.replication.raft.disk import Disk
+from rollcall_ha.controller.replication.raft.failstop import FailStop
+from rollcall_ha.controller.replication.raft.internals import Member, require_known_release
+from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME, DurableJournal, JournalDamagedError
+from rollcall_ha.controller.replication.raft.messages import Message
+from rollcall_ha.controller.replication.raft.node import RaftNode
+from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
+from rollcall_ha.controller.replication.raft.seams import Seams
+from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotDamagedError, SnapshotStore
 
 S = TypeVar("S")
 

@@ -20,9 +20,9 @@ from typing import Annotated
 
 import msgspec
 
-from controller.replication.codec import ENTRY_BYTES_MAX
-from controller.replication.raft.journal import NO_OP, Entry
-from controller.replication.raft.snapshot import Piece
+from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.raft.journal import NO_OP, Entry
+from rollcall_ha.controller.replication.raft.snapshot import Piece
 
 PROTOCOL_VERSION = 1
 FRAME_BYTES_MAX = 8 * 1024 * 1024

@@ -23,23 +23,23 @@ from typing import Any, Generic, TypeVar
 from pysyncobj import SERIALIZER_STATE, SyncObj, SyncObjConf
 from pysyncobj import syncobj as library_module
 
-from controller.replication.codec import ENTRY_BYTES_MAX
-from controller.replication.ports import (
+from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
+from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     ProposalOutcome,
     ProposalStatus,
     Published,
     StateMachine,
 )
-from controller.replication.raft.catch_up import CatchUp
-from controller.replication.raft.config import APPEND_BATCH_BYTES, JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
-from controller.replication.raft.failstop import FailStop
-from controller.replication.raft.internals import Internals, Member
-from controller.replication.raft.journal import NO_OP, DurableJournal, Entry
-from controller.replication.raft.messages import REGULAR
-from controller.replication.raft.repairs import RepairedTransport
-from controller.replication.raft.seams import Seams
-from controller.replication.raft.snapshot import Snapshot, SnapshotStore
+from rollcall_ha.controller.replication.raft.catch_up import CatchUp
+from rollcall_ha.controller.replication.raft.config import APPEND_BATCH_BYTES, JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
+from rollcall_ha.controller.replication.raft.failstop import FailStop
+from rollcall_ha.controller.replication.raft.internals import Internals, Member
+from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal, Entry
+from rollcall_ha.controller.replication.raft.messages import REGULAR
+from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
+from rollcall_ha.controller.replication.raft.seams import Seams
+from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotStore
 
 S = TypeVar("S")
 Done = Callable[[ProposalOutcome], None]

@@ -26,10 +26,10 @@ from typing import Any, Protocol
 
 from pysyncobj.transport import Transport
 
-from controller.replication.raft.catch_up import CatchUp
-from controller.replication.raft.internals import Internals, Member
-from controller.replication.raft.journal import DurableJournal, Entry
-from controller.replication.raft.messages import (
+from rollcall_ha.controller.replication.raft.catch_up import CatchUp
+from rollcall_ha.controller.replication.raft.internals import Internals, Member
+from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
+from rollcall_ha.controller.replication.raft.messages import (
     Answer,
     Append,
     Message,
@@ -39,7 +39,7 @@ from controller.replication.raft.messages import (
     TransferNow,
     Vote,
 )
-from controller.replication.raft.snapshot import Piece, Snapshot, SnapshotDamagedError, SnapshotStore
+from rollcall_ha.controller.replication.raft.snapshot import Piece, Snapshot, SnapshotDamagedError, SnapshotStore
 
 
 class RepairedNode(Protocol):

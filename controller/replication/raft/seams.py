@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.replication.raft.failstop import FailStopPort, exit_process
-from controller.replication.raft.snapshot import run_on_thread
+from rollcall_ha.controller.replication.raft.failstop import FailStopPort, exit_process
+from rollcall_ha.controller.replication.raft.snapshot import run_on_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

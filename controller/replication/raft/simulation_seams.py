@@ -26,15 +26,15 @@ from typing import Any, Generic, TypeVar
 
 from pysyncobj import syncobj as library_module
 
-from controller.contract.ids import ControllerName
-from controller.contract.timing import Timing
-from controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
-from controller.replication.raft.disk import Disk
-from controller.replication.raft.internals import Member
-from controller.replication.raft.member import RaftMember, members_of, nothing_to_poll
-from controller.replication.raft.messages import Message
-from controller.replication.raft.repairs import RepairedTransport
-from controller.replication.raft.seams import Seams
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
+from rollcall_ha.controller.replication.raft.disk import Disk
+from rollcall_ha.controller.replication.raft.internals import Member
+from rollcall_ha.controller.replication.raft.member import RaftMember, members_of, nothing_to_poll
+from rollcall_ha.controller.replication.raft.messages import Message
+from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
+from rollcall_ha.controller.replication.raft.seams import Seams
 
 S = TypeVar("S")
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from controller.replication.raft.disk import Disk
-from controller.replication.raft.failstop import FailStop, FailStopPort
-from controller.replication.raft.journal import Entry
+from rollcall_ha.controller.replication.raft.disk import Disk
+from rollcall_ha.controller.replication.raft.failstop import FailStop, FailStopPort
+from rollcall_ha.controller.replication.raft.journal import Entry
 
 SNAPSHOT_FILE_NAME = "snapshot"
 MAGIC = b"RCSNAPS1"

@@ -23,9 +23,9 @@ from typing import Any
 
 from pysyncobj.poller import POLL_EVENT_TYPE
 
-from controller.contract.timing import Timing
-from controller.replication.raft.internals import Member
-from controller.replication.raft.messages import (
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.replication.raft.internals import Member
+from rollcall_ha.controller.replication.raft.messages import (
     PROTOCOL_VERSION,
     Hello,
     Message,
@@ -35,9 +35,9 @@ from controller.replication.raft.messages import (
     encode_message,
     frame_length,
 )
-from controller.replication.raft.repairs import RepairedTransport
-from node.config import is_loopback, split_address
-from node.tls import TlsFiles, mutual_context, peer_name
+from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
+from rollcall_ha.node.config import is_loopback, split_address
+from rollcall_ha.node.tls import TlsFiles, mutual_context, peer_name
 
 PENDING_HANDSHAKES_MAX = 32
 """Accepted links that have not proved who they are; of more, the oldest is dropped."""

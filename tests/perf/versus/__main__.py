@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from deploy.java.artifacts import JavaUnavailableError, RocketMq, obtain
+from rollcall_ha.deploy.java.artifacts import JavaUnavailableError, RocketMq, obtain
 from tests.interop_java.admin import to_stderr
 from tests.perf.machine import ROOT, Others, describe
 from tests.perf.versus import controllers, fleets

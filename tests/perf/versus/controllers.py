@@ -16,12 +16,12 @@ from typing import Self
 
 import msgspec
 
-from controller.contract.codes import RequestCode
-from deploy.java import asking
-from deploy.java.fleet import CLUSTER
-from deploy.local.processes import wait_until
-from node.remoting.blocking import BlockingLink
-from node.remoting.frame import FrameError
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.deploy.java import asking
+from rollcall_ha.deploy.java.fleet import CLUSTER
+from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.frame import FrameError
 from tests.interop_java.sides import Side, sides
 from tests.perf.bench_sets import cpu_share
 from tests.perf.machine import resident_mib

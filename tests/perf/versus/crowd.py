@@ -25,10 +25,10 @@ from multiprocessing.connection import Connection
 import msgspec
 import uvloop
 
-from controller.contract.codes import RequestCode
-from node.config import split_address
-from node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
-from node.remoting.frame import Frame
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.frame import Frame
 
 HOST = "127.0.0.1"
 RPC_TIMEOUT_MS = 30_000

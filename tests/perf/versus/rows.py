@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from deploy.java.artifacts import RocketMq
+from rollcall_ha.deploy.java.artifacts import RocketMq
 from tests.perf.machine import Machine
 from tests.perf.results import number
 
