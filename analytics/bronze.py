@@ -228,7 +228,6 @@ def seq_of(ref: Column) -> Column:
 
 
 def _facts(event: Column) -> dict[str, Column]:
-    """Who reports what."""
     from pyspark.sql import functions as f
 
     milestone, verdict, kind = event["milestone"], event["verdict"], event["kind"]

@@ -47,7 +47,7 @@ class WrongOption(ValueError):
     """An option is missing or makes no sense; the message names it."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a query asked for."""
 
     endpoints: tuple[str, ...]
@@ -57,7 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     entries_per_batch: int = ENTRIES_PER_BATCH
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Options arrive as text. Raises ``WrongOption``."""
     known = {"endpoint", "cluster", "from-index", "partitions", "max-entries"}
     strange = sorted({name.lower() for name in given} - known)
@@ -73,7 +73,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
             raise WrongOption(f"option {name} is {text!r}, must be a whole number of at least {least}")
         return int(text)
 
-    return Options(
+    return ReadOptions(
         endpoints=endpoints,
         cluster=given.get("cluster", ""),
         from_index=number("from-index", 0, 0),
@@ -88,7 +88,6 @@ def register(spark: SparkSession) -> None:
 
 
 def live_schema() -> StructType:
-    """Of a row."""
     return StructType([*event_record_schema().fields, StructField("line", StringType())])
 
 
@@ -97,7 +96,6 @@ class RollcallDataSource(DataSource):  # type: ignore[misc]  # pyspark is untype
 
     @classmethod
     def name(cls) -> str:
-        """As in ``format``."""
         return "rollcall"
 
     def schema(self) -> StructType:
@@ -105,11 +103,9 @@ class RollcallDataSource(DataSource):  # type: ignore[misc]  # pyspark is untype
         return live_schema()
 
     def reader(self, schema: StructType) -> RollcallReader:
-        """For a batch."""
         return RollcallReader(parse_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> RollcallStreamReader:  # noqa: N802 (Spark's name)
-        """For a stream."""
         return RollcallStreamReader(parse_options(self.options), schema)
 
 
@@ -125,7 +121,7 @@ class Range(InputPartition):  # type: ignore[misc]  # pyspark is untyped
 class _Reads:
     """What batch and stream have in common: a task reads its range from whichever controller has it."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
@@ -162,7 +158,7 @@ class RollcallReader(_Reads, DataSourceReader):  # type: ignore[misc]  # pyspark
 class RollcallStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A stream. Offsets are ``{"index", "ordinal", "fleet"}``: the mark where the next micro-batch begins."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Nothing is asked yet."""
         super().__init__(options, schema)
         self._target: End | None = None
@@ -220,7 +216,6 @@ class Rows:
         self._fields = [(field.name, _reader_of(field.dataType)) for field in schema.fields if field.name != "line"]
 
     def batch(self, lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        """One batch."""
         import pyarrow as pa
 
         records = [msgspec.json.decode(line) for line in lines]

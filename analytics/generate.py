@@ -1,7 +1,7 @@
 """
 Synthetic fleets as files: journals in the product's own schema, and the truth beside them.
 
-Here: one task per fleet, files and their names. Not here: what happens in a fleet (``core.fleet_story``), the command
+Here: one task per fleet, files and their names. Not here: what happens in a fleet (``synthetic.fleet``), the command
 line (``jobs.generate``).
 Below the folder: ``journals/CLUSTER/events/events-INDEX.jsonl.zst`` as a controller writes them,
 ``truth/TABLE/CLUSTER.parquet`` (``core.truth``), ``counts/CLUSTER.json``, ``plan.json``.
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rollcall_ha.analytics.core.fleet_story import FleetStory
-from rollcall_ha.analytics.core.plan import Plan, fleet_name
-from rollcall_ha.analytics.core.truth import TRUTH_ROWS, Truth, column_types
+from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.plan import Plan, fleet_name
+from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS, Truth, column_types
 from rollcall_ha.controller.contract.events import EventRecord
 
 if TYPE_CHECKING:

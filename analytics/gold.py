@@ -28,7 +28,7 @@ from rollcall_ha.analytics.gold_tables import (
 )
 from rollcall_ha.analytics.intervals import BY_SET, numbered, served_at
 from rollcall_ha.analytics.silver import SPANS, span_column
-from rollcall_ha.analytics.tables import Table
+from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.controller.contract.verdicts import Grade
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 def failovers(days: Days) -> DataFrame:
-    """``gold.failovers``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -108,7 +107,6 @@ def _terms(days: Days) -> DataFrame:
 
 
 def failovers_daily(days: Days) -> DataFrame:
-    """``gold.failovers_daily``."""
     from pyspark.sql import functions as f
 
     grade = f.col("grade")
@@ -138,7 +136,6 @@ def failovers_daily(days: Days) -> DataFrame:
 
 
 def rto_daily(days: Days) -> DataFrame:
-    """``gold.rto_daily``."""
     from pyspark.sql import functions as f
 
     durations = {phase.value: f.col(span_column(phase)) for phase in SPANS} | {
@@ -160,7 +157,6 @@ def rto_daily(days: Days) -> DataFrame:
 
 
 def dominance_daily(days: Days) -> DataFrame:
-    """``gold.dominance_daily``."""
     from pyspark.sql import functions as f
 
     longest = f.greatest(*(f.col(span_column(phase)) for phase in SPANS))
@@ -174,7 +170,6 @@ def dominance_daily(days: Days) -> DataFrame:
 
 
 def elections_daily(days: Days) -> DataFrame:
-    """``gold.elections_daily``."""
     from pyspark.sql import functions as f
 
     kind = f.coalesce("kind", f.lit("none")).alias("kind")
@@ -192,7 +187,7 @@ def elections_daily(days: Days) -> DataFrame:
     )
 
 
-DAILY: tuple[tuple[Table, Callable[[Days], DataFrame]], ...] = (
+DAILY: tuple[tuple[LakeTable, Callable[[Days], DataFrame]], ...] = (
     (GOLD_FAILOVERS, failovers),
     (GOLD_FAILOVERS_DAILY, failovers_daily),
     (GOLD_RTO_DAILY, rto_daily),

@@ -251,7 +251,6 @@ def _exposed(days: Days) -> list[DataFrame]:
 
 
 def nodes_daily(days: Days) -> DataFrame:
-    """``gold.nodes_daily``."""
     from pyspark.sql import functions as f
 
     node = (*SET, "broker_id")

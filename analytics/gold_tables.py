@@ -16,7 +16,7 @@ Rule 5: most sets have nothing to tell on most days. Such a day of a set is quie
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.tables import Table, columns_of
+from rollcall_ha.analytics.tables import LakeTable, columns_of
 
 GOLD_BUILT = "gold 4"
 """
@@ -35,7 +35,7 @@ ROUTE_LATE_MS = 1_000
 SLA_PPM = 999_900
 """Availability that a set should have on a day, in millionths: 99.99 %."""
 
-GOLD_FAILOVERS = Table(
+GOLD_FAILOVERS = LakeTable(
     layer="gold",
     name="failovers",
     meaning="One row per failover (silver.reigns where is_failover), judged.",
@@ -85,7 +85,7 @@ is_route_late boolean route_late_ms is more than ROUTE_LATE_MS
     ),
 )
 
-GOLD_FAILOVERS_DAILY = Table(
+GOLD_FAILOVERS_DAILY = LakeTable(
     layer="gold",
     name="failovers_daily",
     meaning="Counts of failovers, by kind and cause.",
@@ -120,7 +120,7 @@ routes_late bigint is_route_late
     ),
 )
 
-GOLD_RTO_DAILY = Table(
+GOLD_RTO_DAILY = LakeTable(
     layer="gold",
     name="rto_daily",
     meaning="Histograms of durations: failovers by phase and whole milliseconds.",
@@ -138,7 +138,7 @@ failovers bigint how many
     ),
 )
 
-GOLD_DOMINANCE_DAILY = Table(
+GOLD_DOMINANCE_DAILY = LakeTable(
     layer="gold",
     name="dominance_daily",
     meaning="Which phase took longest, by cause.",
@@ -156,7 +156,7 @@ duration_us bigint sum of its durations in those
     ),
 )
 
-GOLD_ELECTIONS_DAILY = Table(
+GOLD_ELECTIONS_DAILY = LakeTable(
     layer="gold",
     name="elections_daily",
     meaning="Elections of every kind, by policy.",
@@ -175,7 +175,7 @@ estimated_loss_bytes bigint sum of the estimates of unclean ones
     ),
 )
 
-GOLD_SETS_DAILY = Table(
+GOLD_SETS_DAILY = LakeTable(
     layer="gold",
     name="sets_daily",
     meaning="Availability and exposure of each set on days that were not quiet (quiet_daily), and on its first one.",
@@ -201,7 +201,7 @@ flaps bigint of these
     ),
 )
 
-GOLD_QUIET_DAILY = Table(
+GOLD_QUIET_DAILY = LakeTable(
     layer="gold",
     name="quiet_daily",
     meaning="Sets without a row in sets_daily: observed and available all day, never exposed, no failover.",
@@ -216,7 +216,7 @@ sets bigint how many; each of them was observed and available for 86,400,000 ms
     ),
 )
 
-GOLD_NODES_DAILY = Table(
+GOLD_NODES_DAILY = LakeTable(
     layer="gold",
     name="nodes_daily",
     meaning="Silences of each replica, on days that have any, or on which it was gone.",
@@ -238,7 +238,7 @@ gone_ms bigint within the day: from the finding to the return, else to the horiz
     ),
 )
 
-GOLD_RTO = Table(
+GOLD_RTO = LakeTable(
     layer="gold",
     name="rto",
     meaning="Percentiles by phase and cause, from rto_daily. cause or cluster '*' = all.",
@@ -260,7 +260,7 @@ dominated bigint failovers in which this phase took longest
     ),
 )
 
-GOLD_CLUSTERS = Table(
+GOLD_CLUSTERS = LakeTable(
     layer="gold",
     name="clusters",
     meaning="One row per cluster, and '*'.",
@@ -300,7 +300,7 @@ availability_ppm bigint available_ms * 1,000,000 / observed_ms, rounded down
     ),
 )
 
-GOLD_SETS = Table(
+GOLD_SETS = LakeTable(
     layer="gold",
     name="sets",
     meaning="One row per set: the worst offenders.",
@@ -327,7 +327,7 @@ mtbf_ms bigint available_ms / failovers, rounded down; null = no failover
     ),
 )
 
-GOLD_NODES = Table(
+GOLD_NODES = LakeTable(
     layer="gold",
     name="nodes",
     meaning="One row per replica that was ever gone.",
@@ -351,7 +351,7 @@ mtbf_ms bigint (observed_ms - gone_ms) / faults, at least 0, rounded down; null 
     ),
 )
 
-GOLD_QUALITY = Table(
+GOLD_QUALITY = LakeTable(
     layer="gold",
     name="quality",
     meaning="Data quality of the whole lake: bronze.quality over all files, and what silver and gold left out.",

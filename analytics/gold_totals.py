@@ -34,7 +34,7 @@ from rollcall_ha.analytics.tables import (
     SILVER_HORIZONS,
     SILVER_REIGNS,
     SILVER_SYNC_STATE_SETS,
-    Table,
+    LakeTable,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ ALL = "*"
 PPM = 1_000_000
 PERCENTS = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99}
 
-Read = Callable[[Table], "DataFrame"]
+Read = Callable[[LakeTable], "DataFrame"]
 
 
 def _for_all(name: str) -> Column:
@@ -108,12 +108,11 @@ def _with_quiet(days: Column) -> dict[str, Column]:
 
 
 def rto(read: Read) -> DataFrame:
-    """``gold.rto``."""
     from pyspark.sql import functions as f
 
     keys = ["cluster", "cause", "phase"]
 
-    def by_key(table: Table, *columns: str) -> DataFrame:
+    def by_key(table: LakeTable, *columns: str) -> DataFrame:
         summed = read(table).groupBy(*keys, *columns).agg(f.sum("failovers").alias("failovers"))
         rows = summed.select(_for_all("cluster"), "cause", "phase", *columns, "failovers")
         return rows.select("cluster", _for_all("cause"), "phase", *columns, "failovers")
@@ -128,10 +127,9 @@ def rto(read: Read) -> DataFrame:
 
 
 def clusters(read: Read) -> DataFrame:
-    """``gold.clusters``."""
     from pyspark.sql import functions as f
 
-    def summed(table: Table, names: dict[str, str]) -> DataFrame:
+    def summed(table: LakeTable, names: dict[str, str]) -> DataFrame:
         rows = read(table).groupBy("cluster").agg(*(f.sum(source).alias(name) for name, source in names.items()))
         return _totalled(rows, list(names))
 
@@ -162,7 +160,6 @@ def clusters(read: Read) -> DataFrame:
 
 
 def sets(read: Read) -> DataFrame:
-    """``gold.sets``."""
     from pyspark.sql import functions as f
 
     key = ["cluster", "fleet", "broker_set"]
@@ -194,7 +191,6 @@ def sets(read: Read) -> DataFrame:
 
 
 def nodes(read: Read) -> DataFrame:
-    """``gold.nodes``."""
     from pyspark.sql import functions as f
 
     of_set = ["cluster", "fleet", "broker_set"]
@@ -213,7 +209,6 @@ def nodes(read: Read) -> DataFrame:
 
 
 def quality(read: Read) -> DataFrame:
-    """``gold.quality``."""
     from pyspark.sql import functions as f
 
     of_files = read(BRONZE_QUALITY).groupBy("name").agg(f.sum("count").alias("count"))
@@ -259,7 +254,7 @@ def quality(read: Read) -> DataFrame:
     return whole.withColumn("count", f.coalesce("count", f.lit(0).cast("bigint"))).select(*GOLD_QUALITY.column_names)
 
 
-TOTALS: tuple[tuple[Table, Callable[[Read], DataFrame]], ...] = (
+TOTALS: tuple[tuple[LakeTable, Callable[[Read], DataFrame]], ...] = (
     (GOLD_RTO, rto),
     (GOLD_CLUSTERS, clusters),
     (GOLD_SETS, sets),

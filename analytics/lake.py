@@ -31,7 +31,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from rollcall_ha.analytics.tables import Table
+from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.node.files import atomic_replace, fsync_directory
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ class NoLake(ValueError):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is published."""
-
     version: int = 0
     tables: dict[str, Partitions] = msgspec.field(default_factory=dict)
     inputs: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
@@ -71,8 +69,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Lake:
-    """Reading."""
-
     def __init__(self, root: Path) -> None:
         """Nothing is read or made."""
         self.root = root.absolute()
@@ -100,7 +96,7 @@ class Lake:
     def read(
         self,
         spark: SparkSession,
-        table: Table,
+        table: LakeTable,
         *,
         manifest: Manifest | None = None,
         only: Iterable[str] | None = None,
@@ -114,7 +110,7 @@ class Lake:
         wanted = published if only is None else {name: published[name] for name in only if name in published}
         return self.read_folders(spark, table, wanted)
 
-    def read_folders(self, spark: SparkSession, table: Table, wanted: Partitions) -> DataFrame:
+    def read_folders(self, spark: SparkSession, table: LakeTable, wanted: Partitions) -> DataFrame:
         """Rows of these folders, published or staged."""
         paths = _paths(self.root / "data" / table.path, wanted)
         if not paths:
@@ -123,9 +119,9 @@ class Lake:
         return spark.read.schema(table.schema()).option("basePath", base).parquet(*paths).select(*table.column_names)
 
     @contextmanager
-    def writer(self) -> Iterator[Writer]:
+    def writer(self) -> Iterator[LakeWriter]:
         """
-        Hold the lake for writing. Nothing is published unless ``Writer.publish`` is called.
+        Hold the lake for writing. Nothing is published unless ``LakeWriter.publish`` is called.
 
         Raises ``LakeBusy`` if another process writes, ``NoLake`` if there can be no folder, or no manifest can be read.
         """
@@ -143,7 +139,7 @@ class Lake:
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
-            yield Writer(self)
+            yield LakeWriter(self)
 
 
 def _paths(base: Path, wanted: Partitions) -> list[str]:
@@ -176,7 +172,7 @@ def partitions_in(folder: Path) -> list[str]:
     return [WHOLE if leaf == "." else leaf for leaf in leaves]
 
 
-class Writer:
+class LakeWriter:
     """Stages tables and publishes them together. ``manifest`` is what would be published now."""
 
     def __init__(self, lake: Lake) -> None:
@@ -188,17 +184,17 @@ class Writer:
         self._token = secrets.token_hex(4)
         self._sweep()
 
-    def read(self, spark: SparkSession, table: Table, *, only: Iterable[str] | None = None) -> DataFrame:
+    def read(self, spark: SparkSession, table: LakeTable, *, only: Iterable[str] | None = None) -> DataFrame:
         """Rows as they will be published: what this writer staged is there."""
         return self.lake.read(spark, table, manifest=self.manifest, only=only)
 
-    def folder(self, table: Table) -> tuple[str, Path]:
+    def folder(self, table: LakeTable) -> tuple[str, Path]:
         """Name and folder of a new run of a table. Nobody reads it before ``replace`` names it."""
         self._staged += 1
         run = f"{self._mark()}{self._staged:03d}-{self._token}"
         return run, self.lake.root / "data" / table.path / f"run={run}"
 
-    def stage(self, table: Table, rows: DataFrame) -> tuple[str, Path]:
+    def stage(self, table: LakeTable, rows: DataFrame) -> tuple[str, Path]:
         """Write rows into a folder of their own, in the table's columns."""
         run, folder = self.folder(table)
         write = rows.select(*table.column_names).write.option("compression", "zstd")
@@ -208,7 +204,7 @@ class Writer:
         return run, folder
 
     def replace(
-        self, table: Table, added: Mapping[str, Sequence[str]], *, removed: Iterable[str] | None = None
+        self, table: LakeTable, added: Mapping[str, Sequence[str]], *, removed: Iterable[str] | None = None
     ) -> None:
         """
         Let ``added`` take the place of the partitions ``removed``, and of those of the same name.
@@ -221,7 +217,7 @@ class Writer:
         before.update({partition: list(runs) for partition, runs in added.items()})
         self.update(tables={**self.manifest.tables, table.path: before})
 
-    def put(self, table: Table, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
+    def put(self, table: LakeTable, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
         """``stage`` and ``replace``: rows are all that the partitions ``removed`` shall hold."""
         run, folder = self.stage(table, rows)
         self.replace(table, {partition: [run] for partition in partitions_in(folder)}, removed=removed)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.analytics import bronze, gold, gold_days, gold_totals, intervals, lines, silver
 from rollcall_ha.analytics.gold_tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
-from rollcall_ha.analytics.lake import WHOLE, Partitions, Writer, partitions_in, values_of
+from rollcall_ha.analytics.lake import WHOLE, LakeWriter, Partitions, partitions_in, values_of
 from rollcall_ha.analytics.progress import Progress
 from rollcall_ha.analytics.session import OPEN_FILES_MAX
 from rollcall_ha.analytics.tables import (
@@ -41,7 +41,7 @@ from rollcall_ha.analytics.tables import (
     SILVER_SYNC_STATE_SETS,
     SILVER_TENURES,
     SILVER_TRUNCATIONS,
-    Table,
+    LakeTable,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ FILE_ORDER = ("kind", "phase", "seq")
 
 READ_COUNTS = ("lines", "blank", "shared", "pieces")
 
-FOLDED: tuple[tuple[Table, Callable[[DataFrame, DataFrame | None], DataFrame]], ...] = (
+FOLDED: tuple[tuple[LakeTable, Callable[[DataFrame, DataFrame | None], DataFrame]], ...] = (
     (SILVER_REIGNS, silver.reigns),
     (SILVER_SYNC_STATE_SETS, intervals.sync_state_sets),
     (SILVER_SILENCES, intervals.silences),
@@ -74,7 +74,7 @@ FOLDED: tuple[tuple[Table, Callable[[DataFrame, DataFrame | None], DataFrame]], 
 class Layers:
     """Brings the layers of one lake up to date. Nothing is published but by the writer."""
 
-    def __init__(self, spark: SparkSession, writer: Writer, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, writer: LakeWriter, progress: Progress) -> None:
         """The lake is held by ``writer``."""
         self._spark = spark
         self._writer = writer
@@ -208,14 +208,16 @@ class Layers:
         self._writer.update(built_from={**self._writer.manifest.built_from, "silver": dict(source)})
         return True
 
-    def _published(self, table: Table, scope: _Scope | None) -> DataFrame | None:
+    def _published(self, table: LakeTable, scope: _Scope | None) -> DataFrame | None:
         """Rows of the clusters that are looked at; None: everything is made anew."""
         if scope is None:
             return None
         names = self._writer.manifest.tables.get(table.path, {})
         return self._writer.read(self._spark, table, only=[n for n in names if values_of(n)[0] in scope.clusters])
 
-    def _put_changed(self, table: Table, rows: DataFrame, published: DataFrame | None, scope: _Scope | None) -> None:
+    def _put_changed(
+        self, table: LakeTable, rows: DataFrame, published: DataFrame | None, scope: _Scope | None
+    ) -> None:
         """Write the days whose rows differ from those that are published."""
         if published is None or scope is None:
             self._put(table, rows)
@@ -233,9 +235,9 @@ class Layers:
         finally:
             rows.unpersist()
 
-    def _put(self, table: Table, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
+    def _put(self, table: LakeTable, rows: DataFrame, *, removed: Iterable[str] | None = None) -> None:
         """
-        ``Writer.put`` of a table by cluster and day.
+        ``LakeWriter.put`` of a table by cluster and day.
 
         In a lake of many days of many clusters the rows of a day are brought together first: else each task writes a
         small file into nearly every one, and a task has no more than ``OPEN_FILES_MAX`` open at once.
@@ -298,7 +300,6 @@ class _Scope:
 
     clusters: frozenset[str]
     events: list[str]
-    """Partitions of bronze."""
 
     @classmethod
     def of(cls, changed: Iterable[str], source: Iterable[str]) -> _Scope:

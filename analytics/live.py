@@ -101,11 +101,9 @@ class LiveRecord:
         self._clients = [client_of(endpoint) for endpoint in endpoints]
 
     def __enter__(self) -> LiveRecord:
-        """Nothing to open."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close every connection."""
         for client in self._clients:
             client.close()
 

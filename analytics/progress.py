@@ -23,7 +23,6 @@ class Progress:
     """Says which step runs, how many of its tasks are done, and how long it took."""
 
     def __init__(self, spark: SparkSession, *, is_quiet: bool = False) -> None:
-        """``is_quiet``: print nothing."""
         self._spark = spark
         self._is_quiet = is_quiet
         self.took_ms: dict[str, int] = {}
@@ -48,7 +47,6 @@ class Progress:
         self.say(f"{name:<28} {self.took_ms[name] / 1000:8.1f} s")
 
     def say(self, line: str) -> None:
-        """One line."""
         if not self._is_quiet:
             clear = "\r\x1b[K" if sys.stderr.isatty() else ""
             print(f"{clear}{line}", file=sys.stderr, flush=True)

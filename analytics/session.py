@@ -148,7 +148,6 @@ def _java_without_boot_words() -> Iterator[None]:
 
 
 def _pass_on(read_end: int, target: int) -> None:
-    """Until Java ends."""
     with os.fdopen(read_end, "rb") as said, os.fdopen(target, "wb", buffering=0) as out:
         for line in said:
             if not line.startswith(BOOT_WORDS):

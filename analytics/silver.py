@@ -261,7 +261,6 @@ def _spans() -> tuple[dict[str, Column], Column]:
 
 
 def elections(events: DataFrame) -> DataFrame:
-    """``silver.elections``."""
     from pyspark.sql import functions as f
 
     kind = f.col("kind")
@@ -281,7 +280,6 @@ def elections(events: DataFrame) -> DataFrame:
 
 
 def truncations(events: DataFrame) -> DataFrame:
-    """``silver.truncations``."""
     from pyspark.sql import functions as f
 
     zero = f.lit(0).cast("bigint")
@@ -302,7 +300,6 @@ def truncations(events: DataFrame) -> DataFrame:
 
 
 def leaderships(events: DataFrame) -> DataFrame:
-    """``silver.leaderships``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -318,7 +315,6 @@ def leaderships(events: DataFrame) -> DataFrame:
 
 
 def horizons(events: DataFrame) -> DataFrame:
-    """``silver.horizons``."""
     from pyspark.sql import functions as f
 
     return (

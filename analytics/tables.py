@@ -28,7 +28,7 @@ FLEET_CLUSTER = "_fleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LakeColumn:
     """One column: its Spark type as DDL, and what a number in it says."""
 
     name: str
@@ -37,13 +37,13 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class LakeTable:
     """One table of one layer. ``key`` is unique; ``partitions`` are the folders below it."""
 
     layer: str
     name: str
     meaning: str
-    columns: tuple[Column, ...]
+    columns: tuple[LakeColumn, ...]
     key: tuple[str, ...]
     partitions: tuple[str, ...] = ("cluster", "day")
 
@@ -69,10 +69,10 @@ class Table:
         return StructType.fromDDL(self.ddl)
 
 
-def columns_of(text: str) -> tuple[Column, ...]:
+def columns_of(text: str) -> tuple[LakeColumn, ...]:
     """``name type meaning`` per line; without a meaning: as the line before it says."""
     rows = [line.split(maxsplit=2) for line in text.splitlines() if line]
-    return tuple(Column(row[0], row[1], row[2] if len(row) > 2 else "as above") for row in rows)
+    return tuple(LakeColumn(row[0], row[1], row[2] if len(row) > 2 else "as above") for row in rows)
 
 
 _SET = """
@@ -84,7 +84,7 @@ broker_set string name of the broker set
 
 # --- bronze ----------------------------------------------------------------------------------------------------------
 
-BRONZE_EVENTS = Table(
+BRONZE_EVENTS = LakeTable(
     layer="bronze",
     name="events",
     meaning="Every event once, with its line as it was read and the fields that silver needs, flat.",
@@ -140,7 +140,7 @@ source_file string a file that held it
     ),
 )
 
-BRONZE_REJECTED = Table(
+BRONZE_REJECTED = LakeTable(
     layer="bronze",
     name="rejected",
     meaning="Every line, or piece of a line, that gave no event, with the reason. Nothing is dropped silently.",
@@ -156,7 +156,7 @@ line string the text
     ),
 )
 
-BRONZE_QUALITY = Table(
+BRONZE_QUALITY = LakeTable(
     layer="bronze",
     name="quality",
     meaning="What was read, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
@@ -173,7 +173,7 @@ count bigint how many
 
 # --- silver ----------------------------------------------------------------------------------------------------------
 
-SILVER_REIGNS = Table(
+SILVER_REIGNS = LakeTable(
     layer="silver",
     name="reigns",
     meaning="One row per masterEpoch: a failover with its phases where is_failover, else a first or wanted election.",
@@ -229,7 +229,7 @@ graded_seq bigint seq of the newest grade
     ),
 )
 
-SILVER_ELECTIONS = Table(
+SILVER_ELECTIONS = LakeTable(
     layer="silver",
     name="elections",
     meaning="One row per election that was held: those that made a master and those that found nobody.",
@@ -255,7 +255,7 @@ triggered_seq bigint seq of the event that triggered it
     ),
 )
 
-SILVER_TENURES = Table(
+SILVER_TENURES = LakeTable(
     layer="silver",
     name="tenures",
     meaning="One row per reign of one master, from election to the next.",
@@ -278,7 +278,7 @@ end_triggered_seq bigint seq of the event that triggered the next election
     ),
 )
 
-SILVER_SYNC_STATE_SETS = Table(
+SILVER_SYNC_STATE_SETS = LakeTable(
     layer="silver",
     name="sync_state_sets",
     meaning="One row per interval in which the SyncStateSet had one content.",
@@ -298,7 +298,7 @@ ended_seq bigint seq of the next change
     ),
 )
 
-SILVER_SILENCES = Table(
+SILVER_SILENCES = LakeTable(
     layer="silver",
     name="silences",
     meaning="One row per time that a replica was found silent or said goodbye, with its return.",
@@ -322,7 +322,7 @@ is_same_incarnation boolean whether the process that came back is the one that w
     ),
 )
 
-SILVER_TRUNCATIONS = Table(
+SILVER_TRUNCATIONS = LakeTable(
     layer="silver",
     name="truncations",
     meaning="One row per report of a replica that it compared its log with the master's and cut what was beyond.",
@@ -343,7 +343,7 @@ released_cut_bytes bigint acknowledged bytes among the cut ones; null = not know
     ),
 )
 
-SILVER_LEADERSHIPS = Table(
+SILVER_LEADERSHIPS = LakeTable(
     layer="silver",
     name="leaderships",
     meaning="One row per controller that began to lead.",
@@ -362,7 +362,7 @@ is_founding boolean the fleet's first leader: its founding is on record, and nob
     ),
 )
 
-SILVER_HORIZONS = Table(
+SILVER_HORIZONS = LakeTable(
     layer="silver",
     name="horizons",
     meaning="How far the events of each fleet and cluster reach.",

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rollcall_ha.analytics import codes
-from rollcall_ha.analytics.core.verification import Link, Rule, begins_inside, election_violations, link_of, walk
+from rollcall_ha.analytics.core.verification import (
+    ChainedEvent,
+    Rule,
+    begins_inside,
+    election_violations,
+    link_of,
+    walk,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +50,6 @@ _LINK = ("fleet", "cluster", "broker_set", "term", "index", "ordinal", "stamped_
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Lazily evaluated."""
-
     violations: DataFrame
     """``VIOLATION_DDL``; empty if the record is sound."""
     begun_inside: DataFrame
@@ -84,7 +89,7 @@ def verify(events: DataFrame) -> Verified:
 def walk_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One sorted range of one fleet, or of several."""
     last: dict[str, Any] | None = None
-    before: Link | None = None
+    before: ChainedEvent | None = None
     found: list[dict[str, Any]] = []
     for row in _rows(batches):
         link = _link(row)
@@ -117,7 +122,7 @@ def walk_borders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _batch(found)
 
 
-def _broken(before: Link, link: Link, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _broken(before: ChainedEvent, link: ChainedEvent, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_said(broken.rule, row, broken.text) for broken in walk(before, link)]
 
 
@@ -125,7 +130,7 @@ def _border(row: Mapping[str, Any]) -> dict[str, Any]:
     return _said(BORDER, row, msgspec.json.encode(row).decode())
 
 
-def _link(row: Mapping[str, Any]) -> Link:
+def _link(row: Mapping[str, Any]) -> ChainedEvent:
     places = {name: row[name] for name in ("term", "index", "ordinal", "stamped_at_ms")}
     return link_of(row["line"].encode(), **places)
 

@@ -47,8 +47,6 @@ class WrongReality(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Lazily evaluated."""
-
     failovers: DataFrame
     """One row per recorded failover, in reality and under the other rules."""
     added: DataFrame

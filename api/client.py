@@ -148,15 +148,12 @@ class Client:
         self._http = httpx.Client(transport=transport, headers=headers, follow_redirects=False, trust_env=False)
 
     def __enter__(self) -> Client:
-        """Nothing to open."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close every connection."""
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
         self._http.close()
 
     # --- reads -------------------------------------------------------------------------------------------------------

@@ -27,14 +27,14 @@ from typing import NoReturn
 import psutil
 import uvicorn
 
-from rollcall_ha.api.gateway.broker_port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
-from rollcall_ha.api.gateway.broker_port import BrokerGateway
-from rollcall_ha.api.gateway.metrics import GatewayMetrics, NameMetrics, RocketmqMetrics
-from rollcall_ha.api.gateway.names_shell import EXPIRY_INTERVAL_MS, NameShell
-from rollcall_ha.api.gateway.names_shell import FILE_NAME as NAMES_FILE_NAME
-from rollcall_ha.api.gateway.rocketmq import RocketmqController
+from rollcall_ha.api.broker_port.metrics import GatewayMetrics, NameMetrics, RocketmqMetrics
+from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
+from rollcall_ha.api.broker_port.port import BrokerGateway
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
+from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameShell
+from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.log import FOUNDING_FILE_NAME, RaftAddressInUse, RaftLog, RaftStartError
@@ -44,7 +44,7 @@ from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
-from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, Watch, look
+from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
 from rollcall_ha.node.files import (
     LOCK_FILE_NAME,
@@ -157,7 +157,6 @@ class _HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Take none."""
         yield
 
 
@@ -306,7 +305,7 @@ class _Node:
     async def _watch(self) -> None:
         """End the process if the log's thread has stopped while this loop turns."""
         assert self._service is not None
-        watch = Watch()
+        watch = WatchdogReading()
         while not watch.is_over:
             await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
             watch = look(
@@ -341,7 +340,6 @@ def _frame_bytes_max(document: FleetFile) -> int:
 
 
 def _broker_port_context(document: FleetFile) -> ssl.SSLContext | None:
-    """Raises ``ConfigError``."""
     section = document.broker_port_tls
     if section is None:
         return None

@@ -18,11 +18,11 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from rollcall_ha.broker.core.role_io import (
-    LinkClosed,
     LinkOpened,
     LinkTarget,
     PeerShowedEpoch,
     RoleInput,
+    SlaveLinkClosed,
     TruncationPlanned,
 )
 from rollcall_ha.broker.log.ports import BrokerLog
@@ -172,7 +172,6 @@ class Following:
         """TCP stands; what counts is ``link_ready``."""
 
     def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
-        """The plan follows."""
         _log.info("master_answered", master=target.master, master_epoch=reply.master_epoch, master_end=reply.max_offset)
 
     def truncation_wanted(self, target: FollowTarget, plan: TruncationPlan) -> None:
@@ -198,7 +197,6 @@ class Following:
         task.add_done_callback(self._tasks.discard)
 
     def link_ready(self, target: FollowTarget, offset: LogOffset) -> None:
-        """Acks flow."""
         del offset
         if target is self._target:
             self._was_ready = True
@@ -223,11 +221,10 @@ class Following:
         )
 
     def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
-        """Once per attempt."""
         self._master_end = None
         if target is self._target:
             reason = f"{code.name}: {detail}" if code is not None else detail
-            self._feed(LinkClosed(generation=self._generation, reason=reason))
+            self._feed(SlaveLinkClosed(generation=self._generation, reason=reason))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rollcall_ha.broker.core.durable import Identity, Lives, Marks, ProcessIdentity
-from rollcall_ha.broker.marks import ReplicaFiles, StoreMark
+from rollcall_ha.broker.replica_files import ReplicaFiles, StoreMark
 from rollcall_ha.controller.contract.commands import CleanMark, StoredView
 from rollcall_ha.controller.contract.ids import Incarnation, RegisterCode, SetKey
 from rollcall_ha.node.config import ConfigError
@@ -40,7 +40,6 @@ def draw_code() -> RegisterCode:
 
 
 def draw_incarnation() -> Incarnation:
-    """A new incarnation."""
     return Incarnation(secrets.token_hex(16))
 
 

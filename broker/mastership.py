@@ -35,7 +35,7 @@ from rollcall_ha.ha.sync_state import (
     MastershipEnded,
     MemberInSync,
     ProposeAlter,
-    Reign,
+    ReignStart,
     SyncOutput,
     SyncState,
 )
@@ -76,7 +76,6 @@ class Gate:
     """The gate that handlers read (``broker.handlers.ports.MasterGate``)."""
 
     def __init__(self) -> None:
-        """Closed."""
         self.state = GateState(is_serving=False, master_epoch=NO_EPOCH, is_min_in_sync=False, reason="starting")
 
     def close(self, reason: str, master_epoch: MasterEpoch, master_address: str) -> None:
@@ -128,7 +127,7 @@ class Mastership:
         self._in_flight: ProposeAlter | None = None
         self._in_sync: set[BrokerId] = set()
         self.sync = SyncState(
-            Reign(
+            ReignStart(
                 broker_id=context.broker_id,
                 incarnation=context.incarnation,
                 master_epoch=order.master_epoch,
@@ -214,7 +213,6 @@ class Mastership:
         )
 
     def slave_acked(self, ack: MemberAck) -> None:
-        """An ack came."""
         self._handle(self.sync.ack(ack, self._now_ms()))
 
     def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode | None, detail: str) -> None:

@@ -33,8 +33,8 @@ from rollcall_ha.broker.core.role_io import (
     ReportMilestone,
     SendEntered,
     SendLinkReport,
+    SessionEstablished,
     SessionLost,
-    SessionOpened,
     StartSlaveLink,
     Stop,
     ViewArrived,
@@ -47,11 +47,11 @@ from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.identity import Remembered, draw_code
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.marks import ReplicaFiles
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
+from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.role_shell import RoleShell
-from rollcall_ha.broker.session import Session, SessionUnavailable
-from rollcall_ha.broker.status import ReplicaStatus
+from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
+from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import CleanMark, Phase, SayGoodbye, StoredView, Value
 from rollcall_ha.controller.contract.ids import (
@@ -107,7 +107,7 @@ class Replica:
             retry_ms=config.timing.reconnect_delay_ms,
             retry_ms_max=config.timing.reconnect_delay_ms_max,
         )
-        self.status = ReplicaStatus(
+        self.status = ReplicaReporter(
             config=config,
             incarnation=process.incarnation,
             machine=self.machine,
@@ -148,7 +148,7 @@ class Replica:
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
 
-    def _new_session(self) -> Session:
+    def _new_session(self) -> ControllerSession:
         config = self._config
         machine = SessionMachine(
             addresses=config.controllers,
@@ -156,7 +156,7 @@ class Replica:
             timing=config.timing,
             holdings=lambda: (self.status.positions, self._stored),
         )
-        return Session(
+        return ControllerSession(
             machine=machine, owner=self, set_key=config.set_key, rpc_timeout_ms=config.timing.session_rpc_timeout_ms
         )
 
@@ -204,7 +204,7 @@ class Replica:
         if registered.view.configuration.flush is FlushMode.SYNC:
             # R3c vouches for every replica of such a set. It belongs to the set, not to this broker's configuration.
             self._log.sync_before_acks()
-        self.role.feed(SessionOpened(registered=registered))
+        self.role.feed(SessionEstablished(registered=registered))
         if self._reign is not None:
             self._reign.session_opened()
         self.listen.route_moved()
@@ -241,18 +241,15 @@ class Replica:
         self.role.feed(IncarnationEnded(reason=refusal.reason))
 
     async def persist_identity(self, identity: Identity) -> None:
-        """Durable on return."""
         await self._loop.run_in_executor(self._disk, self._files.identity.store, identity)
         _log.info("identity_stored", broker_id=identity.broker_id)
 
     # --- RoleOwner ---------------------------------------------------------------------------------------------------
 
     def start_link(self, action: StartSlaveLink) -> None:
-        """Follow."""
         self.following.start(action.generation, action.target)
 
     def resume_link(self) -> None:
-        """Apply and ack."""
         self.following.resume()
 
     def settle_link(self, reason: str) -> None:
@@ -313,7 +310,6 @@ class Replica:
         self.role.feed(PhaseReached(master_epoch=epoch, phase=Phase.FIRST_ACK, reached_at_us=at_us))
 
     def send_entered(self, action: SendEntered) -> None:
-        """Answered by ``EnteredAnswered``."""
         epoch = action.report.master_epoch
         _log.info("entered", master_epoch=epoch, start=action.report.start_offset)
 
@@ -345,7 +341,6 @@ class Replica:
         self.session.report(action.milestone)
 
     async def say_goodbye(self, clean_mark: CleanMark) -> None:
-        """Raises ``SessionUnavailable``."""
         ordinal, broker_id = self.session.ordinal, self._registration.broker_id
         if ordinal is None or broker_id is None:
             raise SessionUnavailable("no session is open")
@@ -381,7 +376,6 @@ class Replica:
             self._reign.slave_opened(handshake, link_generation)
 
     def slave_acked(self, ack: MemberAck) -> None:
-        """An ack came."""
         if self._reign is not None:
             self._reign.slave_acked(ack)
 

@@ -26,9 +26,8 @@ from rollcall_ha.broker.core.role_io import (
     AdoptView,
     CloseLog,
     ExecuteCut,
-    Exit,
+    ExitProcess,
     LeaveMaster,
-    LinkClosed,
     PersistMarks,
     PersistView,
     PrepareMaster,
@@ -40,22 +39,23 @@ from rollcall_ha.broker.core.role_io import (
     ResumeSlaveLink,
     RoleAction,
     RoleInput,
+    RoleTick,
     SayGoodbyeTo,
     SendEntered,
     SendLinkReport,
+    SlaveLinkClosed,
     StartSlaveLink,
     Step,
     StepDone,
     StepFailed,
     StopSlaveLink,
-    Tick,
     WriteCleanMark,
 )
 from rollcall_ha.broker.identity import draw_nonce
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.ports import CutReason, CutRefusedError
 from rollcall_ha.broker.log.record import RecordError
-from rollcall_ha.broker.marks import ReplicaFiles
+from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.commands import CleanMark, StoredView
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.epoch.history import EpochOrderError
@@ -153,7 +153,7 @@ class RoleShell:
         # Not the loop's time: that stands still within a turn and counts whole milliseconds, as long as a phase takes.
         for action in self.machine.handle(event, now_us=time.monotonic_ns() // 1_000):
             self._do(action)
-        if isinstance(event, LinkClosed) and not self._is_cutting:
+        if isinstance(event, SlaveLinkClosed) and not self._is_cutting:
             # Its plan waited for something else, such as the pause after a full disk; nobody dials before an answer.
             self._owner.settle_link("the link that asked for a cut is gone")
 
@@ -169,7 +169,7 @@ class RoleShell:
             self._timer = None
         due_us = self.machine.next_due_us
         if due_us is not None and not self._is_stopped:
-            self._timer = self._loop.call_at((due_us + 1) / 1_000_000, self.feed, Tick())
+            self._timer = self._loop.call_at((due_us + 1) / 1_000_000, self.feed, RoleTick())
 
     def _do(self, action: RoleAction) -> None:
         if isinstance(action, Step):
@@ -203,7 +203,7 @@ class RoleShell:
         elif isinstance(action, RaiseAlarm):
             _log.error("alarm", reason=action.reason)
             self._owner.raise_alarm(action.reason)
-        elif isinstance(action, Exit):
+        elif isinstance(action, ExitProcess):
             self._owner.exit(is_clean=action.is_clean)
 
     # --- steps -------------------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from rollcall_ha.broker.log.checkpoint import CheckpointError
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.log.segment import SegmentError
-from rollcall_ha.broker.marks import ReplicaFiles
 from rollcall_ha.broker.replica import Replica
+from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.epoch.codec import EpochFileCorrupt
 from rollcall_ha.epoch.store import EpochFileMissing

@@ -64,7 +64,7 @@ def _now_us() -> int:
     return time.monotonic_ns() // 1_000
 
 
-class NotLeader(Exception):
+class ControllerNotLeading(Exception):
     """The controller that was asked does not lead; the hint says who might."""
 
     def __init__(self, hint: LeaderHint) -> None:
@@ -103,15 +103,13 @@ class SessionOwner(Protocol):
 
 @dataclass(slots=True)
 class SessionCounters:
-    """For /metrics."""
-
     heartbeats: int = 0
     connections: int = 0
     milestones_dropped: int = 0
     peer_nonsense: int = 0
 
 
-class Session:
+class ControllerSession:
     """Keeps one session open; ``start`` after recovery, ``stop`` once."""
 
     def __init__(self, *, machine: SessionMachine, owner: SessionOwner, set_key: SetKey, rpc_timeout_ms: int) -> None:
@@ -170,7 +168,7 @@ class Session:
             raise SessionUnavailable("no session is open")
         try:
             return _decode_reply(await self._exchange(link, code, command))
-        except NotLeader as error:
+        except ControllerNotLeading as error:
             self._do(self._machine.hinted(number, error.hint, self._now_ms()))
             raise SessionUnavailable(str(error)) from error
         except (RemotingError, msgspec.MsgspecError) as error:
@@ -331,7 +329,7 @@ class Session:
             return
         try:
             await work(link)
-        except NotLeader as error:
+        except ControllerNotLeading as error:
             self._do(self._machine.hinted(number, error.hint, self._now_ms()))
         except _RefusedBeat as error:
             self._do(self._machine.refused(number, error.refusal, self._now_ms()))
@@ -343,7 +341,7 @@ class Session:
         body = b"" if message is None else _encode(message)
         frame = await link.request(code, body=body, timeout_ms=self._rpc_timeout_ms)
         if frame.code == RefusalCode.NOT_LEADER:
-            raise NotLeader(_decode_hint(frame.body))
+            raise ControllerNotLeading(_decode_hint(frame.body))
         if frame.code != 0 and code in (RequestCode.SESSION_HEARTBEAT, RequestCode.FIND_LEADER):
             reply = _decode_reply(frame.body)
             if isinstance(reply, Refused):
@@ -384,7 +382,7 @@ class _RefusedBeat(Exception):
 class _Link:
     """Gives one connection its number."""
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: ControllerSession, number: int) -> None:
         self._session = session
         self._number = number
 

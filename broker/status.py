@@ -16,7 +16,7 @@ from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
-from rollcall_ha.broker.session import Session
+from rollcall_ha.broker.session import ControllerSession
 from rollcall_ha.controller.contract.commands import Positions
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
@@ -29,7 +29,7 @@ READY_STATES = frozenset({BrokerState.MASTER, BrokerState.SLAVE, BrokerState.LEA
 """Registered, and the role is applied; losing the controllers later changes nothing (promise 3)."""
 
 
-class ReplicaStatus:
+class ReplicaReporter:
     """One per process. Implements ``broker.handlers.ports``' ``RouteSource`` and ``ProbeSource``."""
 
     def __init__(
@@ -130,7 +130,7 @@ class ReplicaStatus:
             return ""
         return f"the log cannot grow ({error}); free space in {self._config.directory}, it goes on by itself then"
 
-    def health(self, *, put: PutPath, session: Session) -> HealthSnapshot:
+    def health(self, *, put: PutPath, session: ControllerSession) -> HealthSnapshot:
         """For the health address."""
         role, trouble = self._machine.published, self._disk_trouble()
         alarm = self.alarm or trouble
@@ -146,7 +146,7 @@ class ReplicaStatus:
             values=tuple((name, text, float(value)) for name, text, value in values),
         )
 
-    def _values(self, put: PutPath, session: Session) -> list[tuple[str, str, float]]:
+    def _values(self, put: PutPath, session: ControllerSession) -> list[tuple[str, str, float]]:
         log, machine = self._log, self._machine
         role, view = machine.published, machine.view
         return [

@@ -27,7 +27,6 @@ class EpochFileCorrupt(ValueError):
 
 
 def encode_history(history: EpochHistory) -> bytes:
-    """The whole file."""
     body = b"".join(b"%d-%d\n" % (entry.epoch, entry.start_offset) for entry in history.entries)
     return b"%d\n%d\n" % (len(history), zlib.crc32(body) & _CRC_MASK) + body
 

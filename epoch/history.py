@@ -48,17 +48,14 @@ class EpochHistory:
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """Oldest first."""
         return self._entries
 
     @property
     def first(self) -> EpochEntry | None:
-        """The oldest entry."""
         return self._entries[0] if self._entries else None
 
     @property
     def last(self) -> EpochEntry | None:
-        """The newest entry."""
         return self._entries[-1] if self._entries else None
 
     @property

@@ -3,7 +3,6 @@ The words of an epoch history: which masterEpoch wrote from which offset on.
 
 Here: the two numbers and the entry. Not here: what a list of entries may look like (``history``), bytes (``codec``),
 files (``store``).
-Imported by: everybody. Imports: nothing of ours.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class MemberLink:
     """None = unknown: nothing that counts was heard on this link."""
 
 
-class AckTable:
+class SlaveAcks:
     """Current links and acks of one reign."""
 
     def __init__(self, master_epoch: MasterEpoch) -> None:
@@ -63,7 +63,6 @@ class AckTable:
 
     @property
     def links(self) -> Mapping[BrokerId, MemberLink]:
-        """By broker id."""
         return self._links
 
     def open_link(
@@ -107,7 +106,7 @@ class AckTable:
         return None if link is None else link.acked
 
 
-def confirm_candidate(own_end: LogOffset, required_others: Iterable[BrokerId], table: AckTable) -> LogOffset | None:
+def confirm_candidate(own_end: LogOffset, required_others: Iterable[BrokerId], table: SlaveAcks) -> LogOffset | None:
     """The minimum over the required set; None if a member of it is unknown."""
     lowest = own_end
     for broker_id in required_others:

@@ -20,7 +20,6 @@ class HeaderDecoder(ABC, Generic[FrameT]):
     """
 
     def __init__(self) -> None:
-        """Nothing read yet."""
         self._header = bytearray()
         self._size = self._first_size()
         self.body_left = 0

@@ -102,7 +102,6 @@ class LinkError:
     expected: str
     actual: str
     broker_id: BrokerId
-    """The sender."""
     incarnation: Incarnation
 
     def __str__(self) -> str:

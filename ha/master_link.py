@@ -64,8 +64,6 @@ class MasterLinkState(Enum):
 
 
 class MasterLink:
-    """One accepted connection."""
-
     def __init__(
         self,
         *,

@@ -346,7 +346,6 @@ class HaClient:
             self._connection.answer(self._connection.link.truncation_failed(reason))
 
     def epoch_recorded(self) -> None:
-        """Answer to ``epoch_wanted``."""
         self._is_idle.set()
         if self._connection is not None:
             self._connection.answer(self._connection.link.epoch_recorded(self._clock_ms()))

@@ -72,8 +72,6 @@ class SlaveLinkState(Enum):
 
 
 class SlaveLink:
-    """One dialled connection."""
-
     def __init__(
         self,
         *,
@@ -219,7 +217,6 @@ class SlaveLink:
         return self._ack_if_due(now_ms)
 
     def tick(self, now_ms: int) -> list[SlaveAction]:
-        """Time passed."""
         if self.state is SlaveLinkState.WAITING:
             waited_ms = now_ms - self._opened_at_ms
             if waited_ms >= 2 * self._settings.handshake_timeout_ms:  # the master may keep an early slave for one

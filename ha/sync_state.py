@@ -39,11 +39,11 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
-from rollcall_ha.ha.confirm_offset import AckFate, AckTable, MemberAck, confirm_candidate
+from rollcall_ha.ha.confirm_offset import AckFate, MemberAck, SlaveAcks, confirm_candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reign:
+class ReignStart:
     """What a master knows when it has entered its epoch."""
 
     broker_id: BrokerId
@@ -119,7 +119,7 @@ class _CaughtUp:
 class SyncState:
     """One reign; thrown away when it ends (R12)."""
 
-    def __init__(self, reign: Reign, *, log_end: LogOffset, now_ms: int) -> None:
+    def __init__(self, reign: ReignStart, *, log_end: LogOffset, now_ms: int) -> None:
         """Begin right after ``entered``: members are unknown, and have ``survivors_wait_ms`` to shake hands (R6)."""
         if reign.broker_id not in reign.sync_state_set:
             raise ValueError(f"master {reign.broker_id} is not in its SyncStateSet {reign.sync_state_set}")
@@ -133,7 +133,7 @@ class SyncState:
         self._log_end = log_end
         self._synced_end = reign.confirm_offset
         self._confirm = reign.confirm_offset
-        self._table = AckTable(reign.master_epoch)
+        self._table = SlaveAcks(reign.master_epoch)
         self._caught_up = {member: self._fresh(now_ms) for member in self._others(self._local)}
         self._linkless_since_ms = dict.fromkeys(self._others(self._local), now_ms)
         self._courted: dict[BrokerId, int] = {}
@@ -155,7 +155,6 @@ class SyncState:
 
     @property
     def local_set_epoch(self) -> SyncStateSetEpoch:
-        """Version of ``local_set``."""
         return self._local_epoch
 
     @property

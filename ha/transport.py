@@ -272,7 +272,6 @@ class MasterConnection(_Connection[MasterAction]):
             self._want_write(bool(self._parts) or (budget <= 0 and self.link.lag_bytes > 0))
 
     def tick(self, now_ms: int) -> None:
-        """Time passed."""
         self.execute(self.link.tick(self._confirm(), now_ms, can_send=not self._parts))
 
     def _plan(self) -> bool:
@@ -336,8 +335,6 @@ class MasterConnection(_Connection[MasterAction]):
 
 
 class SlaveConnection(_Connection[SlaveAction]):
-    """A dialled connection."""
-
     def __init__(
         self,
         sock: socket.socket,
@@ -361,7 +358,6 @@ class SlaveConnection(_Connection[SlaveAction]):
             self.start_reading()
 
     def tick(self, now_ms: int) -> None:
-        """Time passed."""
         self.execute(self.link.tick(now_ms))
 
     def _read(self) -> None:

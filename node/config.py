@@ -72,8 +72,6 @@ class ControllerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One broker."""
-
     set: str
     listen: str
     ha: str
@@ -97,8 +95,6 @@ class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole document."""
-
     version: int
     fleet: FleetSection
     tls: TlsSection | None = None

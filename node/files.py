@@ -74,7 +74,6 @@ class DataDirectory:
     """A folder that one process owns while it lives, with the version of what is in it."""
 
     def __init__(self, path: Path, lock_descriptor: int, *, was_empty: bool) -> None:
-        """Use ``claim``."""
         self.path = path
         self.was_empty = was_empty
         """Nothing but our own two files was there: a new or a wiped node."""

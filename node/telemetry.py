@@ -85,7 +85,6 @@ class LoopLag:
     INTERVAL_MS = 100
 
     def __init__(self, telemetry: Telemetry) -> None:
-        """Starts with ``start``."""
         self._telemetry = telemetry
         self._due = 0.0
         self._handle: asyncio.TimerHandle | None = None
@@ -96,7 +95,6 @@ class LoopLag:
         self._arm()
 
     def stop(self) -> None:
-        """No more timers."""
         if self._handle is not None:
             self._handle.cancel()
 

@@ -17,8 +17,8 @@ import msgspec
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
-from rollcall_ha.controller.core.election import candidate_of, elect
 from rollcall_ha.controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
+from rollcall_ha.controller.core.ranking import candidate_of, elect
 
 CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name)
 """Policies that may take each other's place: both elect members of the SyncStateSet only."""

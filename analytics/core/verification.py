@@ -43,7 +43,7 @@ class Rule:
     ALL = (CHAIN, ORDER, STAMPS, ELECTIONS, ONE_MASTER, ONE_START, EPOCHS, SET_EPOCHS)
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class ChainedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event as the walk sees it; made once per event, so no more is kept of its line than the walk needs."""
 
     term: int
@@ -56,7 +56,6 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """The line without its hash."""
 
     def hash_after(self, previous: bytes) -> bytes:
-        """``controller.contract.events.chain_of``, from text."""
         return hashlib.sha256(previous + self.blanked).hexdigest().encode()
 
 
@@ -68,12 +67,12 @@ class Violation:
     text: str
 
 
-def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: int) -> Link:
+def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: int) -> ChainedEvent:
     """The link that a line is; the hash is looked for at its end, where it is written."""
     begin = line.rfind(CHAIN_FIELD) + len(CHAIN_FIELD)
     end = begin + HASH_DIGITS
     has_hash = begin >= len(CHAIN_FIELD) and line[end : end + 1] == b'"'
-    return Link(
+    return ChainedEvent(
         term=term,
         index=index,
         ordinal=ordinal,
@@ -83,7 +82,7 @@ def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: 
     )
 
 
-def walk(before: Link | None, link: Link) -> list[Violation]:
+def walk(before: ChainedEvent | None, link: ChainedEvent) -> list[Violation]:
     """What ``link`` breaks after ``before``, the event just before it in the same record; None: it is the first."""
     found: list[Violation] = []
     previous = before.chain if before is not None else b""
@@ -105,7 +104,7 @@ def walk(before: Link | None, link: Link) -> list[Violation]:
     return found
 
 
-def begins_inside(link: Link) -> bool:
+def begins_inside(link: ChainedEvent) -> bool:
     """Whether the events before the first one of a record are elsewhere: its chain does not begin with it."""
     return link.chain != link.hash_after(b"")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.analytics.core.plan import Plan
 from rollcall_ha.analytics.generate import SUFFIXES, FolderInUse, generate, prepare
 from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.timing import Preset
 
 _DEFAULT = Plan()

@@ -90,7 +90,6 @@ def _presets(text: str) -> tuple[Preset, ...]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     parser = argparse.ArgumentParser(
         prog="rollcall analytics report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

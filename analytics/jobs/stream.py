@@ -96,7 +96,7 @@ def _run(spark: SparkSession, lake: Lake, options: argparse.Namespace, *, is_liv
         flaps=options.flaps,
         flap_window_ms=options.flap_window_ms,
     )
-    watch = Watch(spark, lake, limits, is_live=is_live)
+    watch = AlertPrinter(spark, lake, limits, is_live=is_live)
     try:
         while not _has_ended(query, options.every_ms):
             watch.look()
@@ -119,7 +119,7 @@ def _has_ended(query: StreamingQuery, within_ms: int) -> bool:
         return True
 
 
-class Watch:
+class AlertPrinter:
     """Prints each alert when it begins."""
 
     def __init__(self, spark: SparkSession, lake: Lake, limits: Limits, *, is_live: bool) -> None:

@@ -27,7 +27,7 @@ SHOWN_MAX = 100
 """Violations that are printed; all are counted."""
 
 
-class Verdict(StrEnum):
+class RecordVerdict(StrEnum):
     """The first word that is printed."""
 
     SOUND = "SOUND"
@@ -36,11 +36,11 @@ class Verdict(StrEnum):
     """There was no event: nothing has been found out."""
 
 
-def verdict_of(events: int, violations: int) -> Verdict:
+def verdict_of(events: int, violations: int) -> RecordVerdict:
     """What a verification of so many events says."""
     if violations:
-        return Verdict.BROKEN
-    return Verdict.SOUND if events else Verdict.EMPTY
+        return RecordVerdict.BROKEN
+    return RecordVerdict.SOUND if events else RecordVerdict.EMPTY
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(msgspec.json.encode({**facts, "shown": shown}).decode())
     else:
         _print(facts, shown)
-    return 0 if verdict is Verdict.SOUND else 1
+    return 0 if verdict is RecordVerdict.SOUND else 1
 
 
 def _print(facts: dict[str, object], shown: Sequence[dict[str, object]]) -> None:

@@ -19,7 +19,7 @@ from rollcall_ha.analytics.gold_tables import (
     GOLD_RTO,
     GOLD_SETS,
 )
-from rollcall_ha.analytics.tables import Column, Table, columns_of
+from rollcall_ha.analytics.tables import LakeColumn, LakeTable, columns_of
 
 SLOWEST_FAILOVERS_MAX = 5
 NEWEST_FAILOVERS_MAX = 5
@@ -27,7 +27,6 @@ TYPICAL_CAUSES_MAX = 6
 RTO_ROWS_MAX = 100
 HISTOGRAM_BINS_MAX = 600
 CALENDAR_DAYS_MAX = 3 * 366
-"""The newest ones."""
 HEAT_MAP_SETS_MAX = 40
 HEAT_MAP_COLUMNS_MAX = 48
 WORST_SETS_MAX = 12
@@ -38,7 +37,7 @@ QUALITY_ROWS_MAX = 100
 WHAT_IF_PRESETS_MAX = 3
 
 
-def _report(table: Table, name: str, meaning: str, *, extra: tuple[Column, ...] = ()) -> Table:
+def _report(table: LakeTable, name: str, meaning: str, *, extra: tuple[LakeColumn, ...] = ()) -> LakeTable:
     return replace(table, layer="report", name=name, meaning=meaning, partitions=(), columns=(*table.columns, *extra))
 
 
@@ -54,7 +53,7 @@ WORST_SETS = _report(GOLD_SETS, "worst_sets", "Sets with most time without a mas
 WORST_NODES = _report(GOLD_NODES, "worst_nodes", "Replicas with most faults, then longest gone.")
 QUALITY = _report(GOLD_QUALITY, "quality", "What was read and what could not be used.")
 
-RTO_HISTOGRAM = Table(
+RTO_HISTOGRAM = LakeTable(
     layer="report",
     name="rto_histogram",
     meaning="RTO of failovers in bins, ten for each power of ten, by cause.",
@@ -69,7 +68,7 @@ failovers bigint how many
     ),
 )
 
-CALENDAR = Table(
+CALENDAR = LakeTable(
     layer="report",
     name="calendar",
     meaning="Sums over all sets per day.",
@@ -86,7 +85,7 @@ failovers bigint elected on the day
     ),
 )
 
-HEAT_MAP = Table(
+HEAT_MAP = LakeTable(
     layer="report",
     name="heat_map",
     meaning="The sets with most time without a master, in columns of as many days as fit.",
@@ -107,7 +106,7 @@ failovers bigint elected in these days
     ),
 )
 
-GRADES = Table(
+GRADES = LakeTable(
     layer="report",
     name="grades",
     meaning="Grades of loss by cause.",
@@ -128,7 +127,7 @@ cut_bytes bigint thrown away by old masters that are back
     ),
 )
 
-WHAT_IF = Table(
+WHAT_IF = LakeTable(
     layer="report",
     name="what_if",
     meaning="Recorded failovers under the timeouts of other presets: analytics.what_if, counted.",
@@ -186,6 +185,6 @@ class Contents:
     what_if_doubt: str = ""
     """Why the settings that are said to have been in force may not have been; empty = nothing speaks against them."""
 
-    def of(self, table: Table) -> Rows:
+    def of(self, table: LakeTable) -> Rows:
         """Rows of one table; empty if it is not there."""
         return self.rows.get(table.name, ())

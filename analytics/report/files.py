@@ -16,7 +16,7 @@ from typing import Any
 
 from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
 from rollcall_ha.analytics.report.page import page
-from rollcall_ha.analytics.tables import Table
+from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.node.files import atomic_replace
 
 PAGE = "index.html"
@@ -36,7 +36,7 @@ def write_report(contents: Contents, out: Path) -> Path:
     return out / PAGE
 
 
-def csv_of(table: Table, rows: Rows) -> bytes:
+def csv_of(table: LakeTable, rows: Rows) -> bytes:
     """A table as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -52,7 +52,7 @@ def _field(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parquet_of(table: Table, rows: Rows) -> bytes:
+def parquet_of(table: LakeTable, rows: Rows) -> bytes:
     """A table as Parquet, with its own types also where there are no rows."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -31,12 +31,12 @@ from rollcall_ha.analytics.progress import Progress
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.distributions import BINS_PER_DECADE
-from rollcall_ha.analytics.tables import Table
+from rollcall_ha.analytics.tables import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-Read = Callable[[Table], "DataFrame"]
+Read = Callable[[LakeTable], "DataFrame"]
 
 
 def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: int) -> Contents:
@@ -52,7 +52,7 @@ def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: i
             f"gold in {lake.root} is of an older form; make it anew: rollcall analytics gold --lake {lake.root}"
         )
 
-    def read(table: Table) -> DataFrame:
+    def read(table: LakeTable) -> DataFrame:
         return lake.read(spark, table, manifest=manifest)
 
     rows: dict[str, list[dict[str, Any]]] = {}
@@ -196,7 +196,7 @@ def _worst_nodes(read: Read) -> DataFrame:
     return ordered.limit(contents.WORST_NODES_MAX)
 
 
-_TABLES: tuple[tuple[Table, Callable[[Read], DataFrame]], ...] = (
+_TABLES: tuple[tuple[LakeTable, Callable[[Read], DataFrame]], ...] = (
     (contents.CLUSTERS, _clusters),
     (contents.FAILOVERS, _failovers),
     (contents.RTO, _rto),

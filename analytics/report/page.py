@@ -21,7 +21,7 @@ from rollcall_ha.analytics.report.contents import Contents, Rows
 from rollcall_ha.analytics.report.markup import Markup, box, element
 from rollcall_ha.analytics.report.phase_bars import when
 from rollcall_ha.analytics.report.scales import Levels, count, duration, share, size, whole_ms
-from rollcall_ha.analytics.tables import Table
+from rollcall_ha.analytics.tables import LakeTable
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 TITLE = "Rollcall failover report"
@@ -155,7 +155,7 @@ def _section(name: str, title: str, *children: object) -> Markup:
     return element("section", element("h2", title), *children, id=name)
 
 
-def _files(*tables: Table) -> Markup:
+def _files(*tables: LakeTable) -> Markup:
     links = [
         [
             table.name,

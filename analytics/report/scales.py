@@ -94,7 +94,6 @@ def rough(ms: int) -> str:
 
 
 def duration_us(us: int | None) -> str:
-    """As ``duration``."""
     return duration(None if us is None else us / US_PER_MS)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.context import Exit
+from rollcall_ha.api.cli.context import ExitCode
 from rollcall_ha.api.cli.output import Format, Mood, Report, print_report
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class OperatorOptions:
     """Options that orders share."""
 
     form: Format
@@ -39,9 +39,9 @@ class Order:
     request_id: RequestId | None = None
 
 
-def elect(name: str, order: Order, *, to: BrokerId | None, accept_loss_bytes: int | None) -> None:
+def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss_bytes: int | None) -> None:
     """Elect by policy, or ``to`` this broker; with ``accept_loss_bytes`` also outside the SyncStateSet."""
-    from rollcall_ha.api.cli import stories
+    from rollcall_ha.api.cli import decisions
 
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
@@ -56,18 +56,20 @@ def elect(name: str, order: Order, *, to: BrokerId | None, accept_loss_bytes: in
             )
 
         if order.is_dry_run:
-            print_report(stories.preview_report(preview()), order.form)
+            print_report(decisions.preview_report(preview()), order.form)
             return
         if not order.is_confirmed and _may_ask():
-            print_report(stories.preview_report(preview()), Format.TABLE, stream=sys.stderr)
+            print_report(decisions.preview_report(preview()), Format.TABLE, stream=sys.stderr)
             confirm("Elect?", order)
         elif accept_loss_bytes is not None:
             confirm("Elect outside the SyncStateSet?", order)
         answer = _send(asking, key, order, to, accept_loss_bytes)
-        print_report(stories.elected_report(answer), order.form)
+        print_report(decisions.elected_report(answer), order.form)
 
 
-def _send(asking: Client, key: SetKey, order: Order, to: BrokerId | None, accept_loss_bytes: int | None) -> Elected:
+def _send(
+    asking: Client, key: SetKey, order: OperatorOptions, to: BrokerId | None, accept_loss_bytes: int | None
+) -> Elected:
     if accept_loss_bytes is None:
         return asking.elect(
             key,
@@ -88,19 +90,19 @@ def _send(asking: Client, key: SetKey, order: Order, to: BrokerId | None, accept
     )
 
 
-def bootstrap(name: str, order: Order, *, master: BrokerId) -> None:
+def bootstrap(name: str, order: OperatorOptions, *, master: BrokerId) -> None:
     """First election of a set by an operator's word."""
-    from rollcall_ha.api.cli import stories
+    from rollcall_ha.api.cli import decisions
 
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         if _may_ask():
             confirm(f"Make broker {master} the first master of {key}?", order)
         answer = asking.bootstrap(key, master=master, reason=order.reason, request_id=order.request_id)
-        print_report(stories.elected_report(answer), order.form)
+        print_report(decisions.elected_report(answer), order.form)
 
 
-def clean(name: str, order: Order, *, brokers: Sequence[BrokerId], is_unclean: bool) -> None:
+def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_unclean: bool) -> None:
     """Forget replicas, or the whole set if none is named; its epochs stay."""
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
@@ -124,11 +126,13 @@ def _may_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirm(question: str, order: Order) -> None:
-    """Ask, unless ``--yes`` was said. Raises ``typer.Exit``: declined (1), or there is nobody to ask (2)."""
+def confirm(question: str, order: OperatorOptions) -> None:
+    """Ask, unless ``--yes`` was said. Raises ``typer.ExitCode``: declined (1), or there is nobody to ask (2)."""
     if order.is_confirmed:
         return
     if not _may_ask():
-        raise context.fail(f"rollcall: needs --yes, since there is no terminal to ask at: {question}", Exit.WRONG_USE)
+        raise context.fail(
+            f"rollcall: needs --yes, since there is no terminal to ask at: {question}", ExitCode.WRONG_USE
+        )
     if not typer.confirm(question, err=True):
-        raise context.fail("Nothing was changed.", Exit.REFUSED)
+        raise context.fail("Nothing was changed.", ExitCode.REFUSED)

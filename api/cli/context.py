@@ -2,7 +2,7 @@
 Where the controllers are, and which exit code an outcome has.
 
 Here: addresses from option, environment or the demo's fleet file; errors of the client as messages and exit codes.
-Not here: commands (``see``, ``act``, ``run``), texts of answers (``tables``, ``stories``).
+Not here: commands (``see``, ``act``, ``run``), texts of answers (``tables``, ``decisions``).
 
 Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
 6 degraded, only for ``status --check``.
@@ -35,9 +35,7 @@ ENVIRONMENT = "ROLLCALL_CONTROLLERS"
 DEMO_FLEET_FILE = Path(".demo") / "rollcall.toml"
 
 
-class Exit(IntEnum):
-    """Exit codes."""
-
+class ExitCode(IntEnum):
     DONE = 0
     REFUSED = 1
     WRONG_USE = 2
@@ -48,13 +46,13 @@ class Exit(IntEnum):
 
 
 @dataclass(slots=True)
-class Options:
+class CommonOptions:
     """What the caller said for all commands; tests replace ``make_client``."""
 
     controllers: str = ""
 
 
-OPTIONS = Options()
+OPTIONS = CommonOptions()
 
 
 def complain(message: str) -> None:
@@ -62,7 +60,7 @@ def complain(message: str) -> None:
     sys.stderr.write(message.rstrip() + "\n")
 
 
-def fail(message: str, code: Exit) -> typer.Exit:
+def fail(message: str, code: ExitCode) -> typer.Exit:
     """Say why and return the exception to raise."""
     complain(message)
     return typer.Exit(int(code))
@@ -84,13 +82,13 @@ def controller_addresses() -> tuple[str, ...]:
         try:
             fleet = load_fleet_file(DEMO_FLEET_FILE)
         except ConfigError as error:
-            raise fail(f"rollcall: {error}", Exit.WRONG_USE) from None
+            raise fail(f"rollcall: {error}", ExitCode.WRONG_USE) from None
         complain(f"(controllers from {DEMO_FLEET_FILE})")
         return tuple(section.rest for section in fleet.controllers.values())
     raise fail(
         f"rollcall: where are the controllers? Use --controllers host:port,… or set {ENVIRONMENT}, "
         f"or work where {DEMO_FLEET_FILE} is (make demo-up).",
-        Exit.WRONG_USE,
+        ExitCode.WRONG_USE,
     )
 
 
@@ -116,23 +114,23 @@ def client(form: Format = Format.TABLE) -> Iterator[Client]:
             f"OUTCOME UNKNOWN  request {error.request_id}: {error}\n"
             f"It may have been executed. Find out with: rollcall events --request {error.request_id}\n"
             f"or repeat it with: --request-id {error.request_id}",
-            Exit.OUTCOME_UNKNOWN,
+            ExitCode.OUTCOME_UNKNOWN,
         ) from None
     except NoLeader as error:
-        raise fail(f"NO LEADER  no controller leads: {error}\nTry: rollcall status", Exit.NO_LEADER) from None
+        raise fail(f"NO LEADER  no controller leads: {error}\nTry: rollcall status", ExitCode.NO_LEADER) from None
     except (Unreachable, BadAnswer) as error:
-        raise fail(f"UNREACHABLE  {error}", Exit.UNREACHABLE) from None
+        raise fail(f"UNREACHABLE  {error}", ExitCode.UNREACHABLE) from None
     finally:
         made.close()
 
 
 def _refused(error: RefusedError, form: Format) -> typer.Exit:
+    from rollcall_ha.api.cli.decisions import refusal_report
     from rollcall_ha.api.cli.output import print_report
-    from rollcall_ha.api.cli.stories import refusal_report
 
     is_for_programs = form in (Format.JSON, Format.YAML, Format.TSV)
     print_report(refusal_report(error.problem), form, stream=sys.stdout if is_for_programs else sys.stderr)
-    return typer.Exit(int(Exit.REFUSED))
+    return typer.Exit(int(ExitCode.REFUSED))
 
 
 def _user() -> str:
@@ -154,13 +152,13 @@ def find_set(page: SetPage, name: str) -> SetStatus:
         return found[0]
     if found:
         names = ", ".join(str(status.view.set_key) for status in found)
-        raise fail(f"rollcall: {name} is ambiguous; name the cluster too: {names}", Exit.WRONG_USE)
+        raise fail(f"rollcall: {name} is ambiguous; name the cluster too: {names}", ExitCode.WRONG_USE)
     known = ", ".join(str(status.view.set_key) for status in page.sets[:20]) or "none yet"
-    raise fail(f"rollcall: no broker set {name!r}; known: {known}", Exit.WRONG_USE)
+    raise fail(f"rollcall: no broker set {name!r}; known: {known}", ExitCode.WRONG_USE)
 
 
 def set_key(asking: Client, name: str) -> SetKey:
-    """Key of the set that ``name`` means; a full name is taken as it is. Raises ``typer.Exit`` and ``ClientError``."""
+    """Key of the set that ``name`` means; a full name is taken as it is. Raises ``typer.Exit``, ``ClientError``."""
     from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 
     cluster, slash, short = name.partition("/")

@@ -2,7 +2,7 @@
 The command ``rollcall``: names, options and help of every command.
 
 Here: the surface. Not here: what commands do (``see``, ``act``, ``run``, ``founding``) and how answers look
-(``tables``, ``stories``).
+(``tables``, ``decisions``).
 Rule: nothing heavy is imported before a command needs it; servers are reached by HTTP and exec only.
 """
 
@@ -164,7 +164,7 @@ def elect(
     from rollcall_ha.api.cli import act
     from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
-    order = act.Order(
+    order = act.OperatorOptions(
         form=output,
         expect_master=None if expect_master is None else BrokerId(expect_master),
         expect_epoch=None if expect_epoch is None else MasterEpoch(expect_epoch),
@@ -191,7 +191,7 @@ def bootstrap(
     from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 
     identity = None if request_id is None else RequestId(request_id)
-    order = act.Order(form=output, reason=reason, is_confirmed=yes, request_id=identity)
+    order = act.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=identity)
     act.bootstrap(name, order, master=BrokerId(master))
 
 
@@ -212,7 +212,7 @@ def clean(
     from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 
     identity = None if request_id is None else RequestId(request_id)
-    order = act.Order(form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes, request_id=identity)
+    order = act.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes, request_id=identity)
     act.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
 
 
@@ -288,7 +288,7 @@ def import_rocketmq(
     """Know running sets with their ids and epochs; nobody is elected before all brokers of a set have come here."""
     from rollcall_ha.api.cli import act, move
 
-    order = act.Order(form=output, reason=reason, is_dry_run=dry_run)
+    order = act.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run)
     move.import_rocketmq(move.Elsewhere(controllers=controllers, name_servers=namesrv, sets=tuple(only or ())), order)
 
 
@@ -305,7 +305,7 @@ def export_rocketmq(
     """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
     from rollcall_ha.api.cli import act, move
 
-    order = act.Order(form=output, is_dry_run=dry_run, is_confirmed=yes)
+    order = act.OperatorOptions(form=output, is_dry_run=dry_run, is_confirmed=yes)
     move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
 
 

@@ -1,8 +1,8 @@
 """
 Moving sets from RocketMQ's controllers to ours, and back: ``import rocketmq`` and ``export rocketmq``.
 
-Here: reading both sides, asking, printing. Not here: what follows from what was read (``api.moving.plan``), the
-procedure around it (docs/moving-from-rocketmq.md).
+Here: reading both sides, asking, printing. Not here: what follows from what was read (``api.rocketmq.moving.plan``),
+the procedure around it (docs/moving-from-rocketmq.md).
 
 Rule 1: both sides are read before anything is changed; ``--dry-run`` ends there.
 Rule 2: sets are independent: what is refused for one does not keep the others. The exit code is 1 if any was refused.
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.act import Order, confirm
-from rollcall_ha.api.cli.context import Exit
+from rollcall_ha.api.cli.act import OperatorOptions, confirm
+from rollcall_ha.api.cli.context import ExitCode
 from rollcall_ha.api.cli.output import Column, Mood, Report, Table, id_set, number, print_report
 
 if TYPE_CHECKING:
     from rollcall_ha.api.client import Client
-    from rollcall_ha.api.moving.plan import ExportLine, ImportLine
-    from rollcall_ha.api.moving.reading import Controllers
+    from rollcall_ha.api.rocketmq.moving.plan import ExportLine, ImportLine
+    from rollcall_ha.api.rocketmq.moving.reading import Controllers
     from rollcall_ha.controller.contract.ids import SetKey
     from rollcall_ha.controller.contract.replies import SetView
 
@@ -38,16 +38,16 @@ class Elsewhere:
     """broker-a or cluster/broker-a; empty: all that the name servers (import) or we (export) know."""
 
 
-def import_rocketmq(elsewhere: Elsewhere, order: Order) -> None:
+def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
     """Know sets of RocketMQ's controllers with their ids and epochs, or show what would be known."""
-    from rollcall_ha.api.moving.plan import plan_import
-    from rollcall_ha.api.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
+    from rollcall_ha.api.rocketmq.moving.plan import plan_import
+    from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
 
     if not elsewhere.sets and not elsewhere.name_servers:
         raise context.fail(
             "rollcall: RocketMQ's controllers do not list their sets: name them with --set, or name servers with "
             "--namesrv",
-            Exit.WRONG_USE,
+            ExitCode.WRONG_USE,
         )
     try:
         names = names_from(split_addresses(elsewhere.name_servers)) if elsewhere.name_servers else {}
@@ -56,10 +56,10 @@ def import_rocketmq(elsewhere: Elsewhere, order: Order) -> None:
         with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
             found = controllers.sets(clusters)
     except ReadingError as error:
-        raise context.fail(f"UNREACHABLE  {error}", Exit.UNREACHABLE) from None
+        raise context.fail(f"UNREACHABLE  {error}", ExitCode.UNREACHABLE) from None
     missing = sorted(wanted.keys() - found.keys())
     if missing:
-        raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", Exit.WRONG_USE)
+        raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", ExitCode.WRONG_USE)
     with context.client(order.form) as asking:
         lines = plan_import(tuple(found.values()), _views(asking), reason=order.reason)
         if not order.is_dry_run:
@@ -70,11 +70,11 @@ def import_rocketmq(elsewhere: Elsewhere, order: Order) -> None:
     _end(any(line.order is None for line in lines))
 
 
-def export_rocketmq(elsewhere: Elsewhere, order: Order, *, raises_max: int) -> None:
+def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max: int) -> None:
     """Make empty controllers of RocketMQ ready to take our sets over, or show what would be done."""
-    from rollcall_ha.api.moving.plan import plan_export
-    from rollcall_ha.api.moving.reading import Controllers, ReadingError, named, split_addresses
-    from rollcall_ha.api.moving.replay import replay
+    from rollcall_ha.api.rocketmq.moving.plan import plan_export
+    from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, split_addresses
+    from rollcall_ha.api.rocketmq.moving.replay import replay
 
     wanted = named(elsewhere.sets)
     with context.client(order.form) as asking:
@@ -82,7 +82,7 @@ def export_rocketmq(elsewhere: Elsewhere, order: Order, *, raises_max: int) -> N
     chosen = {key: view for key, view in views.items() if not wanted or wanted.get(key.name) in ("", key.cluster)}
     missing = sorted(wanted.keys() - {key.name for key in chosen})
     if missing or not chosen:
-        raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", Exit.WRONG_USE)
+        raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", ExitCode.WRONG_USE)
     try:
         with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
             lines = _read_both(controllers, chosen, raises_max, plan_export)
@@ -93,7 +93,9 @@ def export_rocketmq(elsewhere: Elsewhere, order: Order, *, raises_max: int) -> N
                     if line.steps:
                         replay(controllers, line)
     except ReadingError as error:
-        raise context.fail(f"UNREACHABLE  {error}\nRun the same command again to go on.", Exit.UNREACHABLE) from None
+        raise context.fail(
+            f"UNREACHABLE  {error}\nRun the same command again to go on.", ExitCode.UNREACHABLE
+        ) from None
     print_report(_export_report(lines, is_dry_run=order.is_dry_run), order.form)
     _end(any(line.refusal for line in lines))
 
@@ -114,7 +116,7 @@ def _views(asking: Client) -> dict[SetKey, SetView]:
 
 def _end(is_refused: bool) -> None:
     if is_refused:
-        raise context.fail("Some sets were refused; see above.", Exit.REFUSED)
+        raise context.fail("Some sets were refused; see above.", ExitCode.REFUSED)
 
 
 # --- how it looks ----------------------------------------------------------------------------------------------------

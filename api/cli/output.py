@@ -1,7 +1,8 @@
 """
 How anything that the CLI says is put on the screen: numbers, ages, tables and the four formats.
 
-Here: formatting of single values, ``Report`` and printing it. Not here: what a command shows (``tables``, ``stories``).
+Here: formatting of single values, ``Report`` and printing it. Not here: what a command shows (``tables``,
+``decisions``).
 
 Rule 1: one verdict line first; then tables; then footers. What says nothing is left out.
 Rule 2: numbers are right-aligned with thousands separators; unknown is a word, never -1.
@@ -25,8 +26,6 @@ NOT_APPLICABLE = "-"
 
 
 class Format(StrEnum):
-    """Values of ``-o``."""
-
     TABLE = "table"
     WIDE = "wide"
     """A table with timestamps where ``table`` has ages."""
@@ -158,7 +157,6 @@ def _as_yaml(document: object) -> str:
 
 
 def number(value: int | None) -> str:
-    """``4,207``, or ``unknown``."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
@@ -202,17 +200,14 @@ def age_ms(value: int | None) -> str:
 
 
 def utc(stamp_ms: int | None) -> str:
-    """``2026-11-20T15:10:00Z``, or ``unknown``."""
     if stamp_ms is None:
         return UNKNOWN
     return datetime.fromtimestamp(stamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def yes_no(value: bool) -> str:
-    """``yes`` or ``no``."""
     return "yes" if value else "no"
 
 
 def id_set(ids: Sequence[int]) -> str:
-    """``{1,2}``."""
     return "{" + ",".join(str(member) for member in ids) + "}"

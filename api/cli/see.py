@@ -1,7 +1,7 @@
 """
 Commands that look: status, sets, history, explain, events, controllers.
 
-Here: which questions are asked and in which order. Not here: how answers look (``tables``, ``stories``).
+Here: which questions are asked and in which order. Not here: how answers look (``tables``, ``decisions``).
 Everything heavy is imported inside the functions, so that ``rollcall --help`` is fast.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.context import Exit
+from rollcall_ha.api.cli.context import ExitCode
 from rollcall_ha.api.cli.output import Format, Report, print_report
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
 
     show(fetch, form, watch)
     if is_check and degraded:
-        raise typer.Exit(int(Exit.DEGRADED))
+        raise typer.Exit(int(ExitCode.DEGRADED))
 
 
 def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
@@ -118,13 +118,13 @@ def history(name: str, form: Format, watch: str | None, *, limit: int, before: i
 
 def explain(name: str, epoch: int | None, form: Format) -> None:
     """The decision record of one epoch; by default the newest."""
-    from rollcall_ha.api.cli import stories
+    from rollcall_ha.api.cli import decisions
     from rollcall_ha.controller.contract.ids import MasterEpoch
 
     def fetch(asking: Client) -> Report:
         key = context.set_key(asking, name)
         wanted = asking.set(key).set.view.master_epoch if epoch is None else MasterEpoch(epoch)
-        return stories.explanation_report(asking.explain(key, wanted))
+        return decisions.explanation_report(asking.explain(key, wanted))
 
     show(fetch, form, None)
 

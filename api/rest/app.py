@@ -2,7 +2,7 @@
 The FastAPI application of one controller.
 
 Here: routes joined with failures, probes, metrics, and the complete OpenAPI document. Not here: what routes do
-(``routes``), listening (``api.server``). Imported by: ``api.server``, ``tests``.
+(``routes``), listening (``api.server``).
 
 Rule 1: a caller never waits for a leader: no authority is answered at once, 307 if another one is known to lead.
 Rule 2: every failure is a problem document; a fault of ours is a 500 that says nothing of our insides.
@@ -20,10 +20,10 @@ from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.peers import Peers
-from rollcall_ha.api.rest.routes import BadBody, Routes, _json
+from rollcall_ha.api.rest.routes import BadRequestBody, Routes, _json
 from rollcall_ha.api.rest.schemas import Liveness, answers, components
 from rollcall_ha.controller.contract.ids import RequestId
-from rollcall_ha.controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded
+from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime.authority import Authority
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.queries import NotFound, Queries
@@ -66,7 +66,6 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
         return problems.not_ready(authority.reason)
 
     async def metrics() -> Response:
-        """Prometheus exposition."""
         content, media_type = telemetry.exposition()
         return Response(content, media_type=media_type)
 
@@ -100,7 +99,7 @@ def _add_failures(app: FastAPI, service: ControllerService) -> None:
         return elsewhere(request, service.authority())
 
     async def unknown(_: Request, error: Exception) -> Response:
-        assert isinstance(error, OutcomeUnknown)
+        assert isinstance(error, EntryOutcomeUnknown)
         return problems.outcome_unknown(error.request_id, str(error))
 
     async def overloaded(request: Request, error: Exception) -> Response:
@@ -111,7 +110,7 @@ def _add_failures(app: FastAPI, service: ControllerService) -> None:
         return problems.not_found(error)
 
     async def bad_body(_: Request, error: Exception) -> Response:
-        assert isinstance(error, BadBody)
+        assert isinstance(error, BadRequestBody)
         return problems.bad_request(error.status, str(error))
 
     async def invalid(_: Request, error: Exception) -> Response:
@@ -131,10 +130,10 @@ def _add_failures(app: FastAPI, service: ControllerService) -> None:
     handlers: dict[type[Exception], Any] = {
         NoAuthority: no_authority,
         NotLeader: not_leader,
-        OutcomeUnknown: unknown,
+        EntryOutcomeUnknown: unknown,
         Overloaded: overloaded,
         NotFound: missing,
-        BadBody: bad_body,
+        BadRequestBody: bad_body,
         RequestValidationError: invalid,
         ValueError: bad_value,
         HTTPException: http_error,

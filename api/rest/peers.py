@@ -2,7 +2,6 @@
 What the other controllers say, over their REST ports, within a short bound.
 
 Here: their statuses, and their events where our journal has a hole. Not here: deciding anything with it.
-Imported by: ``routes``, ``api.server``, ``tests``.
 
 Rule: a peer that does not answer in time is unreachable, never a reason to wait longer.
 """
@@ -35,7 +34,6 @@ class Peers:
         self._http = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._http.aclose()
 
     async def statuses(self) -> tuple[ControllerStatus, ...]:

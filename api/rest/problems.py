@@ -2,7 +2,7 @@
 Every unhappy answer of REST, as one document (RFC 9457).
 
 Here: refusals, missing authority, unknown outcomes and bad requests as ``Problem`` with its status and headers.
-Not here: deciding any of it. Imported by: ``app``, ``routes``, ``tests``.
+Not here: deciding any of it.
 
 Rule 1: a problem has the code, both values and the remedy; what was not executed says so by its code.
 Rule 2: whoever should ask the leader hears where it is: 307 with ``Location``, or 503 with ``Retry-After``.

@@ -27,14 +27,14 @@ RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQU
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of all bodies."""
 
     reason: str = ""
     request_id: RequestIdText | None = None
 
 
-class ElectBody(Body):
+class ElectBody(RequestBody):
     """POST /v1/sets/{cluster}/{set}/elect. A dry run answers with an ``ElectionPreview``, else with ``Elected``."""
 
     designated: BrokerId | None = None
@@ -49,20 +49,20 @@ class ElectUncleanBody(ElectBody):
     accepted_loss_bytes: int = 0
 
 
-class BootstrapBody(Body):
+class BootstrapBody(RequestBody):
     """POST .../bootstrap: first election by an operator's word (R8)."""
 
     master: BrokerId
 
 
-class CleanBody(Body):
+class CleanBody(RequestBody):
     """POST .../clean: forget replicas, or the whole set if none is named; epochs stay (S78)."""
 
     broker_ids: tuple[BrokerId, ...] = ()
     is_unclean: bool = False
 
 
-class ImportBody(Body):
+class ImportBody(RequestBody):
     """POST .../import: what the RocketMQ controllers say that the set moves here from."""
 
     replicas: tuple[ImportedReplica, ...]

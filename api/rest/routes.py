@@ -3,7 +3,6 @@ The routes under /v1: parse, ask the service, encode.
 
 Here: parameters, bodies, headers. Not here: decisions, state, documents for failures (``problems``), schemas
 (``schemas``).
-Imported by: ``app``.
 
 Rule 1: every route is ``async def`` and answers with bytes that msgspec encoded: nothing heavy runs on the loop.
 Rule 2: mutating routes take a request id (body, or header ``X-Request-Id``), draw one if there is none, and return it.
@@ -22,12 +21,12 @@ from starlette.responses import Response, StreamingResponse
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.problems import REQUEST_ID_HEADER, refused
 from rollcall_ha.api.rest.requests import (
-    Body,
     BootstrapBody,
     CleanBody,
     ElectBody,
     ElectUncleanBody,
     ImportBody,
+    RequestBody,
     RequestIdText,
 )
 from rollcall_ha.api.rest.schemas import ControllersAnswer, answers, body
@@ -86,7 +85,7 @@ How = Annotated[Consistency, Query()]
 FromMark = Annotated[str | None, Query(alias="from", pattern=r"^\d{1,18}\.\d{1,18}\.\d{1,9}$")]
 
 
-class BadBody(Exception):
+class BadRequestBody(Exception):
     """The body cannot be used; ``status`` is 400 (not JSON), 413 or 422."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -104,13 +103,13 @@ async def _read_body(request: Request, kind: type[T]) -> T:
     async for chunk in request.stream():
         content += chunk
         if len(content) > BODY_BYTES_MAX:
-            raise BadBody(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+            raise BadRequestBody(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
-        raise BadBody(422, str(error)) from error
+        raise BadRequestBody(422, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadBody(400, f"the body is not JSON: {error}") from error
+        raise BadRequestBody(400, f"the body is not JSON: {error}") from error
 
 
 def _key(cluster: str, name: str) -> SetKey:
@@ -128,7 +127,6 @@ class Routes:
     """The handlers, bound to one controller."""
 
     def __init__(self, service: ControllerService, queries: Queries, peers: Peers) -> None:
-        """``router`` has everything."""
         self._service = service
         self._queries = queries
         self._peers = peers
@@ -179,7 +177,6 @@ class Routes:
         return _json(await self._queries.sets(consistency, after=after, limit=limit))
 
     async def set(self, cluster: ClusterPath, name: SetPath, consistency: How = Consistency.LINEARIZABLE) -> Response:
-        """One set."""
         return _json(await self._queries.set(_key(cluster, name), consistency))
 
     async def history(
@@ -347,7 +344,9 @@ class Routes:
         view = self._service.view_of(key)
         return self._service.evidence(view) if view is not None else None
 
-    async def _order(self, request: Request, order: Body, command: AnyCommand, evidence: Evidence | None) -> Response:
+    async def _order(
+        self, request: Request, order: RequestBody, command: AnyCommand, evidence: Evidence | None
+    ) -> Response:
         request_id = self._request_id(request, order)
         request.state.request_id = request_id
         reply = await self._service.submit(
@@ -357,7 +356,7 @@ class Routes:
             return refused(reply, request_id=request_id)
         return _json(reply, {REQUEST_ID_HEADER: request_id})
 
-    def _request_id(self, request: Request, order: Body | None) -> RequestId:
+    def _request_id(self, request: Request, order: RequestBody | None) -> RequestId:
         given = order.request_id if order is not None else None
         if given is None:
             given = request.headers.get(REQUEST_ID_HEADER)
@@ -366,7 +365,7 @@ class Routes:
         try:
             return RequestId(msgspec.convert(given, RequestIdText))
         except msgspec.ValidationError as error:
-            raise BadBody(422, f"header {REQUEST_ID_HEADER}: {error}") from error
+            raise BadRequestBody(422, f"header {REQUEST_ID_HEADER}: {error}") from error
 
     # --- broker operations as plain REST -----------------------------------------------------------------------------
 
@@ -400,7 +399,6 @@ class Routes:
         return await self._broker_order(request, AlterSyncStateSet)
 
     async def goodbye(self, request: Request) -> Response:
-        """A clean stop."""
         return await self._broker_order(request, SayGoodbye)
 
     async def heartbeat(self, request: Request) -> Response:

@@ -2,8 +2,7 @@
 The OpenAPI document, made from the values that are really sent.
 
 Here: component schemas generated from the contract by msgspec, and how routes refer to them. Not here: routes
-(``routes``).
-Imported by: ``app``, ``routes``, ``tests``. No model is written twice: what the contract gains, the document gains.
+(``routes``). No model is written twice: what the contract gains, the document gains.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from typing import cast
 import msgspec
 
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, split_address
-from rollcall_ha.broker.protocol.codes import ClientResult, Outcome, SendRefusal
+from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError
@@ -41,7 +41,7 @@ class SendFailedError(Exception):
     Not acknowledged. ``outcome`` NOT_APPENDED: definitely not in the log; UNKNOWN: it may be, or may still get there.
     """
 
-    def __init__(self, outcome: Outcome, reason: str) -> None:
+    def __init__(self, outcome: SendOutcome, reason: str) -> None:
         """``reason`` is for humans."""
         super().__init__(f"{reason} ({outcome})")
         self.outcome = outcome
@@ -63,8 +63,6 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducerCounters(msgspec.Struct):
-    """Since the start."""
-
     acked: int = 0
     retried: int = 0
     """Messages written again, each time counted."""
@@ -175,7 +173,9 @@ class Producer:
             await asyncio.gather(self._runner, return_exceptions=True)
         await self.routes.stop()
         for pending in self._window:
-            self._fail(pending, Outcome.UNKNOWN if pending.attempts else Outcome.NOT_APPENDED, "the producer closed")
+            self._fail(
+                pending, SendOutcome.UNKNOWN if pending.attempts else SendOutcome.NOT_APPENDED, "the producer closed"
+            )
         self._window.clear()
 
     async def send(
@@ -192,7 +192,7 @@ class Producer:
         await self._slots.acquire()
         if self._is_closing:
             self._slots.release()
-            raise SendFailedError(Outcome.NOT_APPENDED, "the producer is closed")
+            raise SendFailedError(SendOutcome.NOT_APPENDED, "the producer is closed")
         done: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         # Whoever waits may have been cancelled: an error that nobody fetches is not an event.
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -208,7 +208,7 @@ class Producer:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(done)
         except TimeoutError:
-            outcome = Outcome.UNKNOWN if pending.attempts else Outcome.NOT_APPENDED
+            outcome = SendOutcome.UNKNOWN if pending.attempts else SendOutcome.NOT_APPENDED
             if not pending.attempts:
                 self._drop_unsent(pending)
             self._count(outcome)
@@ -346,12 +346,12 @@ class Producer:
             if pending.attempts > 1:
                 # An earlier attempt may be in the log of a master that comes back: a new number could double it.
                 self._leave(pending)
-                self._fail(pending, Outcome.UNKNOWN, detail)
+                self._fail(pending, SendOutcome.UNKNOWN, detail)
             pending.attempts = 0
         elif reason == SendRefusal.ILLEGAL:
             self._must_renumber = True
             self._leave(pending)
-            self._fail(pending, Outcome.NOT_APPENDED if pending.attempts == 1 else Outcome.UNKNOWN, detail)
+            self._fail(pending, SendOutcome.NOT_APPENDED if pending.attempts == 1 else SendOutcome.UNKNOWN, detail)
         else:
             # Not master, overloaded, epoch ended...: everything unanswered goes again, in order, on a new link.
             self._hint = fields.get("master") or None
@@ -366,7 +366,7 @@ class Producer:
         self._must_renumber = False
         for pending in [each for each in self._window if each.attempts]:
             self._leave(pending)
-            self._fail(pending, Outcome.UNKNOWN, "its number is lost")
+            self._fail(pending, SendOutcome.UNKNOWN, "its number is lost")
         self.producer_epoch += 1
         for sequence, pending in enumerate(self._window):
             pending.sequence = sequence
@@ -392,13 +392,13 @@ class Producer:
         self._next_sequence -= 1
         self._leave(pending)
 
-    def _fail(self, pending: _Pending, outcome: Outcome, reason: str) -> None:
+    def _fail(self, pending: _Pending, outcome: SendOutcome, reason: str) -> None:
         if not pending.done.done():
             self._count(outcome)
             pending.done.set_exception(SendFailedError(outcome, reason))
 
-    def _count(self, outcome: Outcome) -> None:
-        if outcome is Outcome.UNKNOWN:
+    def _count(self, outcome: SendOutcome) -> None:
+        if outcome is SendOutcome.UNKNOWN:
             self.counters.unknown += 1
         else:
             self.counters.not_appended += 1

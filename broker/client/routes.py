@@ -60,7 +60,6 @@ class RouteWatcher:
             self._watch(address)
 
     async def stop(self) -> None:
-        """End all watches."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:
@@ -98,7 +97,6 @@ class RouteWatcher:
                 await asyncio.sleep(RETRY_DELAY_MS / 1000)
 
     async def _follow(self, link: RemotingConnection) -> None:
-        """Raises ``RemotingError``, ``RouteError``."""
         wait_ms = 0
         while True:
             known = self.route.master_epoch if self.route is not None else -1

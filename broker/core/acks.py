@@ -22,7 +22,7 @@ from rollcall_ha.epoch.model import LogOffset, MasterEpoch
 Token = TypeVar("Token")
 
 
-class AckTable(Generic[Token]):
+class WaitingSends(Generic[Token]):
     """Waiters of ``master_epoch``; ``Token`` is whatever the caller wants back."""
 
     def __init__(self, master_epoch: MasterEpoch, *, waiting_messages_max: int, waiting_bytes_max: int) -> None:

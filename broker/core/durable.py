@@ -1,7 +1,7 @@
 """
 What a replica remembers over restarts, as values.
 
-Here: the marks of its epochs, who it is, and how a mark may grow. Not here: files (``broker.marks``,
+Here: the marks of its epochs, who it is, and how a mark may grow. Not here: files (``broker.replica_files``,
 ``broker.identity``).
 Rule 1 (R9): marks never fall, and an epoch is promised before it is entered.
 """
@@ -70,5 +70,4 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Newest last; at most ``LIVES_KEPT``."""
 
     def begun(self, incarnation: Incarnation) -> Lives:
-        """With one more."""
         return Lives(incarnations=(*self.incarnations, incarnation)[-LIVES_KEPT:])

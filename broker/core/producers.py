@@ -35,7 +35,6 @@ class ProducerStamp(msgspec.Struct, frozen=True):
     """Which message of which producer this is: drawn and counted by the client, carried in the record's properties."""
 
     producer_id: bytes
-    """128 bits."""
     producer_epoch: int
     sequence: int
 

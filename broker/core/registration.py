@@ -61,8 +61,6 @@ class RegistrationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistIdentity:
-    """Durably, then ``Registration.persisted``."""
-
     identity: Identity
 
 
@@ -75,8 +73,6 @@ class AskForId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskToRegister:
-    """As ``AskForId``."""
-
     command: RegisterReplica
 
 
@@ -154,7 +150,6 @@ class Registration:
     def persisted(
         self, identity: Identity, positions: Positions, stored: StoredView | None
     ) -> list[RegistrationAction]:
-        """``PersistIdentity`` is done."""
         self._identity = identity
         self.state = self._resting_state()
         return self._ask(positions, stored) if self._is_connected else []

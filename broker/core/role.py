@@ -49,7 +49,6 @@ from rollcall_ha.broker.core.role_io import (
     EnteredAnswered,
     IncarnationEnded,
     LeaveMaster,
-    LinkClosed,
     LinkOpened,
     PeerShowedEpoch,
     PersistView,
@@ -64,16 +63,17 @@ from rollcall_ha.broker.core.role_io import (
     ResumeSlaveLink,
     RoleAction,
     RoleInput,
+    RoleTick,
     SayGoodbyeTo,
     SendLinkReport,
+    SessionEstablished,
     SessionLost,
-    SessionOpened,
+    SlaveLinkClosed,
     Step,
     StepDone,
     StepFailed,
     Stop,
     StopSlaveLink,
-    Tick,
     TruncationPlanned,
     ViewArrived,
     WriteCleanMark,
@@ -81,7 +81,7 @@ from rollcall_ha.broker.core.role_io import (
 from rollcall_ha.broker.core.role_lines import (
     Facts,
     LineAction,
-    Link,
+    SlaveLinkFacts,
     exit_of,
     is_promise_kept,
     next_action,
@@ -170,7 +170,7 @@ class RoleMachine:
 
     @property
     def next_due_us(self) -> int | None:
-        """When a ``Tick`` is needed; None = not at all."""
+        """When a ``RoleTick`` is needed; None = not at all."""
         due = [due_us for due_us in (self._retry_due_us, self._facts.entered_due_us) if due_us is not None]
         return min(due, default=None)
 
@@ -196,11 +196,11 @@ class RoleMachine:
             self._on_step_done(event)
         elif isinstance(event, StepFailed):
             self._on_step_failed(event)
-        elif isinstance(event, (TruncationPlanned, LinkOpened, LinkClosed)):
+        elif isinstance(event, (TruncationPlanned, LinkOpened, SlaveLinkClosed)):
             self._on_link(event)
         elif isinstance(event, PeerShowedEpoch):
             self._on_peer_epoch(event)
-        elif isinstance(event, SessionOpened):
+        elif isinstance(event, SessionEstablished):
             self._on_session_opened(event)
         elif isinstance(event, SessionLost):
             self._facts.has_session = False
@@ -221,7 +221,7 @@ class RoleMachine:
             self._on_recovered(event)
         elif isinstance(event, Stop):
             self._set_own_goal(GoalKind.STOPPED, "asked to stop")
-        elif isinstance(event, Tick):
+        elif isinstance(event, RoleTick):
             self._on_tick()
 
     def _on_tick(self) -> None:
@@ -239,7 +239,7 @@ class RoleMachine:
             self._goal = Goal(kind=GoalKind.FENCED, master_epoch=event.marks.promised, reason="not registered yet")
             self._publish(BrokerState.REGISTERING, "not registered yet")
 
-    def _on_session_opened(self, event: SessionOpened) -> None:
+    def _on_session_opened(self, event: SessionEstablished) -> None:
         self._facts.has_session = True
         self._facts.broker_id = event.registered.broker_id
         self._facts.is_entered_asked = False
@@ -276,7 +276,7 @@ class RoleMachine:
         if self._facts.is_registered:
             self._take(lambda standing: goal_for_peer(event, self._facts.view, standing))
 
-    def _on_link(self, event: TruncationPlanned | LinkOpened | LinkClosed) -> None:
+    def _on_link(self, event: TruncationPlanned | LinkOpened | SlaveLinkClosed) -> None:
         link = self._facts.link
         if link is None or event.generation != link.generation or isinstance(self._pending, StopSlaveLink):
             return
@@ -471,7 +471,7 @@ class RoleMachine:
         if is_published and view.master_epoch == self._goal.master_epoch and facts.broker_id in view.sync_state_set:
             self._report(Phase.IN_SYNC)
 
-    def _send_link_report(self, link: Link) -> None:
+    def _send_link_report(self, link: SlaveLinkFacts) -> None:
         """R13 asks what electable members see; a link that we stop ourselves says nothing about the master."""
         if self._facts.is_learner or link.reported is link.is_open:
             return

@@ -36,7 +36,7 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOpened:
+class SessionEstablished:
     """This incarnation is registered. The first one unfences; later ones are reconnects."""
 
     registered: Registered
@@ -104,7 +104,7 @@ class LinkOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkClosed:
+class SlaveLinkClosed:
     """The link is gone or did not open; it dials again by itself until it is stopped. Told once per attempt."""
 
     generation: int
@@ -148,7 +148,7 @@ class IncarnationEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class RoleTick:
     """Time has passed; needed at ``RoleMachine.next_due_us``."""
 
 
@@ -160,7 +160,7 @@ class Stop:
 RoleInput = (
     RecoveryStarted
     | Recovered
-    | SessionOpened
+    | SessionEstablished
     | SessionLost
     | ViewArrived
     | EnteredAnswered
@@ -168,12 +168,12 @@ RoleInput = (
     | StepFailed
     | TruncationPlanned
     | LinkOpened
-    | LinkClosed
+    | SlaveLinkClosed
     | PeerShowedEpoch
     | PhaseReached
     | ReignRefused
     | IncarnationEnded
-    | Tick
+    | RoleTick
     | Stop
 )
 
@@ -363,7 +363,7 @@ class RaiseAlarm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class ExitProcess:
     """The process may end. ``is_clean``: the clean mark is on disk."""
 
     is_clean: bool
@@ -381,5 +381,5 @@ RoleAction = (
     | SendLinkReport
     | ReportMilestone
     | RaiseAlarm
-    | Exit
+    | ExitProcess
 )

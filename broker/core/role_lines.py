@@ -15,7 +15,7 @@ from rollcall_ha.broker.core.goals import Goal, GoalKind
 from rollcall_ha.broker.core.role_io import (
     CloseLog,
     ExecuteCut,
-    Exit,
+    ExitProcess,
     LinkTarget,
     PersistMarks,
     PrepareMaster,
@@ -41,7 +41,7 @@ from rollcall_ha.ha.truncation import Keep
 
 
 @dataclass(slots=True, kw_only=True)
-class Link:
+class SlaveLinkFacts:
     """The slave link as far as its reports tell."""
 
     generation: int
@@ -81,7 +81,7 @@ class Facts:
     marks: Marks = field(default_factory=Marks)
     """As they are on disk."""
     has_clean_mark: bool = False
-    link: Link | None = None
+    link: SlaveLinkFacts | None = None
     generation: int = 0
     followed_epoch: MasterEpoch = NO_EPOCH
     acked_end: LogOffset = field(default=LogOffset(0))
@@ -105,7 +105,7 @@ class Facts:
         return self.link is not None and self.link.is_open
 
 
-LineAction = Step | StartSlaveLink | ResumeSlaveLink | PublishRole | SendEntered | Exit
+LineAction = Step | StartSlaveLink | ResumeSlaveLink | PublishRole | SendEntered | ExitProcess
 Line = Callable[[Facts, Goal], LineAction | None]
 
 
@@ -118,9 +118,9 @@ def role_of(facts: Facts, goal: Goal, state: BrokerState, reason: str) -> Publis
     return PublishRole(state=state, master_epoch=goal.master_epoch, master=master, reason=reason)
 
 
-def exit_of(facts: Facts) -> Exit:
+def exit_of(facts: Facts) -> ExitProcess:
     """The end of this process, clean if its mark is on disk."""
-    return Exit(is_clean=facts.clean_mark is not None or facts.has_clean_mark)
+    return ExitProcess(is_clean=facts.clean_mark is not None or facts.has_clean_mark)
 
 
 def _link_stopped(facts: Facts, goal: Goal) -> LineAction | None:
@@ -298,11 +298,11 @@ def note_begun(facts: Facts, action: LineAction) -> None:
         facts.published = action
     elif isinstance(action, SendEntered):
         facts.is_entered_asked = True
-    elif isinstance(action, Exit):
+    elif isinstance(action, ExitProcess):
         facts.is_exited = True
     elif isinstance(action, StartSlaveLink):
         facts.generation = action.generation
-        facts.link = Link(generation=action.generation, target=action.target)
+        facts.link = SlaveLinkFacts(generation=action.generation, target=action.target)
         if action.target.master_epoch != facts.followed_epoch:
             facts.followed_epoch = action.target.master_epoch
             facts.acked_end = LogOffset(0)

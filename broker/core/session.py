@@ -271,7 +271,6 @@ class SessionMachine:
         return [TellView(view=view)]
 
     def tick(self, now_ms: int) -> list[SessionAction]:
-        """Time has passed."""
         if self._due_ms is None or now_ms < self._due_ms:
             return []
         self._due_ms = None

@@ -50,10 +50,7 @@ class Responder(Protocol):
 
 
 class ListenConnection(asyncio.BufferedProtocol):
-    """One client."""
-
     def __init__(self, service: ListenService, limits: LinkLimits) -> None:
-        """Made by ``ListenServer``."""
         self.peer = "?"
         self.peer_host = b"\x00" * 8
         """IP and int32 port, as records carry them."""
@@ -70,7 +67,6 @@ class ListenConnection(asyncio.BufferedProtocol):
     # --- asyncio -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's callback."""
         self._transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         if name:
@@ -84,7 +80,6 @@ class ListenConnection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Asyncio's callback."""
         self._filled += nbytes
         self.last_read_s = asyncio.get_running_loop().time()
         try:
@@ -96,7 +91,6 @@ class ListenConnection(asyncio.BufferedProtocol):
             self.close(f"internal fault: {type(error).__name__}: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's callback."""
         self._transport = None
         self._service.disconnected(self, self._close_reason or (str(exc) if exc else "closed by the peer"))
 
@@ -265,7 +259,6 @@ class ListenService:
     # --- connections -------------------------------------------------------------------------------------------------
 
     def connected(self, connection: ListenConnection) -> None:
-        """Count it."""
         self.connections.add(connection)
 
     def disconnected(self, connection: ListenConnection, reason: str) -> None:
@@ -291,7 +284,6 @@ class ListenService:
             connection.go_on()
 
     def handle_sends(self, connection: ListenConnection, sends: list[SendRequest]) -> None:
-        """One batch."""
         self._put.handle(connection, sends)
 
     def handle_frame(self, connection: ListenConnection, frame: Frame) -> None:

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.handlers.ports import AnswerSink, GateState, MasterGate
 from rollcall_ha.broker.log.ports import BrokerLog, FoldsBehindError
@@ -103,7 +103,7 @@ class PutPath:
         self._wake_links = wake_links
         self._on_first_ack = on_first_ack
         self._limits = limits or PutLimits()
-        self._acks: AckTable[_Waiting] | None = None
+        self._acks: WaitingSends[_Waiting] | None = None
         self._is_first_ack = False
         self._picked_queue = 0
         self._born_host = b""
@@ -119,7 +119,7 @@ class PutPath:
         """This replica is master of ``master_epoch`` and will serve; fails whoever still waits in another one (R17)."""
         self.leave_epoch()
         self._is_first_ack = True
-        self._acks = AckTable(
+        self._acks = WaitingSends(
             master_epoch,
             waiting_messages_max=self._limits.waiting_messages_max,
             waiting_bytes_max=self._limits.waiting_bytes_max,
@@ -220,7 +220,7 @@ class PutPath:
                 )
         return at_once
 
-    def _refusal(self, state: GateState, acks: AckTable[_Waiting] | None) -> tuple[SendRefusal, str] | None:
+    def _refusal(self, state: GateState, acks: WaitingSends[_Waiting] | None) -> tuple[SendRefusal, str] | None:
         if not state.is_serving or acks is None or acks.master_epoch != state.master_epoch:
             return SendRefusal.NOT_MASTER, state.reason or "this replica is not the serving master"
         if not state.is_min_in_sync:

@@ -46,7 +46,6 @@ class RocketCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_checkpoint(value: RocketCheckpoint) -> bytes:
-    """4096 bytes."""
     numbers = (
         value.log_stored_at_ms,
         value.queue_stored_at_ms,
@@ -91,7 +90,8 @@ class CleanStop(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     """
     Log and epoch list were synced up to ``end_offset`` before this was written: the next start need not check records.
 
-    Proves nothing to the controllers; what does (R3a) is ``broker.marks``' and outlives starts that touch nothing.
+    Proves nothing to the controllers. What does (R3a) is the clean mark of ``broker.replica_files``; it outlives starts
+    that touch nothing.
     """
 
     end_offset: LogOffset

@@ -3,7 +3,7 @@ The commit log of one replica: appends of a master, bytes received by a slave, c
 
 Implements ``broker.log.ports.BrokerLog`` (and with it ``ha.ports.ReplicaLog``); its rules are there. Here: offsets,
 runs, segments in use, what the flush thread does. Not here: bytes of a record (``record``), files (``segment``,
-``checkpoint``), the next segment (``supply``), the steps of a cut (``cut``), the start (``recovery``).
+``checkpoint``), the next segment (``preallocation``), the steps of a cut (``cut``), the start (``recovery``).
 
 Threads: the loop owns everything; the flush thread reads ``_whole`` and the list of segments, syncs, and prepares the
 next segment. Both are handed over by single assignments.
@@ -35,13 +35,13 @@ from rollcall_ha.broker.log.checkpoint import (
 )
 from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
 from rollcall_ha.broker.log.flush import GroupFlusher
-from rollcall_ha.broker.log.folds import LogFolds
+from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError, FoldsBehindError, RecoveryReport
 from rollcall_ha.broker.log.positions import LogPositions
+from rollcall_ha.broker.log.preallocation import SegmentSupply
 from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
-from rollcall_ha.broker.log.segment import Segment
-from rollcall_ha.broker.log.supply import SegmentSupply
+from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
@@ -61,7 +61,6 @@ class CommitLog(LogPositions):
     """See the module. Made by ``open``; ended by ``close``."""
 
     def __init__(self, files: LogFiles, state: LogState, report: RecoveryReport, *, store_host: bytes) -> None:
-        """Use ``open``."""
         self.recovery = report
         """What ``open`` found."""
         super().__init__(files, state, report.end_offset)
@@ -182,7 +181,7 @@ class CommitLog(LogPositions):
         self._whole = LogOffset(segment.base + whole)
         self.request_flush(self._whole)
 
-    def _whole_end(self, segment: Segment, end: int) -> int:
+    def _whole_end(self, segment: LogSegment, end: int) -> int:
         whole = walk(segment.view, self._whole - segment.base, end, [])
         if end == segment.size and whole != end:
             raise RecordError(f"the record at {segment.base + whole} does not end with its segment")
@@ -306,10 +305,10 @@ class CommitLog(LogPositions):
         return self._whole - end
 
     @staticmethod
-    def _end_of_record(segment: Segment, at: int) -> LogOffset:
+    def _end_of_record(segment: LogSegment, at: int) -> LogOffset:
         return LogOffset(segment.base + at + int.from_bytes(segment.view[at : at + 4], "big"))
 
-    def _segment_with_room(self) -> Segment:
+    def _segment_with_room(self) -> LogSegment:
         segments = self._files.segments
         if not segments or self._max == segments[-1].end:
             self._supply.grow(self._max)
@@ -451,7 +450,7 @@ class CommitLog(LogPositions):
             self._supply.discard()
             end = plan.cut_offset if new_start is None else new_start
             if plan.reason is CutReason.FULL_RESYNC:
-                self._folds = LogFolds(end)
+                self._folds = LogIndex(end)
             else:
                 self._folds.cut(self._files.segments, end)
             self._folds_pending = None

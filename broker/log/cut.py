@@ -34,7 +34,7 @@ from rollcall_ha.broker.log.checkpoint import (
     write_small,
 )
 from rollcall_ha.broker.log.ports import CutReason
-from rollcall_ha.broker.log.segment import Segment, segment_name
+from rollcall_ha.broker.log.segment import LogSegment, segment_name
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.store import EpochStore
 from rollcall_ha.node.files import atomic_replace, durable_unlink, fsync_directory
@@ -51,7 +51,7 @@ class LogFiles:
 
     root: Path
     segment_bytes: int
-    segments: list[Segment]
+    segments: list[LogSegment]
     epochs: EpochStore
     history: EpochHistory
     before_step: Callable[[str], None] = field(default=lambda _step: None)
@@ -59,7 +59,6 @@ class LogFiles:
 
     @property
     def log_folder(self) -> Path:
-        """Where segments are."""
         return self.root / LOG_FOLDER_NAME
 
 
@@ -157,7 +156,7 @@ def _copy_tail(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
 
 def _move_segments(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
     """Whole segments at or behind the cut; one without data of the log is just removed."""
-    kept: list[Segment] = []
+    kept: list[LogSegment] = []
     for segment in files.segments:
         target = quarantine / segment.path.name
         if segment.base < mark.cut_offset or (segment.base == mark.new_start and target.exists()):
@@ -180,7 +179,7 @@ def _zero_tail(files: LogFiles, mark: CutMark) -> None:
 
 def _begin(files: LogFiles, mark: CutMark) -> None:
     if mark.new_start is not None and not files.segments:
-        files.segments.append(Segment.create(files.log_folder, mark.new_start, files.segment_bytes))
+        files.segments.append(LogSegment.create(files.log_folder, mark.new_start, files.segment_bytes))
 
 
 def _sync(files: LogFiles, quarantine: Path) -> None:

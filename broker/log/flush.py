@@ -134,7 +134,6 @@ class GroupFlusher:
         return None
 
     def _await_work(self) -> bool:
-        """False = stop."""
         with self._wake:
             if not self._has_urgent_work():
                 self._wake.wait(self._interval_s)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from rollcall_ha.broker.core.producers import ProducerTable
 from rollcall_ha.broker.log.checkpoint import LogState
 from rollcall_ha.broker.log.cut import LogFiles
-from rollcall_ha.broker.log.folds import LogFolds
+from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.record import walk
-from rollcall_ha.broker.log.segment import Segment
+from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import LogOffset
@@ -29,7 +29,7 @@ class LogPositions:
         self._state = state
         self._whole = self._max = self._flushed = end
         self._confirm, self._released = state.confirm_offset, state.released_offset
-        self._folds = LogFolds(LogOffset(files.segments[0].base if files.segments else 0))
+        self._folds = LogIndex(LogOffset(files.segments[0].base if files.segments else 0))
         self._flush_mode = FlushMode.ASYNC
 
     @property
@@ -131,7 +131,7 @@ class LogPositions:
             explanation=explanation,
         )
 
-    def _segment_of(self, offset: int) -> Segment:
+    def _segment_of(self, offset: int) -> LogSegment:
         segments = self._files.segments
         return segments[(offset - segments[0].base) // self._files.segment_bytes]
 

@@ -69,7 +69,6 @@ class QueueOffsets:
         return len(self._next)
 
     def clear(self) -> None:
-        """Start again."""
         self._next.clear()
         self._first.clear()
 

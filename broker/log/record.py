@@ -281,7 +281,6 @@ class RecordView:
 
     @property
     def flag(self) -> int:
-        """The user's flag."""
         return int.from_bytes(self._view[self._at + 16 : self._at + 20], "big", signed=True)
 
     @property
@@ -302,13 +301,11 @@ class RecordView:
 
     @property
     def born_at_ms(self) -> int:
-        """The producer's clock."""
         found: int = _INT64.unpack_from(self._view, self._at + 40)[0]
         return found
 
     @property
     def stored_at_ms(self) -> int:
-        """The master's clock."""
         at = self._at + 48 + (20 if self.sys_flag & SYS_FLAG_BORN_IPV6 else 8)
         found: int = _INT64.unpack_from(self._view, at)[0]
         return found
@@ -320,7 +317,6 @@ class RecordView:
 
     @property
     def topic(self) -> bytes:
-        """Its name."""
         return bytes(self._view[self._topic_at : self._topic_at + self._topic_bytes])
 
     @property

@@ -31,7 +31,7 @@ from rollcall_ha.broker.log.checkpoint import (
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
 from rollcall_ha.broker.log.ports import CutReason, RecoveryReport
 from rollcall_ha.broker.log.record import RecordError, blank_bytes, check
-from rollcall_ha.broker.log.segment import Segment, open_segments
+from rollcall_ha.broker.log.segment import LogSegment, open_segments
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.epoch.store import EPOCH_FILE_NAME, EpochStore
@@ -141,7 +141,7 @@ def _is_end(files: LogFiles, end: LogOffset) -> bool:
     return end == last.end
 
 
-def _check_records(segments: list[Segment], start: int) -> tuple[LogOffset, int, str]:
+def _check_records(segments: list[LogSegment], start: int) -> tuple[LogOffset, int, str]:
     """End of the last good record, how many were checked, and why the next one is none."""
     records = 0
     offset = start
@@ -168,7 +168,7 @@ def _check_records(segments: list[Segment], start: int) -> tuple[LogOffset, int,
     return LogOffset(offset), records, ""
 
 
-def _data_end(segments: list[Segment], end: LogOffset) -> LogOffset:
+def _data_end(segments: list[LogSegment], end: LogOffset) -> LogOffset:
     """Behind the last byte that is not zero: what lies between is a torn tail."""
     for segment in reversed(segments):
         at = max(end - segment.base, 0)

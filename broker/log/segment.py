@@ -26,11 +26,10 @@ class SegmentError(ValueError):
 
 
 def segment_name(base: int) -> str:
-    """Twenty digits."""
     return f"{base:0{NAME_DIGITS}d}"
 
 
-class Segment:
+class LogSegment:
     """Bytes ``[base, base + size)`` of the log."""
 
     __slots__ = ("_map", "base", "fd", "path", "size", "view")
@@ -56,7 +55,7 @@ class Segment:
         return self.base + self.size
 
     @classmethod
-    def create(cls, directory: Path, base: int, size: int) -> Segment:
+    def create(cls, directory: Path, base: int, size: int) -> LogSegment:
         """
         Make and map a segment of zeros; its name and its blocks are durable on return.
 
@@ -107,7 +106,7 @@ class Segment:
         os.close(self.fd)
 
 
-def open_segments(directory: Path, size: int) -> list[Segment]:
+def open_segments(directory: Path, size: int) -> list[LogSegment]:
     """
     Map every segment of ``directory``, in order; removes what a crash left half made (rule 4).
 
@@ -122,9 +121,9 @@ def open_segments(directory: Path, size: int) -> list[Segment]:
             raise SegmentError(f"{path} is not a segment; move it out of the log's folder")
         else:
             bases.append(int(path.name))
-    segments: list[Segment] = []
+    segments: list[LogSegment] = []
     for base in bases:
         if base % size or (segments and base != segments[-1].end):
             raise SegmentError(f"segment {segment_name(base)} in {directory} does not follow on (size {size})")
-        segments.append(Segment(directory / segment_name(base), base, size))
+        segments.append(LogSegment(directory / segment_name(base), base, size))
     return segments

@@ -43,7 +43,7 @@ class ClientResult(IntEnum):
     PULL_RETRY_IMMEDIATELY = 20
 
 
-class Outcome(StrEnum):
+class SendOutcome(StrEnum):
     """What is known about a message that was not acknowledged."""
 
     NOT_APPENDED = "not-appended"
@@ -83,8 +83,8 @@ REFUSAL_RESULT: dict[SendRefusal, ClientResult] = {
     SendRefusal.EPOCH_ENDED: ClientResult.OUTCOME_UNKNOWN,
 }
 
-REFUSAL_OUTCOME: dict[SendRefusal, Outcome] = dict.fromkeys(SendRefusal, Outcome.NOT_APPENDED) | {
-    SendRefusal.SEQUENCE_OLD: Outcome.UNKNOWN,
-    SendRefusal.PRODUCER_UNKNOWN: Outcome.UNKNOWN,
-    SendRefusal.EPOCH_ENDED: Outcome.UNKNOWN,
+REFUSAL_OUTCOME: dict[SendRefusal, SendOutcome] = dict.fromkeys(SendRefusal, SendOutcome.NOT_APPENDED) | {
+    SendRefusal.SEQUENCE_OLD: SendOutcome.UNKNOWN,
+    SendRefusal.PRODUCER_UNKNOWN: SendOutcome.UNKNOWN,
+    SendRefusal.EPOCH_ENDED: SendOutcome.UNKNOWN,
 }

@@ -39,7 +39,6 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def master_address(self) -> str | None:
-        """Where to send."""
         return next((each.address for each in self.replicas if each.broker_id == self.master), None)
 
 
@@ -93,7 +92,6 @@ def encode_topic_route(route: RouteState) -> bytes:
 
 
 def decode_topic_route(data: bytes) -> TopicRouteData:
-    """Raises ``RouteError``."""
     try:
         return _decode_topic(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -106,7 +104,6 @@ def encode_route(route: RouteState) -> bytes:
 
 
 def decode_route(data: bytes) -> RouteState:
-    """Raises ``RouteError``."""
     try:
         return _decode_route(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

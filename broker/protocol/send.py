@@ -51,19 +51,13 @@ class SendFields(msgspec.Struct, gc=False):
     """Short names of the V2 header."""
 
     b: str
-    """Topic."""
     e: int
     """Queue id; below 0 the broker picks."""
     f: int = 0
-    """System flag."""
     g: int = 0
-    """Born timestamp, ms."""
     h: int = 0
-    """The user's flag."""
     i: str = ""
-    """Properties."""
     j: int = 0
-    """Reconsume times."""
 
 
 class SendHeader(msgspec.Struct, gc=False):

@@ -38,5 +38,4 @@ def find_stamp(properties: bytes) -> tuple[bytes, int, int] | None:
 
 
 def format_stamp(producer_id: bytes, producer_epoch: int, sequence: int) -> str:
-    """The property's value."""
     return f"{producer_id.hex()}:{producer_epoch}:{sequence}"

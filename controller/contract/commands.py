@@ -95,7 +95,6 @@ class SetConfiguration(Value):
 
     @property
     def effective_min_in_sync(self) -> int:
-        """At least 1."""
         return self.min_in_sync or max(1, (self.expected_replicas + 1) // 2)
 
 

@@ -2,7 +2,6 @@
 Names and numbers of the control plane.
 
 Here: identifiers that may cross a package border. Not here: behaviour.
-Imported by: everybody who speaks of sets and replicas, ``ha`` included. Imports: ``epoch.model`` only.
 """
 
 from __future__ import annotations

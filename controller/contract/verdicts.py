@@ -1,7 +1,5 @@
 """
 Outcomes of elections and proofs, as events, replies and views all carry them.
-
-Imported by: the rest of the contract, ``controller.core``, ``api``, ``analytics``.
 """
 
 from __future__ import annotations

@@ -80,15 +80,12 @@ class ReplicaStatus(Value):
 
 
 class SetStatus(Value):
-    """One set."""
-
     view: SetView
     replicas: tuple[ReplicaStatus, ...]
     failure_budget: int
     """How many more replicas may be lost without loss of data or service."""
     problems: tuple[str, ...]
     last_election_ms: int | None
-    """UTC."""
 
 
 class ControllerRole(StrEnum):
@@ -173,7 +170,6 @@ class HistoryPage(Value):
     freshness: Freshness
     set_key: SetKey
     rows: tuple[HistoryRow, ...]
-    """Newest first."""
     next_before: MasterEpoch | None
 
 

@@ -3,7 +3,6 @@ A master's compare-and-set on the SyncStateSet (R1).
 
 Here: ``decide_alter`` and the digest that binds a seq to one content. Not here: what the master waits for meanwhile
 (R2, ``ha``).
-Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``mastership``, ``state``.
 
 Rule 1: the verdict on the last alter of the present master is stored, refusals too. The same seq with the same content
 hears it again; with other content, or a lower seq, it is refused. Only a higher seq or a new epoch replaces it: nothing

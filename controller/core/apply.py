@@ -3,8 +3,6 @@ Applying one replicated entry: operations in, next state, replies and events out
 
 Here: order within a batch, dedupe, chain hashes, totality. Not here: any rule about sets (``decide``, ``evolve``),
 bytes (``replication``).
-Imported by: ``controller.replication``, ``controller.runtime``, tests. Imports: ``controller.contract``,
-``controller.core``.
 
 Rule 1: total. Whatever comes in, a state comes out, the same on every controller (C8). A fault of ours in one item
 becomes a refusal on record and changes nothing; only what may differ between nodes (no memory, no stack) makes this

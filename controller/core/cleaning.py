@@ -1,8 +1,7 @@
 """
 Removing replicas, or a whole set, for good.
 
-Here: ``decide_clean``. Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``recovery``,
-``state``.
+Here: ``decide_clean``.
 
 Rule 1: epochs and the next id stay in a tombstone; who comes back gets a fresh id and higher epochs (W29, S78).
 Rule 2: SyncStateSetEpoch rises with every cleaning, so that an alter on its way misses (S13); masterEpoch rises when

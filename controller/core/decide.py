@@ -2,9 +2,8 @@
 Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
-``elections``, ``first_election``, ``alters``, ``milestones``, ``cleaning``, ``fleet``), changing the state (``evolve``,
-``apply``).
-Imported by: ``apply``, ``preview``, tests. Imports: the modules named above.
+``decide_election``, ``founding_election``, ``alters``, ``milestones``, ``cleaning``, ``fleet``), changing the state
+(``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine.
 Rule 2: a decision says everything: what it does not name as an event does not happen (C10).
@@ -35,8 +34,8 @@ from rollcall_ha.controller.contract.commands import (
 )
 from rollcall_ha.controller.core.alters import decide_alter
 from rollcall_ha.controller.core.cleaning import decide_clean
+from rollcall_ha.controller.core.decide_election import decide_bootstrap_command, decide_elect, decide_elect_unclean
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
-from rollcall_ha.controller.core.elections import decide_bootstrap_command, decide_elect, decide_elect_unclean
 from rollcall_ha.controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
 from rollcall_ha.controller.core.ids import decide_apply_id
 from rollcall_ha.controller.core.importing import decide_import

@@ -2,7 +2,6 @@
 What a decision is, and how a refusal is made.
 
 Here: ``Decision`` and the constructors that every deciding module uses. Not here: any rule.
-Imported by: ``decide`` and the modules that it is split into. Imports: ``controller.contract``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 Evidence of an election: does it still hold, and what candidates does it make?
 
-Here: R14's check, candidates, the estimate of a loss. Not here: electing (``elections``, ``election``).
-Imported by: ``elections``. Imports: ``controller.contract``, ``decision``, ``election``, ``recovery``, ``state``.
+Here: R14's check, candidates, the estimate of a loss. Not here: electing (``decide_election``, ``ranking``).
 
 Rule 1: evidence that was taken against another masterEpoch, SyncStateSetEpoch, incarnation or session is refused (R14).
 Rule 2: whether a replica is alive is replicated state; evidence adds what only the leader knows: readiness, positions,
@@ -18,7 +17,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Evidence, Operation, ReplicaEvidence
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.core.decision import Decision, refuse
-from rollcall_ha.controller.core.election import Candidate
+from rollcall_ha.controller.core.ranking import Candidate
 from rollcall_ha.controller.core.recovery import EPOCH_JUMP_DRAWS
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 

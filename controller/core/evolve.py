@@ -3,7 +3,6 @@ What an event makes of one broker set.
 
 Here: ``evolve``, ``evolve_all``. Not here: whether the event may happen (``decide``), what is common to all sets
 (``apply``).
-Imported by: ``apply``, ``analytics``, tests. Imports: ``controller.contract``, ``recovery``, ``proof``, ``state``.
 
 Rule 1: total. Any event on any state gives a state; one that tells of something unknown changes nothing.
 Rule 2: everything that it needs is in the event and its stamp: whoever has the records of a set has its state.

@@ -3,8 +3,6 @@ The decision record of one epoch, rendered from its own events.
 
 Here: ``explain`` and the rules that are checked again on the record. Not here: reading the journal, text for a terminal
 (``api.cli``).
-Imported by: ``controller.runtime``, ``analytics``. Imports: ``controller.contract``, ``election``, ``history``,
-``recovery``.
 
 Rule: nothing but the record is looked at. An explanation of an old epoch is the same today and in a year.
 """
@@ -23,8 +21,8 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import MasterEpoch, ReplicaKind
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, ElectionKind, LossVerdict
 from rollcall_ha.controller.contract.views import Explanation, Freshness
-from rollcall_ha.controller.core.election import elect_again
 from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.ranking import elect_again
 from rollcall_ha.controller.core.recovery import EPOCH_JUMP
 
 

@@ -1,8 +1,7 @@
 """
 Commands on the fleet as a whole: its incarnation, leadership, barriers, the feature level.
 
-Here: deciding them, and ``evolve_fleet``. Not here: sets. Imported by: ``decide``, ``apply``. Imports:
-``controller.contract``, ``decision``, ``state``.
+Here: deciding them, and ``evolve_fleet``. Not here: sets. Imports: ``controller.contract``, ``decision``, ``state``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 Broker ids: bound to a register code, once and for ever.
 
 Here: ``decide_apply_id``. Not here: registering with the id (``registration``).
-Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``state``.
 
 Rule 1: one id, one register code; ids are never used again, also not after cleaning (C6, S62, S63).
 Rule 2: the next free id or the one that the code already has; never one that is merely free (W26).

@@ -3,8 +3,6 @@ Sets that move here from RocketMQ's controllers, broker after broker.
 
 Here: ``decide_import``, what it does to a set, and when an imported set may elect. Not here: reading the other
 controllers (``api.moving``), registering the brokers that come (``registration``).
-Imported by: ``decide``, ``evolve``, ``elections``, ``views``. Imports: ``controller.contract``, ``decision``,
-``recovery``, ``state``.
 
 Two control planes know the set while it moves, and only one of them may elect. So:
 

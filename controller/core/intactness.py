@@ -2,7 +2,6 @@
 Judging a new incarnation: does it still hold what it acknowledged? (R3)
 
 Here: the judgement with its reason. Not here: what follows from it (``registration``).
-Imported by: ``registration``. Imports: ``controller.contract``, ``state``.
 
 Rule 1: a reported end below the known confirm offset is a veto; one above it is never a proof.
 Rule 2: "same boot" and "same store" mean those of the incarnation that is registered for the member, over all restarts

@@ -3,7 +3,6 @@ What must hold of the controllers' state, checked from outside.
 
 Here: C1-C7 and C10 of rocketmq-ha.md section 11, with the changes of safety.md, as two functions. C8 and C9 speak of
 several runs and are tested as laws. Not here: the data plane's D and L invariants (simulation).
-Imported by: tests and the simulation. Imports: ``controller.contract``, ``state``.
 
 Rule: these functions share no code with ``decide`` and ``evolve``: a mistake there must not hide here.
 """

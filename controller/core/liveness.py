@@ -2,7 +2,6 @@
 Coming alive, going silent, saying goodbye: which transition applies.
 
 Here: the three commands. Not here: clocks, timeouts, grace (``controller.runtime``).
-Imported by: ``decide``, ``controller.runtime``. Imports: ``controller.contract``, ``decision``, ``state``.
 
 Rule 1: liveness belongs to (replica, incarnation, session): a late close of an earlier session means nothing (S33).
 Rule 2: after a goodbye a session is over. Only a registration brings its replica back.

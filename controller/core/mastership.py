@@ -2,7 +2,6 @@
 Who speaks for an epoch: a master is (id, incarnation) in one masterEpoch (R1, R9).
 
 Here: ``refuse_other_mastership``. Not here: what the present master may do (``alters``, ``milestones``).
-Imported by: ``alters``, ``milestones``. Imports: ``controller.contract``, ``decision``, ``state``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@ What happens in brokers on behalf of an epoch: entering it, and the steps of a f
 
 Here: ``decide_entered``, ``decide_milestones``, and when a grade is given or corrected. Not here: the grade itself
 (``proof``).
-Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``mastership``, ``proof``, ``state``.
 
 Rule 1: only the incarnation that was elected enters, only the epoch that was named, and its start is fixed once (R9,
 R12).

@@ -2,8 +2,7 @@
 Who may be elected, and in which order.
 
 Here: policies as values; the parts of an order as exact integers. Not here: walking candidates and giving reasons
-(``election``).
-Imported by: ``election``, ``elections``, ``explain``, ``analytics``. Imports: nothing of ours.
+(``ranking``).
 
 Rule 1: equal policies elect alike. A policy is stored by its name, so a name's meaning never changes: a new meaning is
 a new ``@n``.
@@ -44,7 +43,6 @@ class ElectionPolicy:
 
 
 PREFERENCE_FIRST = ElectionPolicy(name="preference-first@1", order=(RankPart.ZONE, RankPart.PRIORITY, RankPart.DATA))
-"""Clean, mode ``all``."""
 
 DATA_FIRST = ElectionPolicy(name="data-first@1", order=(RankPart.DATA, RankPart.ZONE, RankPart.PRIORITY))
 """Clean, modes ``n`` and ``async`` (R10), and sets with Java replicas."""

@@ -2,7 +2,6 @@
 Dry runs: what a command would be answered now, without doing it.
 
 Here: ``preview``. Not here: evidence (the caller gathers it as for the real command).
-Imported by: ``controller.runtime``, ``api``. Imports: ``decide``, ``elections``.
 
 Rule: on an unchanged state the real command gives the same answer (S68), except that the preview of an election
 assumes the current master to be lost if it is alive and nobody is designated.
@@ -15,7 +14,7 @@ from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, 
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
 from rollcall_ha.controller.core.decide import decide
-from rollcall_ha.controller.core.elections import decide_elect, decide_elect_unclean
+from rollcall_ha.controller.core.decide_election import decide_elect, decide_elect_unclean
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import set_view
 

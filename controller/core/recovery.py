@@ -2,9 +2,8 @@
 When the controllers know less than a replica does: after a wipe, after the restore of an old backup (R7).
 
 Here: noticing it, whom to wait for, which set is adopted, where epochs go on; ``begin_again`` for a restored snapshot.
-Not here: admitting the replicas (``registration``), electing (``elections``).
-Imported by: ``registration``, ``cleaning``, ``elections``, ``evolve``, the restore command. Imports:
-``controller.contract``, ``state``.
+Not here: admitting the replicas (``registration``), electing (``decide_election``). Imports: ``controller.contract``,
+``state``.
 
 Rule 1: what the newest stored view says counts only when everybody whom any view names has reported: a set that was
 shrunk just before the wipe is known to its last members alone.

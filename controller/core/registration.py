@@ -3,8 +3,6 @@ Registration: a process says who it is and what it holds.
 
 Here: admitting or refusing it, and what its judgement does to the SyncStateSet. Not here: the judgement itself
 (``intactness``), noticing that a replica knows more than the controllers (``recovery``), ids (``ids``).
-Imported by: ``decide``. Imports: ``controller.contract``, ``decision``, ``intactness``, ``recovery``, ``state``,
-``views``.
 
 Rule 1: a new incarnation is judged here, once. Intact: its membership moves to it. Otherwise it leaves the set, as the
 last member it stays as a suspect (R3). Registering it ends the life of the incarnation before (R13).

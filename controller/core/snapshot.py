@@ -2,7 +2,6 @@
 A snapshot of the replicated state as a sequence of small JSON items.
 
 Here: ``encode_state`` and ``decode_state``. Not here: files, checksums, compression (``controller.replication``).
-Imported by: the state machine of ``controller.replication``. Imports: ``controller.contract``, ``state``.
 
 Rule 1: one item per set and per answered request, so a thread may write it without holding the interpreter long.
 Rule 2: equal states give equal bytes, on every node (C8). Items keep the order of the state.
@@ -38,14 +37,10 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
 
 
 class SnapshotSet(Value, tag="set", tag_field="item"):
-    """One set."""
-
     state: SetState
 
 
 class SnapshotRequest(Value, tag="request", tag_field="item"):
-    """One answered request."""
-
     request_id: RequestId
     answered: AnsweredRequest
 

@@ -3,8 +3,6 @@ Replicated state of the control plane, as one frozen value.
 
 Here: its shape. Not here: how it changes (``evolve``, ``apply``), how it travels (``snapshot``), what brokers see of it
 (``views``).
-Imported by: everything in ``controller.core``, ``controller.runtime``, ``analytics``. Imports: ``controller.contract``
-only.
 
 Rule 1: a state that was handed out never changes. The two dictionaries of ``FleetState`` are copied once per entry by
 ``apply`` and never written to afterwards.
@@ -192,7 +190,6 @@ class SetState(Value):
     cleaned_below: BrokerId = BrokerId(1)
     """Ids below this one that nobody has were cleaned: they are never given or admitted again."""
     replicas: tuple[ReplicaState, ...] = ()
-    """Sorted by id."""
     master: BrokerId | None = None
     """None: never elected, cleaned, or the master's process has been replaced by a new incarnation."""
     master_incarnation: Incarnation | None = None

@@ -2,7 +2,6 @@
 What brokers and operators see of one set: the authoritative view and the condition with its reason.
 
 Here: pure rendering of replicated state. Not here: soft state of the leader (``controller.runtime.views``).
-Imported by: ``decide``, ``apply``, ``controller.runtime``. Imports: ``controller.contract``, ``state``.
 """
 
 from __future__ import annotations

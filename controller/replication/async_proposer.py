@@ -17,15 +17,15 @@ from rollcall_ha.controller.replication.codec import encode_operation
 from rollcall_ha.controller.replication.ports import ProposalOutcome, RaftRole, ReplicatedLog
 from rollcall_ha.controller.replication.proposer import (
     Action,
+    EntryOutcome,
     Flush,
     Forget,
     NotLeader,
-    Outcome,
-    Propose,
+    ProposeEntry,
     ProposeError,
     Proposer,
+    ProposerTick,
     Submit,
-    Tick,
 )
 
 TICK_SECONDS = 0.05
@@ -95,13 +95,13 @@ class AsyncProposer:
 
     def _tick(self) -> None:
         self._timer = None
-        self._do(self._machine.handle(Tick(now_ns=time.monotonic_ns())))
+        self._do(self._machine.handle(ProposerTick(now_ns=time.monotonic_ns())))
         if not self._machine.is_idle:
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Propose):
+            if isinstance(action, ProposeEntry):
                 self._propose(action)
                 continue
             future = self._futures.get(action.ticket)
@@ -114,7 +114,7 @@ class AsyncProposer:
             else:
                 future.set_result(action.result)
 
-    def _propose(self, action: Propose) -> None:
+    def _propose(self, action: ProposeEntry) -> None:
         entry = action.entry
 
         def done(outcome: ProposalOutcome) -> None:
@@ -126,4 +126,4 @@ class AsyncProposer:
         self._log.propose(action.payload, done)
 
     def _on_outcome(self, entry: int, outcome: ProposalOutcome) -> None:
-        self._do(self._machine.handle(Outcome(entry=entry, outcome=outcome, now_ns=time.monotonic_ns())))
+        self._do(self._machine.handle(EntryOutcome(entry=entry, outcome=outcome, now_ns=time.monotonic_ns())))

@@ -1,8 +1,7 @@
 """
 What the control plane needs from a replicated log, whoever implements it.
 
-Implemented by ``memory_log`` (one process, tests and simulation) and ``raft`` (PySyncObj, hardened).
-Imported by: ``proposer``, both implementations, ``controller.runtime``, ``api.server``, ``tests``.
+Implemented by ``tests.support.memory_log`` (one process, tests and simulation) and ``raft`` (PySyncObj, hardened).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class NotLeader(ProposeError):
         self.leader = leader
 
 
-class OutcomeUnknown(ProposeError):
+class EntryOutcomeUnknown(ProposeError):
     """May be executed now or later: retry with the same request id only (R1)."""
 
     def __init__(self, request_id: RequestId, reason: str) -> None:
@@ -78,7 +78,7 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class EntryOutcome:
     """The log's answer to one entry."""
 
     entry: int
@@ -87,9 +87,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """Time passed."""
-
+class ProposerTick:
     now_ns: int
 
 
@@ -100,15 +98,15 @@ class Forget:
     ticket: int
 
 
-Input = Submit | Flush | Outcome | Tick | Forget
+Input = Submit | Flush | EntryOutcome | ProposerTick | Forget
 
 
 # --- actions ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Propose:
-    """Hand this entry to the log; its answer comes back as ``Outcome`` with the same ``entry``."""
+class ProposeEntry:
+    """Hand this entry to the log; its answer comes back as ``EntryOutcome`` with the same ``entry``."""
 
     entry: int
     payload: str
@@ -116,13 +114,11 @@ class Propose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolve:
-    """Answer one caller."""
-
     ticket: int
     result: AnyReply | ProposeError
 
 
-Action = Propose | Resolve
+Action = ProposeEntry | Resolve
 
 
 # --- the machine ---
@@ -148,19 +144,17 @@ class Proposer:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody waits."""
         return not self._buffer and not self._in_flight
 
     def handle(self, event: Input) -> list[Action]:
-        """One step. Total."""
         match event:
             case Submit():
                 return self._on_submit(event)
             case Flush(now_ns=now_ns):
                 return list(self._fill_slots(now_ns))
-            case Outcome():
+            case EntryOutcome():
                 return self._on_outcome(event)
-            case Tick(now_ns=now_ns):
+            case ProposerTick(now_ns=now_ns):
                 return self._on_tick(now_ns)
             case Forget(ticket=ticket):
                 self._on_forget(ticket)
@@ -190,7 +184,7 @@ class Proposer:
             self._in_flight[self._next_entry] = _Entry(
                 submissions, now_ns + self._entry_timeout_ns, {submit.ticket for submit in submissions}
             )
-            yield Propose(entry=self._next_entry, payload=join_operations(submit.part for submit in submissions))
+            yield ProposeEntry(entry=self._next_entry, payload=join_operations(submit.part for submit in submissions))
 
     def _take_batch(self) -> list[Submit]:
         taken: list[Submit] = []
@@ -201,7 +195,7 @@ class Proposer:
             taken.append(submit)
         return taken
 
-    def _on_outcome(self, event: Outcome) -> list[Action]:
+    def _on_outcome(self, event: EntryOutcome) -> list[Action]:
         entry = self._in_flight.pop(event.entry, None)
         if entry is None:
             return []  # given up at its deadline
@@ -230,7 +224,7 @@ class Proposer:
             for submit in entry.submissions:
                 if submit.ticket in entry.open_tickets and (is_over or submit.deadline_ns <= now_ns):
                     entry.open_tickets.discard(submit.ticket)
-                    unknown = OutcomeUnknown(submit.request_id, "no answer before the deadline")
+                    unknown = EntryOutcomeUnknown(submit.request_id, "no answer before the deadline")
                     actions.append(Resolve(ticket=submit.ticket, result=unknown))
             if is_over:
                 del self._in_flight[number]
@@ -246,4 +240,4 @@ class Proposer:
 def _error_of(outcome: ProposalOutcome, submit: Submit) -> ProposeError:
     if outcome.status is ProposalStatus.NOT_PROPOSED:
         return NotLeader(outcome.reason or "this controller does not lead")
-    return OutcomeUnknown(submit.request_id, outcome.reason or "the entry was committed without an answer to it")
+    return EntryOutcomeUnknown(submit.request_id, outcome.reason or "the entry was committed without an answer to it")

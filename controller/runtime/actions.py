@@ -1,9 +1,8 @@
 """
 What the leader's machines want done, as values.
 
-Here: the actions of ``sessions``, ``electing`` and ``milestones``. Not here: doing them (``service``; the simulation
-does them too).
-Imported by: the machines of ``controller.runtime``, ``service``, ``tests``.
+Here: the actions of ``sessions``, ``election_duty`` and ``milestones``. Not here: doing them (``service``; the
+simulation does them too).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Propose:
+class ProposeCommand:
     """
     Submit ``command`` with ``evidence`` in the leader's own name.
 
@@ -42,7 +41,6 @@ class SendProbe:
     kind: ReplicaKind = ReplicaKind.NATIVE
     """A RocketMQ broker knows no incarnation: any answer says that its process lives, and nothing more."""
     after_ms: int = 0
-    """Pause before it."""
 
 
-Action = Propose | SendProbe
+Action = ProposeCommand | SendProbe

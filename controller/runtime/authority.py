@@ -2,8 +2,7 @@
 Whether this controller may answer for the fleet right now.
 
 Here: the judgement, pure. Not here: asking a majority (``replication.raft``), redirecting (``api.rest``,
-``api.gateway``).
-Imported by: ``runtime.service``, ``tests``.
+``api.rocketmq``).
 
 Rule 1 (R5): it leads, has applied its own ``TakeLeadership`` of this term, and a majority answered something that it
 sent less than the minimum election timeout ago. The age counts from the sending.

@@ -2,8 +2,7 @@
 Work that nobody waits for, and readers that wait for nobody in particular.
 
 Here: ``BackgroundTasks`` (bounded, faults logged), ``Wakeup`` (many waiters, woken from any thread). Not here: what the
-work is (``service``).
-Imported by: ``service``, ``tests``. Both belong to one event loop.
+work is (``service``). Both belong to one event loop.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        """Nobody waits."""
         self._next = asyncio.Event()
 
     @property
@@ -67,7 +65,6 @@ class Wakeup:
         return self._next
 
     def wake(self) -> None:
-        """On the loop."""
         waiting, self._next = self._next, asyncio.Event()
         waiting.set()
 

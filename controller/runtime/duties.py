@@ -1,7 +1,7 @@
 """
 The leader's duties as one machine: sessions, elections and milestones behind one set of inputs.
 
-Here: which part hears what. Not here: rules (``sessions``, ``electing``, ``milestones``), clocks and sockets
+Here: which part hears what. Not here: rules (``sessions``, ``election_duty``, ``milestones``), clocks and sockets
 (``service``; the simulation drives this same class).
 
 Rule 1: every input has the time as an argument; every answer is a list of ``Action``, done by the shell.
@@ -33,8 +33,8 @@ from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
-from rollcall_ha.controller.runtime.electing import ELECTIONS_IN_FLIGHT_MAX, Electing, PreviewOf
+from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
+from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, Electing, PreviewOf
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
 from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
@@ -152,7 +152,6 @@ class LeaderDuties:
         return [] if isinstance(outcome, Refused) else self._with_elections(outcome, now_ns)
 
     def handle_closed(self, connection: ConnectionId, now_ns: int) -> list[Action]:
-        """A connection ended."""
         return self.sessions.close(connection, now_ns) if self.is_active else []
 
     def handle_probe(
@@ -163,9 +162,9 @@ class LeaderDuties:
         return self._with_elections(actions, now_ns)
 
     def handle_proposed(
-        self, action: Propose, reply: AnyReply | None, now_ns: int, *, is_certainly_not_executed: bool = False
+        self, action: ProposeCommand, reply: AnyReply | None, now_ns: int, *, is_certainly_not_executed: bool = False
     ) -> list[Action]:
-        """The outcome of a ``Propose``; None = not committed as far as is known."""
+        """The outcome of a ``ProposeCommand``; None = not committed as far as is known."""
         if not self.is_active:
             return []
         command = action.command
@@ -191,7 +190,7 @@ class LeaderDuties:
 
     def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:
         """With the elections that follow, behind all silences: no winner is chosen among those who fall silent."""
-        proposed = [action.command for action in actions if isinstance(action, Propose)]
+        proposed = [action.command for action in actions if isinstance(action, ProposeCommand)]
         silences = [command for command in proposed if isinstance(command, MarkSilent)]
         return [*actions, *(election for silence in silences for election in self.electing.silencing(silence, now_ns))]
 

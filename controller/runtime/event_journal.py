@@ -3,7 +3,6 @@ The record of everything that was decided: events as JSON lines, synced in group
 
 Here: order, nothing twice, holes, reading by position and by set. Not here: files (``journal_segments``), fetching what
 is missing from a peer (``backfill``), what events mean.
-Imported by: ``service``, ``views``, ``api.server``, ``tests``.
 
 Rule 1: events are written in the order (index, ordinal), each once: what a restart applies again is compared with what
 is there, and skipped.
@@ -47,8 +46,8 @@ from rollcall_ha.controller.runtime.journal_segments import (
     Gap,
     GapLine,
     JournalDamaged,
+    JournalSegment,
     Position,
-    Segment,
     SegmentIndex,
     list_segments,
     segment_path,
@@ -131,7 +130,7 @@ class EventJournal(Generic[S]):
         self._dropped = load_dropped(directory)
         self._segments = without_remains(self._segments, self._dropped)
         self._indexes: OrderedDict[tuple[int, bool], SegmentIndex] = OrderedDict()
-        self._current: Segment | None = newest
+        self._current: JournalSegment | None = newest
         self._descriptor = os.open(newest.path, os.O_WRONLY | os.O_APPEND) if newest is not None else -1
         last = next((segment for segment in reversed(self._segments) if segment.last is not None), None)
         self._last: EventRef | None = last.last if last is not None else None
@@ -149,7 +148,6 @@ class EventJournal(Generic[S]):
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to write."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -315,7 +313,7 @@ class EventJournal(Generic[S]):
         fsync_directory(self._directory)
         index = SegmentIndex()
         index.gap = gap
-        segment = Segment(path)
+        segment = JournalSegment(path)
         segment.adopt(index, len(line))
         with self._lock:
             if self._current is not None:
@@ -363,7 +361,7 @@ class EventJournal(Generic[S]):
         return Page(records=tuple(records), next_from=_after(records), gap=gap)
 
     def _read_set(
-        self, segment: Segment, index: SegmentIndex, set_key: SetKey, position: Position, limit: int
+        self, segment: JournalSegment, index: SegmentIndex, set_key: SetKey, position: Position, limit: int
     ) -> list[EventRecord]:
         found: list[EventRecord] = []
         offsets = self._offsets(index, set_key)
@@ -406,7 +404,7 @@ class EventJournal(Generic[S]):
         begins_at = self._dropped.last.index if self._dropped is not None else -1
         return tuple(gap for gap in found if gap is not None and gap.to_index > begins_at and not self._is_filled(gap))
 
-    def _snapshot(self) -> tuple[Segment, ...]:
+    def _snapshot(self) -> tuple[JournalSegment, ...]:
         with self._lock:
             return tuple(self._segments)
 
@@ -417,7 +415,7 @@ class EventJournal(Generic[S]):
         with self._lock:
             return list(index.sets.get(str(set_key), ()))
 
-    def _index_of(self, segment: Segment) -> SegmentIndex:
+    def _index_of(self, segment: JournalSegment) -> SegmentIndex:
         index = segment.index
         if index is not None:
             return index
@@ -457,7 +455,7 @@ class EventJournal(Generic[S]):
             os.fsync(file.fileno())
         temporary.replace(path)
         fsync_directory(self._directory)
-        segment = Segment(path)
+        segment = JournalSegment(path)
         segment.open(is_newest=False)
         with self._lock:
             self._segments.append(segment)
@@ -476,7 +474,7 @@ class EventJournal(Generic[S]):
         return found[0].chain if found and found[0].ref == gap.after else None
 
 
-def _order(segment: Segment) -> tuple[int, bool]:
+def _order(segment: JournalSegment) -> tuple[int, bool]:
     return segment.order
 
 

@@ -2,7 +2,6 @@
 How much of the event journal is kept: by bytes and by age, in whole segments, and what is remembered of the rest.
 
 Here: which segments may go, and the record of what has gone. Not here: when it is asked, readers (``event_journal``).
-Imported by: ``event_journal``, ``settings``, ``tests``.
 
 Rule 1: the oldest go first, and only closed ones, which are synced. The one that is written to stays, and so does the
 newest that holds events: a restart tells by it what is written already.
@@ -19,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from rollcall_ha.controller.contract.commands import EventRef
-from rollcall_ha.controller.runtime.journal_segments import Gap, JournalDamaged, Position, Segment
+from rollcall_ha.controller.runtime.journal_segments import Gap, JournalDamaged, JournalSegment, Position
 from rollcall_ha.node.files import atomic_replace, durable_unlink
 
 DROPPED_FILE_NAME = "dropped.json"
@@ -60,7 +59,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 _decode_dropped = msgspec.json.Decoder(Dropped).decode
 
 
-def expired(segments: Sequence[Segment], retention: Retention, *, now_ms: int) -> list[Segment]:
+def expired(segments: Sequence[JournalSegment], retention: Retention, *, now_ms: int) -> list[JournalSegment]:
     """
     Those of ``segments`` (in order, the last one is written to) that may go. Reads the files' times: blocking.
 
@@ -68,7 +67,7 @@ def expired(segments: Sequence[Segment], retention: Retention, *, now_ms: int) -
     """
     total_bytes = sum(segment.size_bytes for segment in segments)
     newest_with_events = max((place for place, one in enumerate(segments) if one.last is not None), default=0)
-    gone: list[Segment] = []
+    gone: list[JournalSegment] = []
     for segment in segments[: min(newest_with_events, len(segments) - 1)]:
         age_ms = now_ms - segment.path.stat().st_mtime_ns // 1_000_000
         if total_bytes <= retention.keep_bytes and age_ms <= retention.keep_ms:
@@ -78,7 +77,7 @@ def expired(segments: Sequence[Segment], retention: Retention, *, now_ms: int) -
     return gone
 
 
-def note_dropped(directory: Path, before: Dropped | None, gone: Sequence[Segment]) -> Dropped | None:
+def note_dropped(directory: Path, before: Dropped | None, gone: Sequence[JournalSegment]) -> Dropped | None:
     """
     Remember durably that ``gone`` goes (Rule 2); None if there was never an event in what went.
 
@@ -99,7 +98,7 @@ def note_dropped(directory: Path, before: Dropped | None, gone: Sequence[Segment
     return dropped
 
 
-def remove(gone: Sequence[Segment]) -> None:
+def remove(gone: Sequence[JournalSegment]) -> None:
     """Remove files, oldest first, each durably. Blocking. Raises ``OSError``."""
     for segment in gone:
         segment.sidecar_path.unlink(missing_ok=True)
@@ -120,7 +119,7 @@ def load_dropped(directory: Path) -> Dropped | None:
         ) from error
 
 
-def without_remains(segments: Sequence[Segment], dropped: Dropped | None) -> list[Segment]:
+def without_remains(segments: Sequence[JournalSegment], dropped: Dropped | None) -> list[JournalSegment]:
     """``segments`` (opened, in order) without those that a crash left behind (Rule 2), which are removed. Blocking."""
     if dropped is None:
         return list(segments)
@@ -130,6 +129,6 @@ def without_remains(segments: Sequence[Segment], dropped: Dropped | None) -> lis
     return [segment for segment in segments if segment not in remains]
 
 
-def _end(segment: Segment) -> Position:
+def _end(segment: JournalSegment) -> Position:
     last = segment.last
     return (last.index, last.ordinal) if last is not None else (segment.base_index, 0)

@@ -2,7 +2,6 @@
 Files of the event journal: one segment of JSON lines, its index, and reading from it.
 
 Here: names, scanning, torn tails, sidecar indexes. Not here: who writes when (``event_journal``).
-Imported by: ``event_journal``, ``tests``.
 
 A segment ``events-INDEX.jsonl`` begins at Raft index INDEX; ``events-INDEX.fill.jsonl`` holds what a peer gave for
 the hole that ends at INDEX. Lines are ``EventRecord``; the first one may be ``{"gap": …}``: what this node cannot give
@@ -120,7 +119,7 @@ class SegmentIndex:
         return offset
 
 
-class Segment:
+class JournalSegment:
     """One file. ``size_bytes`` is what readers may see."""
 
     def __init__(self, path: Path) -> None:
@@ -251,9 +250,9 @@ def segment_path(directory: Path, base_index: int, *, is_fill: bool = False) -> 
     return directory / f"events-{base_index:020d}{'.fill' if is_fill else ''}.jsonl"
 
 
-def list_segments(directory: Path) -> list[Segment]:
+def list_segments(directory: Path) -> list[JournalSegment]:
     """All segments in order; other files are not ours to judge."""
-    found = [Segment(path) for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+    found = [JournalSegment(path) for path in directory.iterdir() if _NAME.fullmatch(path.name)]
     return sorted(found, key=lambda segment: segment.order)
 
 

@@ -58,7 +58,6 @@ class ControllerMetrics:
     """Counters and histograms of one controller. Times are seconds, as the exposition format wants them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register everything."""
         self._registry = registry
         self.elections = Counter("rollcall_elections", "Applied elections by kind.", ["kind"], registry=registry)
         self.elections_failed = Counter(

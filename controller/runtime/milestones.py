@@ -2,8 +2,7 @@
 Stamps of a failover that the leader takes itself, and the clock that joins those of brokers to its own.
 
 Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not here: what phases mean
-(``controller.core.history``), proposing (``service``).
-Imported by: ``duties``, ``tests``. Times are nanoseconds of one monotonic clock.
+(``controller.core.history``), proposing (``service``). Times are nanoseconds of one monotonic clock.
 
 Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the first sign of the fault;
 without a detection (a requested or first election) both count from the proposal.
@@ -19,7 +18,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
-from rollcall_ha.controller.runtime.actions import Action, Propose
+from rollcall_ha.controller.runtime.actions import Action, ProposeCommand
 from rollcall_ha.controller.runtime.session_state import NS_PER_US
 
 PENDING_MAX = 20_000
@@ -39,7 +38,6 @@ class Milestones:
     """The collector of one leader."""
 
     def __init__(self) -> None:
-        """Knows nothing."""
         self._origins: dict[tuple[SetKey, MasterEpoch], Origin] = {}
         self._pending: dict[SetKey, list[Milestone]] = {}
         self._pending_count = 0
@@ -79,7 +77,7 @@ class Milestones:
         """One proposal per set with all that has gathered."""
         pending, self._pending, self._pending_count = self._pending, {}, 0
         return [
-            Propose(command=RecordMilestones(set_key=key, milestones=tuple(milestones)))
+            ProposeCommand(command=RecordMilestones(set_key=key, milestones=tuple(milestones)))
             for key, milestones in pending.items()
         ]
 

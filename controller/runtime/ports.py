@@ -2,7 +2,7 @@
 What the service needs of the world, and what it raises when it may not answer.
 
 Here: the broker port, clocks and draws, ``NoAuthority``. Not here: the replicated log (``replication.ports``).
-Implemented by: ``api.gateway``, and by fakes in ``tests.support``.
+Implemented by: ``api.rocketmq``, and by fakes in ``tests.support``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class NoAuthority(Exception):
     """This controller may not answer now; ``authority`` says why and who may."""
 
     def __init__(self, authority: Authority) -> None:
-        """Nothing was executed."""
         super().__init__(authority.reason or "this controller does not answer with authority")
         self.authority = authority
 

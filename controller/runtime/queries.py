@@ -2,7 +2,7 @@
 What reads answer: replicated state, soft state and the journal, joined and dated.
 
 Here: pages of sets, one set, this controller, events, history, explanations, dry runs. Not here: HTTP (``api.rest``).
-Imported by: ``api.rest``, ``tests``. On the loop; files are read on one worker thread.
+On the loop; files are read on one worker thread.
 
 Rule 1: every answer says where it was read, at which index, how old that is, and whether it may be stale.
 Rule 2: a linearizable read passes a barrier first, or raises ``NoAuthority``; a local one always answers.

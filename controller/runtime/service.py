@@ -2,8 +2,8 @@
 One controller: the replicated log, the leader's machines, the journal and the broker port, tied on one event loop.
 
 Here: leadership, submitting, consistent reads, doing the machines' actions, pushes. Not here: decisions
-(``controller.core``, ``duties``), HTTP (``api.rest``), frames (``api.gateway``), what reads answer (``queries``).
-Imported by: ``api``, ``tests``. All methods run on the loop; the log's and the journal's threads only wake it.
+(``controller.core``, ``duties``), HTTP (``api.rest``), frames (``api.rocketmq``), what reads answer (``queries``). All
+methods run on the loop; the log's and the journal's threads only wake it.
 
 Rule 1 (R5): nothing is answered with authority unless ``authority()`` holds; whoever asks hears that at once.
 Rule 2: a linearizable read sees everything that was committed before it arrived: readers share barriers, and a reader
@@ -42,8 +42,8 @@ from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.async_proposer import AsyncProposer
 from rollcall_ha.controller.replication.ports import AppliedEntry, Published, RaftRole, ReplicatedLog
-from rollcall_ha.controller.replication.proposer import NotLeader, OutcomeUnknown, Overloaded, ProposeError
-from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded, ProposeError
+from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.authority import Authority, holds_authority, judge_authority
 from rollcall_ha.controller.runtime.background import BackgroundTasks, Wakeup
 from rollcall_ha.controller.runtime.barriers import SharedBarriers
@@ -66,8 +66,6 @@ ENTRIES_PENDING_MAX = 50_000
 
 
 class ControllerService:
-    """See the module."""
-
     def __init__(
         self,
         *,
@@ -128,7 +126,6 @@ class ControllerService:
 
     @property
     def published(self) -> Published[FleetState]:
-        """Newest applied state."""
         return self._log.published
 
     @property
@@ -150,7 +147,6 @@ class ControllerService:
         )
 
     def require_authority(self) -> None:
-        """Raises ``NoAuthority``."""
         if not holds_authority(
             self._log.leadership,
             taken_term=self._taken_term,
@@ -205,7 +201,6 @@ class ControllerService:
     def operation(
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
     ) -> Operation:
-        """Stamp an order."""
         return Operation(
             version=FEATURE_LEVEL,
             request_id=request_id,
@@ -236,7 +231,7 @@ class ControllerService:
         began_ns = self.now_ns()
         try:
             reply = await self._proposer.submit(operation)
-        except OutcomeUnknown:
+        except EntryOutcomeUnknown:
             self.metrics.outcome_unknown.inc()
             raise
         self.metrics.commit_delay.observe((self.now_ns() - began_ns) / 1e9)
@@ -432,7 +427,7 @@ class ControllerService:
 
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
-            if isinstance(action, Propose):
+            if isinstance(action, ProposeCommand):
                 term = self._taken_term
                 if not self._background.spawn(self._propose(action, term)):
                     give_back = partial(self._proposed, action, None, term, is_certainly_not_executed=True)
@@ -440,7 +435,7 @@ class ControllerService:
             else:
                 self._background.spawn(self._probe(action))
 
-    async def _propose(self, action: Propose, term: int | None) -> None:
+    async def _propose(self, action: ProposeCommand, term: int | None) -> None:
         operation = self.operation(
             action.command,
             request_id=self.ports.new_request_id(),
@@ -453,14 +448,14 @@ class ControllerService:
             reply = await self._submit(operation)
         except (NotLeader, Overloaded):
             is_certainly_not_executed = True
-        except OutcomeUnknown as error:
+        except EntryOutcomeUnknown as error:
             self._logger.warning("proposal_unknown", reason=str(error))
         except Exception as error:
             self._logger.exception("proposal_failed", error=repr(error))
         self._proposed(action, reply, term, is_certainly_not_executed=is_certainly_not_executed)
 
     def _proposed(
-        self, action: Propose, reply: AnyReply | None, term: int | None, *, is_certainly_not_executed: bool
+        self, action: ProposeCommand, reply: AnyReply | None, term: int | None, *, is_certainly_not_executed: bool
     ) -> None:
         if term != self._taken_term:
             return

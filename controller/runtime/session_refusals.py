@@ -10,10 +10,10 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat
-from rollcall_ha.controller.runtime.session_state import Session
+from rollcall_ha.controller.runtime.session_state import ReplicaSession
 
 
-def fenced(session: Session | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
+def fenced(session: ReplicaSession | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
     """If there is a session, and it is another one than what speaks."""
     if session is None:
         return None

@@ -1,8 +1,8 @@
 """
 One session as the leader remembers it, and the stamps of its detection.
 
-Here: values of the machine ``sessions``. Not here: how they change (``sessions``).
-Imported by: ``sessions``, ``electing``, ``views``, ``tests``. All times are nanoseconds of one monotonic clock.
+Here: values of the machine ``sessions``. Not here: how they change (``sessions``). All times are nanoseconds of one
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _age_us(stamp_ns: int | None, now_ns: int) -> int | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Session:
+class ReplicaSession:
     """What the leader knows about one replica. Owned by ``Sessions``; others read."""
 
     set_key: SetKey
@@ -78,7 +78,6 @@ class Session:
     timeout_ms: int
     """Silence after which it counts as gone: the fleet's, or what a RocketMQ broker says in its heartbeats."""
     is_alive: bool
-    """By replicated state."""
     due_from_ns: int
     """Silence counts from here: the last heartbeat, or when this leader began to listen."""
     heard_ns: int | None = None
@@ -106,7 +105,6 @@ class Session:
 
     @property
     def key(self) -> ReplicaKey:
-        """Of the replica."""
         return self.set_key, self.broker_id
 
     def stamps(self) -> Stamps | None:

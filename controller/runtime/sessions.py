@@ -2,8 +2,8 @@
 Who was heard when: the leader's soft state, as a machine without clock or sockets.
 
 Here: sessions by (replica, incarnation, ordinal), silence, probes, links, the grace, stamps of detection, evidence.
-Not here: whom to elect (``electing``), sockets (``api.gateway``), what liveness changes (``controller.core``).
-Imported by: ``duties``, ``views``, ``tests``, the simulation. All times are nanoseconds of one monotonic clock.
+Not here: whom to elect (``election_duty``), sockets (``api.rocketmq``), what liveness changes (``controller.core``).
+All times are nanoseconds of one monotonic clock.
 
 Rule 1 (S33): a fact belongs to one (replica, incarnation, ordinal) and one connection; the late close of a connection
 that the session has left means nothing.
@@ -35,14 +35,14 @@ from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SessionOr
 from rollcall_ha.controller.contract.replies import Condition, MemberView, Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.session_refusals import fenced, knows_more, not_registered
 from rollcall_ha.controller.runtime.session_state import (
     NS_PER_MS,
     ConnectionId,
     ProbeOutcome,
     ReplicaKey,
-    Session,
+    ReplicaSession,
     Stamps,
 )
 from rollcall_ha.epoch.model import NO_EPOCH
@@ -87,12 +87,12 @@ class Sessions:
         """``view_of`` reads replicated state as of the newest applied entry; cheap, called often."""
         self._timing = timing
         self._view_of = view_of
-        self._sessions: dict[ReplicaKey, Session] = {}
+        self._sessions: dict[ReplicaKey, ReplicaSession] = {}
         # Alive ones in the order of their last heartbeat: who is due is at the front, a scan costs what it finds.
         # One such order for each timeout that is in use: the fleet's, and what RocketMQ brokers ask for.
-        self._by_due: dict[int, dict[ReplicaKey, Session]] = {}
-        self._suspects: dict[ReplicaKey, Session] = {}
-        self._by_connection: dict[ConnectionId, dict[ReplicaKey, Session]] = {}
+        self._by_due: dict[int, dict[ReplicaKey, ReplicaSession]] = {}
+        self._suspects: dict[ReplicaKey, ReplicaSession] = {}
+        self._by_connection: dict[ConnectionId, dict[ReplicaKey, ReplicaSession]] = {}
         self._grace_from_ns: int | None = None
         self._last_tick_ns: int | None = None
         self._in_flight = 0
@@ -149,22 +149,24 @@ class Sessions:
         elif replica not in self._suspects and replica not in self._by_due.get(session.timeout_ms, {}):
             self._join_due(session)
 
-    def _join_due(self, session: Session) -> None:
+    def _join_due(self, session: ReplicaSession) -> None:
         """At the end of its order: nobody was heard later."""
         self._by_due.setdefault(session.timeout_ms, {})[session.key] = session
 
-    def _leave_due(self, session: Session) -> None:
+    def _leave_due(self, session: ReplicaSession) -> None:
         order = self._by_due.get(session.timeout_ms)
         if order is not None:
             order.pop(session.key, None)
             if not order:
                 del self._by_due[session.timeout_ms]
 
-    def _replace(self, replica: ReplicaKey, old: Session | None, member: MemberView, now_ns: int) -> Session:
+    def _replace(
+        self, replica: ReplicaKey, old: ReplicaSession | None, member: MemberView, now_ns: int
+    ) -> ReplicaSession:
         """A further session of a replica begins empty: nothing that was seen of the old one counts (Rule 1)."""
         if old is not None:
             self._forget(replica)
-        session = Session(
+        session = ReplicaSession(
             set_key=replica[0],
             broker_id=member.broker_id,
             incarnation=member.incarnation,
@@ -235,7 +237,7 @@ class Sessions:
         session.in_flight = True
         self._in_flight += 1
         return [
-            Propose(
+            ProposeCommand(
                 command=MarkAlive(
                     set_key=beat.set_key,
                     broker_id=beat.broker_id,
@@ -245,7 +247,7 @@ class Sessions:
             )
         ]
 
-    def _heard(self, session: Session, connection: ConnectionId | None, now_ns: int) -> None:
+    def _heard(self, session: ReplicaSession, connection: ConnectionId | None, now_ns: int) -> None:
         if connection is not None and session.connection != connection:
             self._bind(session, connection)
         session.due_from_ns = now_ns
@@ -258,7 +260,7 @@ class Sessions:
         self._leave_due(session)
         self._join_due(session)
 
-    def _bind(self, session: Session, connection: ConnectionId | None) -> None:
+    def _bind(self, session: ReplicaSession, connection: ConnectionId | None) -> None:
         if session.connection is not None:
             shared = self._by_connection.get(session.connection)
             if shared is not None:
@@ -296,7 +298,7 @@ class Sessions:
 
     # --- probes ------------------------------------------------------------------------------------------------------
 
-    def _maybe_probe(self, session: Session, *, after_ms: int = 0) -> list[Action]:
+    def _maybe_probe(self, session: ReplicaSession, *, after_ms: int = 0) -> list[Action]:
         if session.is_probing or not session.is_alive or session.in_flight or session.probes >= PROBES_MAX:
             return []
         session.is_probing = True
@@ -335,7 +337,7 @@ class Sessions:
             return self._detect(session, SilenceCause.REPLACED, now_ns)
         return []
 
-    def _judge(self, session: Session, now_ns: int) -> list[Action]:
+    def _judge(self, session: ReplicaSession, now_ns: int) -> list[Action]:
         """Dead at once, if all three facts are there (R13)."""
         if session.refused_ns is None or session.connection is not None or not session.is_alive:
             return []
@@ -383,7 +385,7 @@ class Sessions:
             actions += self._propose_silence(session, now_ns)
         return actions
 
-    def _due(self, timeout_ms: int, now_ns: int) -> list[Session]:
+    def _due(self, timeout_ms: int, now_ns: int) -> list[ReplicaSession]:
         """Who has been silent for ``timeout_ms``; nobody as long as the grace of that length lasts."""
         due_before_ns = now_ns - timeout_ms * NS_PER_MS
         if self._grace_from_ns is not None and self._grace_from_ns > due_before_ns:
@@ -395,7 +397,7 @@ class Sessions:
             due.append(session)
         return due
 
-    def _detect(self, session: Session, cause: SilenceCause, now_ns: int) -> list[Action]:
+    def _detect(self, session: ReplicaSession, cause: SilenceCause, now_ns: int) -> list[Action]:
         if session.cause is None:
             session.cause = cause
             session.detected_ns = now_ns
@@ -403,7 +405,7 @@ class Sessions:
         self._suspects[session.key] = session
         return self._propose_silence(session, now_ns)
 
-    def _propose_silence(self, session: Session, now_ns: int) -> list[Action]:
+    def _propose_silence(self, session: ReplicaSession, now_ns: int) -> list[Action]:
         stamps = session.stamps()
         is_waiting = session.in_flight or session.retry_at_ns > now_ns or self._in_flight >= SILENCE_IN_FLIGHT_MAX
         if stamps is None or is_waiting:
@@ -411,7 +413,7 @@ class Sessions:
         session.in_flight = True
         self._in_flight += 1
         return [
-            Propose(
+            ProposeCommand(
                 command=MarkSilent(
                     set_key=session.set_key,
                     broker_id=session.broker_id,
@@ -434,7 +436,7 @@ class Sessions:
 
     # --- what others read --------------------------------------------------------------------------------------------
 
-    def get(self, key: SetKey, broker_id: BrokerId) -> Session | None:
+    def get(self, key: SetKey, broker_id: BrokerId) -> ReplicaSession | None:
         """What is known of one replica; None if this controller does not lead or never heard of it."""
         return self._sessions.get((key, broker_id))
 
@@ -449,7 +451,7 @@ class Sessions:
         """Sessions on a connection."""
         return sum(len(sessions) for sessions in self._by_connection.values())
 
-    def is_heard_ready(self, session: Session, now_ns: int) -> bool:
+    def is_heard_ready(self, session: ReplicaSession, now_ns: int) -> bool:
         """Whether it said that it is ready, lately (Rule 5)."""
         interval_ms = self._timing.heartbeat_interval_ms
         if session.kind is ReplicaKind.ROCKETMQ:

@@ -32,8 +32,6 @@ class ControllerAddresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """One controller."""
-
     name: ControllerName
     fleet_name: str
     fleet_incarnation: FleetIncarnation
@@ -44,7 +42,6 @@ class ServiceSettings:
 
     @property
     def own(self) -> ControllerAddresses:
-        """Of this controller."""
         return self.controllers[self.name]
 
     @property

@@ -2,7 +2,7 @@
 What operators see of sets: replicated state joined with the leader's soft state.
 
 Here: ``SetStatus``, its problems and the failure budget. Not here: replicated views (``controller.core.views``), text
-(``api.cli``). Imported by: ``service``, ``tests``. Pure: the time is an argument.
+(``api.cli``). Pure: the time is an argument.
 
 Rule 1: what this controller has not heard is ``None``, never a guess from replicated state.
 Rule 2: problems are of a closed vocabulary, the worst first; an empty tuple means that nothing needs an operator.
@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, Session
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaSession
 from rollcall_ha.controller.runtime.sessions import Sessions
 
 
@@ -71,7 +71,7 @@ def set_status(view: SetView, sessions: Sessions, *, last_election_ms: int | Non
 
 
 def _replica_status(
-    view: SetView, member: MemberView, session: Session | None, master_end: LogOffset | None, now_ns: int
+    view: SetView, member: MemberView, session: ReplicaSession | None, master_end: LogOffset | None, now_ns: int
 ) -> ReplicaStatus:
     positions = session.positions if session is not None else None
     heard_ns = session.heard_ns if session is not None else None
@@ -100,7 +100,9 @@ def _known_epoch(epoch: MasterEpoch) -> MasterEpoch | None:
     return epoch if epoch >= 0 else None
 
 
-def _lag_bytes(view: SetView, member: MemberView, session: Session | None, master_end: LogOffset | None) -> int | None:
+def _lag_bytes(
+    view: SetView, member: MemberView, session: ReplicaSession | None, master_end: LogOffset | None
+) -> int | None:
     """By the living replica's own word; else the distance of the last heartbeats. A master has none."""
     if session is None or member.broker_id == view.master:
         return None

@@ -17,7 +17,7 @@ TICK_AGE_MS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class WatchdogReading:
     """What the looks so far have shown."""
 
     strikes: int = 0
@@ -30,12 +30,12 @@ class Watch:
         return self.strikes >= STRIKES_MAX
 
 
-def look(watch: Watch, *, tick_age_ms: int, commit_index: int, applied_index: int) -> Watch:
+def look(watch: WatchdogReading, *, tick_age_ms: int, commit_index: int, applied_index: int) -> WatchdogReading:
     """One more look at the log's thread."""
     if tick_age_ms > TICK_AGE_MS_MAX:
         reason = f"the log's thread has not ticked for {tick_age_ms} ms"
     elif commit_index > applied_index and applied_index == watch.applied_index:
         reason = f"index {commit_index} is committed, applied is {applied_index} and does not move"
     else:
-        return Watch(applied_index=applied_index)
+        return WatchdogReading(applied_index=applied_index)
     return replace(watch, strikes=watch.strikes + 1, applied_index=applied_index, reason=reason)

@@ -60,7 +60,7 @@ UNATTRIBUTED_SHARE_MAX = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failover:
+class MasterKill:
     """One SIGKILL of a master: what the client felt, and what the record says."""
 
     felt: Interruption
@@ -70,7 +70,6 @@ class Failover:
 
     @property
     def phases_ms(self) -> dict[str, float]:
-        """By the record."""
         return {str(span.phase): (span.duration_us or 0) / 1000 for span in self.row.phases}
 
     @property
@@ -85,7 +84,7 @@ class Story:
 
     fleet: Fleet
     key: SetKey
-    failovers: list[Failover] = field(default_factory=list)
+    failovers: list[MasterKill] = field(default_factory=list)
     audit: dict[str, Any] = field(default_factory=dict)
     truncated_bytes: int = 0
 
@@ -191,7 +190,7 @@ def kill_master(story: Story) -> str:
     say(f"   gone after {dying_ms:.0f} ms; acknowledgements again {felt.total_ms:.0f} ms later")
     say(f"   the producer felt {felt.gap_ms:.0f} ms without one")
     row = wait_row(story, MasterEpoch(epoch + 1), is_complete)
-    story.failovers.append(Failover(felt=felt, dying_ms=dying_ms, row=row))
+    story.failovers.append(MasterKill(felt=felt, dying_ms=dying_ms, row=row))
     return master
 
 
@@ -280,7 +279,6 @@ def felt_since(story: Story, dead: str, fault_at_ns: int) -> Interruption:
 
 
 def current_epoch(story: Story) -> MasterEpoch:
-    """The masterEpoch now."""
     return story.fleet.wait_set(story.key, lambda _: True, what="to be known").view.master_epoch
 
 

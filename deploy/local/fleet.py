@@ -63,7 +63,6 @@ class Layout:
     """Whether the controllers serve RocketMQ's name server codes too."""
 
     def node_count(self) -> int:
-        """Controllers and brokers."""
         return self.controllers + sum(self.sets.values())
 
 
@@ -223,7 +222,6 @@ class Fleet:
         self.processes.kill(name)
 
     def stop(self, name: str) -> None:
-        """SIGSTOP: it hangs."""
         self.processes.signal(name, signal.SIGSTOP)
 
     def cont(self, name: str) -> None:

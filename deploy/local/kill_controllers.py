@@ -44,7 +44,6 @@ class Submitter:
     """Asks for one broker id after the other until it is told to stop; remembers what was acknowledged."""
 
     def __init__(self, fleet: Fleet) -> None:
-        """Start the thread."""
         self.granted: dict[RegisterCode, BrokerId] = {}
         self.refused: RefusedError | None = None
         """A definite no ended the work."""
@@ -81,7 +80,7 @@ def grant(client: Client, fleet: Fleet, code: RegisterCode) -> BrokerId:
 
 
 @dataclass(slots=True)
-class Counts:
+class TrialCounts:
     """Sums over all rounds."""
 
     rounds: int = 0
@@ -121,7 +120,7 @@ class Counts:
 
 def run(directory: Path, rounds: int) -> int:
     """Exit code 0 if nothing was lost and brokers kept acknowledging."""
-    counts = Counts()
+    counts = TrialCounts()
     with Fleet.create(directory) as fleet:
         fleet.up()
         start_producer(fleet)

@@ -22,10 +22,7 @@ LEDGER_FILE_NAME = "ledger.jsonl"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One acknowledged message."""
-
     key: str
-    """UNIQ_KEY."""
     set: str
     topic: str
     queue_id: int
@@ -43,7 +40,7 @@ def offset_of(message_id: str) -> int | None:
     return int(message_id[-16:], 16) if len(message_id) in (32, 56) else None
 
 
-class Writer:
+class LedgerWriter:
     """Appends to a ledger."""
 
     def __init__(self, directory: Path) -> None:
@@ -57,7 +54,6 @@ class Writer:
         write_all(self._descriptor, b"".join(self._encoder.encode(line) + b"\n" for line in lines))
 
     def close(self) -> None:
-        """No more lines."""
         os.close(self._descriptor)
 
 

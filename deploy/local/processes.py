@@ -51,8 +51,6 @@ class DeadlineError(LauncherError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """What ``run/NAME.json`` remembers."""
-
     pid: int
     created_s: float
     """Creation time as psutil reports it."""

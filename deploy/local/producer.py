@@ -41,7 +41,7 @@ WRITE_INTERVAL_S = 0.05
 DRAIN_DEADLINE_S = 10.0
 
 
-class Counts(msgspec.Struct, kw_only=True, rename="camel"):
+class SendCounts(msgspec.Struct, kw_only=True, rename="camel"):
     """``producer.json``: sums since the start."""
 
     acked: int = 0
@@ -52,12 +52,12 @@ class Counts(msgspec.Struct, kw_only=True, rename="camel"):
     gap_ms_max: float = 0.0
 
 
-def read_counts(directory: Path) -> Counts:
+def read_counts(directory: Path) -> SendCounts:
     """What the producer counted so far; zeros before it started."""
     try:
-        return msgspec.json.decode((directory / COUNTS_FILE_NAME).read_bytes(), type=Counts)
+        return msgspec.json.decode((directory / COUNTS_FILE_NAME).read_bytes(), type=SendCounts)
     except FileNotFoundError:
-        return Counts()
+        return SendCounts()
 
 
 class Load:
@@ -69,7 +69,7 @@ class Load:
         self._directory = directory
         self._set_name = set_name
         self._body_bytes = body_bytes
-        self._ledger = ledger.Writer(directory)
+        self._ledger = ledger.LedgerWriter(directory)
         self._lines: list[ledger.Line] = []
         self._numbers = itertools.count()
         self._prefix = secrets.token_hex(10)
@@ -147,9 +147,9 @@ class Load:
                 )
                 acked_before, self._gap_ns = counters.acked, 0
 
-    def _counts(self) -> Counts:
+    def _counts(self) -> SendCounts:
         counters = self._producer.counters
-        return Counts(
+        return SendCounts(
             acked=counters.acked,
             retried=counters.retried,
             duplicate_answers=counters.duplicate_answers,
@@ -158,7 +158,7 @@ class Load:
             gap_ms_max=self._gap_ns_max / 1e6,
         )
 
-    def _write(self, lines: Sequence[ledger.Line], counts: Counts) -> None:
+    def _write(self, lines: Sequence[ledger.Line], counts: SendCounts) -> None:
         """The ledger BEFORE the counts: what is counted can be audited. Blocking."""
         if lines:
             self._ledger.append(lines)
@@ -193,7 +193,6 @@ async def _main(stop: asyncio.Event, options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--set", default="broker-a")

@@ -34,11 +34,9 @@ class BlockingLink:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def close(self) -> None:
-        """No more requests."""
         self._socket.close()
 
     def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:

@@ -164,7 +164,6 @@ class RemotingConnection(asyncio.Protocol):
     # --- asyncio -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's callback."""
         self._transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
@@ -172,7 +171,6 @@ class RemotingConnection(asyncio.Protocol):
         self._handler.connected(self)
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio's callback."""
         self._has_read = True
         try:
             frames = self._decoder.feed(data)
@@ -201,7 +199,6 @@ class RemotingConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's callback."""
         reason = self._close_reason or (f"{exc}" if exc else "closed by the peer")
         if self.close_cause is None:
             gone = CloseCause.PEER if self._has_read else CloseCause.PROBE
@@ -352,7 +349,6 @@ class RemotingServer:
 
     @property
     def connections(self) -> int:
-        """Open links."""
         return len(self._connections)
 
     async def start(self, host: str, port: int) -> None:
@@ -426,7 +422,6 @@ class RemotingServer:
         self._handler.connected(connection)
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        """Hand on."""
         self._handler.handle_requests(connection, frames)
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:

@@ -24,28 +24,19 @@ READ_BYTES = 65_536
 class Link(Protocol):
     """What stands behind: ``connection.RemotingConnection``."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's callback."""
-        ...
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
-    def data_received(self, data: bytes) -> None:
-        """Asyncio's callback."""
-        ...
+    def data_received(self, data: bytes) -> None: ...
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's callback."""
-        ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
 
-    def close(self, reason: str) -> None:
-        """End the link."""
-        ...
+    def close(self, reason: str) -> None: ...
 
 
 class SecuredTransport:
     """The part of a transport that a link uses, through TLS once that has begun."""
 
     def __init__(self, raw: asyncio.Transport) -> None:
-        """Plain until ``secure``."""
         self._raw = raw
         self._tls: ssl.SSLObject | None = None
         self._outgoing = ssl.MemoryBIO()
@@ -56,7 +47,6 @@ class SecuredTransport:
         return self._tls
 
     def write(self, data: bytes) -> None:
-        """Send."""
         if self._tls is None:
             self._raw.write(data)
             return
@@ -77,7 +67,6 @@ class SecuredTransport:
         self._raw.close()
 
     def abort(self) -> None:
-        """Close now."""
         self._raw.abort()
 
     def is_closing(self) -> bool:
@@ -89,13 +78,10 @@ class SecuredTransport:
         return self._raw.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Of the socket."""
         return self._raw.get_extra_info(name, default)
 
 
 class PlainOrSecured(asyncio.Protocol):
-    """One accepted socket."""
-
     def __init__(self, make_link: Callable[[], Link], context: ssl.SSLContext) -> None:
         """``make_link`` makes what the bytes are for."""
         self._link = make_link()
@@ -107,12 +93,10 @@ class PlainOrSecured(asyncio.Protocol):
         self._is_handshaken = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's callback."""
         self._transport = SecuredTransport(cast("asyncio.Transport", transport))
         self._link.connection_made(cast("asyncio.BaseTransport", self._transport))
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio's callback."""
         assert self._transport is not None
         if self._tls is None and not self._is_plain:
             if data[0] == CLIENT_HELLO:
@@ -150,5 +134,4 @@ class PlainOrSecured(asyncio.Protocol):
             self._link.data_received(b"".join(chunks))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's callback."""
         self._link.connection_lost(exc)

@@ -22,7 +22,7 @@ from rollcall_ha.analytics import lake
 from rollcall_ha.analytics.jobs import run
 from rollcall_ha.analytics.layers import Layers
 from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, Table
+from rollcall_ha.analytics.tables import BRONZE_EVENTS, LakeTable
 from tests.spark.conftest import QUICK_START
 
 HERE = "*.here"
@@ -72,23 +72,23 @@ def stop_at(place: str, number: int, folder: Path) -> None:
     def instead(owner: Any, name: str, then: Callable[..., Any], *, counts: Callable[..., bool]) -> None:
         patch.object(owner, name, nth(number, getattr(owner, name), then, counts=counts)).start()
 
-    def stage_with_endless_task(writer: lake.Writer, table: Table, rows: Any) -> Any:
+    def stage_with_endless_task(writer: lake.LakeWriter, table: LakeTable, rows: Any) -> Any:
         return stage(writer, table, with_endless_task(rows))
 
     def stage_events_with_endless_task(layers: Layers, rows: Any) -> Any:
         return stage_events(layers, with_endless_task(rows))
 
-    stage, stage_events = lake.Writer.stage, Layers._stage_events
+    stage, stage_events = lake.LakeWriter.stage, Layers._stage_events
     if place == "publish":
-        instead(lake.Writer, "publish", stop, counts=lambda _: True)
+        instead(lake.LakeWriter, "publish", stop, counts=lambda _: True)
     elif place == "manifest":
         instead(lake, "atomic_replace", stop, counts=lambda path, _: path.name == "manifest.json")
     elif place == "sweep":
-        instead(lake.Writer, "_sweep", stop, counts=lambda _: True)
+        instead(lake.LakeWriter, "_sweep", stop, counts=lambda _: True)
     elif place == BRONZE_EVENTS.path:
         instead(Layers, "_stage_events", stage_events_with_endless_task, counts=lambda *_: True)
     else:
-        instead(lake.Writer, "stage", stage_with_endless_task, counts=lambda _, table, __: table.path == place)
+        instead(lake.LakeWriter, "stage", stage_with_endless_task, counts=lambda _, table, __: table.path == place)
 
 
 def main() -> int:

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.artifacts import JavaUnavailableError, obtain
-from rollcall_ha.deploy.java.fleet import JavaFleet
 from rollcall_ha.node.remoting.blocking import BlockingLink
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame
+from tests.interop_java import asking
+from tests.interop_java.artifacts import JavaUnavailableError, obtain
+from tests.interop_java.fleet import JavaFleet
 from tests.support.fake_rocketmq import FakeControllers, serving
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollcall_ha.api.gateway.dispatch import CodeTable, Request
-from rollcall_ha.api.gateway.names_shell import NameShell
+from rollcall_ha.api.broker_port.code_table import CodeTable, Request
+from rollcall_ha.api.rocketmq.names.name_service import NameShell
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.session_state import ConnectionId

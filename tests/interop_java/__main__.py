@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rollcall_ha.deploy.java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
-from rollcall_ha.deploy.java.fleet import JavaFleet
 from rollcall_ha.deploy.local.processes import LauncherError
 from tests.interop_java import admin, compare
+from tests.interop_java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
+from tests.interop_java.fleet import JavaFleet
 from tests.interop_java.move import Move
 from tests.interop_java.move import table as move_table
 from tests.interop_java.sides import JavaSide, RollcallSide, sides

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.fleet import CLUSTER, SET, JavaFleet, Said
 from rollcall_ha.deploy.local.processes import DeadlineError, LauncherError, wait_until
+from tests.interop_java import asking
+from tests.interop_java.fleet import CLUSTER, SET, JavaFleet, Said
 from tests.interop_java.sides import Side
 
 TOPIC = "orders"

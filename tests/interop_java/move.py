@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.fleet import SET, JavaFleet
 from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module, wait_until
+from tests.interop_java import asking
 from tests.interop_java.admin import BROKERS
+from tests.interop_java.fleet import SET, JavaFleet
 from tests.interop_java.sides import JavaSide, Side, rollcall_side
 from tests.interop_java.story import HEALED_DEADLINE_S, HEALTHY_ACKS, Audit, Plan, Story
 

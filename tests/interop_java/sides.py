@@ -2,7 +2,7 @@
 The two sides that Java brokers are put before: RocketMQ's own controllers and name server, or Rollcall's.
 
 Here: ``Side``, start, kill and restart of controllers, who leads. Not here: brokers and clients, which are the same
-processes on both sides (``deploy.java.fleet``).
+processes on both sides (``tests.interop_java.fleet``).
 Rule: whatever is asked of a side is asked over RocketMQ's protocol, so that both are seen through the same eyes.
 """
 
@@ -13,10 +13,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.artifacts import RocketMq
-from rollcall_ha.deploy.java.fleet import CLUSTER, LIGHT_JVM, JavaFleet
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from tests.interop_java import asking
+from tests.interop_java.artifacts import RocketMq
+from tests.interop_java.fleet import CLUSTER, LIGHT_JVM, JavaFleet
 
 CONTROLLERS = 3
 LEADER_DEADLINE_S = 60.0

@@ -3,7 +3,7 @@ A Java fleet under load while its masters and controllers are killed and stopped
 looked for at the consumer.
 
 Here: the faults one after the other, how each felt to the producer, the audit. Not here: who is asked to run it
-(``__main__``), processes (``deploy.java.fleet``, ``sides``).
+(``__main__``), processes (``tests.interop_java.fleet``, ``sides``).
 
 Rule 1: producer and consumer are RocketMQ's, with their own defaults, in processes of their own, from beginning to end.
 Rule 2: a fault strikes only a fleet that is whole: all replicas in sync, acknowledgements flowing, both clients at work.
@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.fleet import SET, JavaFleet
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.processes import DeadlineError, wait_until
+from tests.interop_java import asking
 from tests.interop_java.admin import BROKERS, create_topic, start_again
 from tests.interop_java.books import Books
+from tests.interop_java.fleet import SET, JavaFleet
 from tests.interop_java.sides import Side
 
 TOPIC = "interop"

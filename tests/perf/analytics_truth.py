@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rollcall_ha.analytics.core.counterfactual import Settings
-from rollcall_ha.analytics.core.plan import Plan
 from rollcall_ha.analytics.generate import generate, prepare
 from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.analytics.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.verify import verify
 from rollcall_ha.analytics.what_if import what_if

@@ -13,9 +13,8 @@ from rollcall_ha.broker.core.durable import Marks
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
     ExecuteCut,
-    Exit,
+    ExitProcess,
     LeaveMaster,
-    LinkClosed,
     LinkOpened,
     PersistMarks,
     PublishRole,
@@ -23,15 +22,16 @@ from rollcall_ha.broker.core.role_io import (
     ResumeSlaveLink,
     RoleAction,
     RoleInput,
+    RoleTick,
+    SessionEstablished,
     SessionLost,
-    SessionOpened,
+    SlaveLinkClosed,
     StartSlaveLink,
     Step,
     StepDone,
     StepFailed,
     Stop,
     StopSlaveLink,
-    Tick,
     TruncationPlanned,
     ViewArrived,
     WriteCleanMark,
@@ -106,7 +106,7 @@ class Replica:
         self.step: Step | None = None
         self.counted = 0
         self.give(Recovered(marks=Marks(), has_clean_mark=True))
-        self.give(SessionOpened(registered=registered(view_of(None, 0, 0))))
+        self.give(SessionEstablished(registered=registered(view_of(None, 0, 0))))
 
     def give(self, event: RoleInput) -> None:
         self.now_us += 1_000
@@ -172,12 +172,12 @@ class Replica:
             self.give(LinkOpened(generation=generation))
         elif kind == "closed" and not isinstance(self.step, ExecuteCut):
             self.may_resume = False
-            self.give(LinkClosed(generation=generation, reason="gone"))
+            self.give(SlaveLinkClosed(generation=generation, reason="gone"))
         elif kind == "session":
             self.give(SessionLost())
         elif kind == "tick":
             self.now_us += 2_000_000
-            self.give(Tick())
+            self.give(RoleTick())
         elif kind == "stop":
             self.give(Stop())
 
@@ -233,7 +233,9 @@ def test_a_stop_ends_in_one_clean_exit() -> None:
         replica.answer(is_done=True)
     assert seen == ["CloseLog", "WriteCleanMark", "SayGoodbyeTo"]
     assert not [
-        one for one in replica.machine.handle(Tick(), now_us=9_000_000) if isinstance(one, (Exit, *get_args(Step)))
+        one
+        for one in replica.machine.handle(RoleTick(), now_us=9_000_000)
+        if isinstance(one, (ExitProcess, *get_args(Step)))
     ]
 
 

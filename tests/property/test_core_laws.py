@@ -16,12 +16,12 @@ from rollcall_ha.controller.contract.events import AnyEvent, EventRecord, Master
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome
 from rollcall_ha.controller.core.apply import apply_operations
-from rollcall_ha.controller.core.election import Candidate, elect, elect_again
 from rollcall_ha.controller.core.evolve import evolve, evolve_all
 from rollcall_ha.controller.core.explain import checked_rules
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.policies import POLICIES
 from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.ranking import Candidate, elect, elect_again
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of

@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.ha.confirm_offset import MemberAck
-from rollcall_ha.ha.sync_state import ConfirmMoved, ProposeAlter, Reign, SyncOutput, SyncState
+from rollcall_ha.ha.sync_state import ConfirmMoved, ProposeAlter, ReignStart, SyncOutput, SyncState
 
 EPOCH = MasterEpoch(3)
 MASTER = BrokerId(1)
@@ -65,7 +65,7 @@ class World:
         self.requests: list[ProposeAlter] = []
         self.answers: list[tuple[int, bool, tuple[BrokerId, ...], int]] = []
         self.truth: dict[BrokerId, int] = {}
-        reign = Reign(
+        reign = ReignStart(
             broker_id=MASTER,
             incarnation=Incarnation("i1"),
             master_epoch=EPOCH,

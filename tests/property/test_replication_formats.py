@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.replication.codec import AboveFeatureLevel, Undecodable, decode_operations
 from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus
-from rollcall_ha.controller.replication.proposer import Action, Flush, Outcome, Propose, Proposer, Resolve, Submit, Tick
+from rollcall_ha.controller.replication.proposer import (
+    Action,
+    EntryOutcome,
+    Flush,
+    ProposeEntry,
+    Proposer,
+    ProposerTick,
+    Resolve,
+    Submit,
+)
 from rollcall_ha.controller.replication.raft.failstop import raise_stopped
 from rollcall_ha.controller.replication.raft.journal import (
     JOURNAL_FILE_NAME,
@@ -111,7 +120,7 @@ def test_every_caller_is_answered_exactly_once(steps: list[tuple[int, int]]) -> 
 
     def take(actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Propose):
+            if isinstance(action, ProposeEntry):
                 assert len(action.payload) <= 60
                 out.append(action.entry)
             elif isinstance(action, Resolve):
@@ -132,12 +141,12 @@ def test_every_caller_is_answered_exactly_once(steps: list[tuple[int, int]]) -> 
         elif kind == 2 and out:
             status = [ProposalStatus.UNKNOWN, ProposalStatus.NOT_PROPOSED][amount % 2]
             entry = out.pop(amount % len(out))
-            take(machine.handle(Outcome(entry=entry, outcome=ProposalOutcome(status=status), now_ns=now_ns)))
+            take(machine.handle(EntryOutcome(entry=entry, outcome=ProposalOutcome(status=status), now_ns=now_ns)))
         elif kind == 3:
             now_ns += amount * 1_000_000
-            take(machine.handle(Tick(now_ns=now_ns)))
+            take(machine.handle(ProposerTick(now_ns=now_ns)))
     for _ in range(3):
         now_ns += 1_000_000_000
-        take(machine.handle(Tick(now_ns=now_ns)))
+        take(machine.handle(ProposerTick(now_ns=now_ns)))
     assert sorted(answered) == list(range(1, tickets + 1))
     assert machine.is_idle

@@ -31,7 +31,6 @@ from contextlib import ExitStack
 from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset, MasterEpoch
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import condition_of
-from rollcall_ha.controller.replication.raft.simulation_seams import replaced_library_clock
 from tests.sim import amnesia, directed
 from tests.sim.mutants import mutated, run_case
 from tests.sim.mutations import MUTATIONS
@@ -39,6 +38,7 @@ from tests.sim.raft import raft_quorum
 from tests.sim.violation import Violation
 from tests.sim.wire import NotAppended, PutOk, Send
 from tests.sim.world import BrokerMachine, Machine, Shape, World
+from tests.support.raft_seams import replaced_library_clock
 from tests.support.sim_kernel import MS, SECOND, Host, Process
 from tests.support.sim_net import End
 

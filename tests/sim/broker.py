@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.durable import Identity, Lives, Marks, ProcessIdentity
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
@@ -22,7 +22,7 @@ from rollcall_ha.broker.core.role_io import (
     CloseLog,
     EnteredAnswered,
     ExecuteCut,
-    Exit,
+    ExitProcess,
     LeaveMaster,
     PersistMarks,
     PersistView,
@@ -38,17 +38,17 @@ from rollcall_ha.broker.core.role_io import (
     ResumeSlaveLink,
     RoleAction,
     RoleInput,
+    RoleTick,
     SayGoodbyeTo,
     SendEntered,
     SendLinkReport,
-    SessionOpened,
+    SessionEstablished,
     StartSlaveLink,
     Step,
     StepDone,
     StepFailed,
     Stop,
     StopSlaveLink,
-    Tick,
     ViewArrived,
     WriteCleanMark,
 )
@@ -89,7 +89,7 @@ from rollcall_ha.ha.sync_state import (
     MastershipEnded,
     MemberInSync,
     ProposeAlter,
-    Reign,
+    ReignStart,
     SyncOutput,
     SyncState,
 )
@@ -137,7 +137,7 @@ class _Reign:
     master_epoch: MasterEpoch
     start_offset: LogOffset
     sync: SyncState
-    acks: AckTable[_Waiter]
+    acks: WaitingSends[_Waiter]
     is_over: bool = False
     alter_attempts: int = 0
 
@@ -304,7 +304,7 @@ class BrokerNode:
             self._role_timer = None
         due_us = self.role.next_due_us
         if due_us is not None:
-            self._role_timer = self.process.after(due_us - self.now_us(), "role tick", lambda: self.tell(Tick()))
+            self._role_timer = self.process.after(due_us - self.now_us(), "role tick", lambda: self.tell(RoleTick()))
 
     def _do(self, action: RoleAction) -> None:
         if isinstance(action, Step):
@@ -332,7 +332,7 @@ class BrokerNode:
             self.alarms.append(action.reason)
             self.counts.add("alarms")
             self.kernel.note(f"{self.plan.name} alarm: {action.reason}")
-        elif isinstance(action, Exit):
+        elif isinstance(action, ExitProcess):
             self.is_exited = True
             self.counts.add("clean stops", int(action.is_clean))
             self.process.after(0, "exit", self.process.kill)
@@ -461,7 +461,7 @@ class BrokerNode:
     def _begin_reign(self, step: PrepareMaster) -> None:
         view, timing, configuration = step.view, self.plan.timing, step.view.configuration
         assert self.broker_id is not None
-        reign = Reign(
+        reign = ReignStart(
             broker_id=self.broker_id,
             incarnation=self.incarnation,
             master_epoch=step.master_epoch,
@@ -477,7 +477,9 @@ class BrokerNode:
             stall_ms=timing.stall_ms,
         )
         sync = SyncState(reign, log_end=self.log.max_offset, now_ms=self.now_ms())
-        acks: AckTable[_Waiter] = AckTable(step.master_epoch, waiting_messages_max=1_000, waiting_bytes_max=1 << 20)
+        acks: WaitingSends[_Waiter] = WaitingSends(
+            step.master_epoch, waiting_messages_max=1_000, waiting_bytes_max=1 << 20
+        )
         self.reign = _Reign(step.master_epoch, step.start_offset, sync, acks)
         self.ha.reign_opened(step.master_epoch)
 
@@ -599,7 +601,7 @@ class BrokerNode:
         """A session is open."""
         self.view = reply.view
         self.ha.view_arrived(reply.view)
-        self.tell(SessionOpened(registered=reply))
+        self.tell(SessionEstablished(registered=reply))
         reign = self.reign
         if reign is not None and reign.sync.outstanding is not None and not reign.is_over:
             self._propose_alter(reign, reign.sync.outstanding)

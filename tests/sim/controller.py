@@ -1,7 +1,7 @@
 """
 One life of a controller in the simulation: the shell around ``LeaderDuties``, ``Proposer`` and a ``ReplicatedLog``.
 
-Here: what ``controller.runtime.service`` and ``api.gateway`` do with sockets and tasks, done with simulated ones.
+Here: what ``controller.runtime.service`` and ``api.rocketmq`` do with sockets and tasks, done with simulated ones.
 Not here: any rule. Everything that decides is the production machine.
 """
 
@@ -39,18 +39,18 @@ from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.codec import encode_operation
 from rollcall_ha.controller.replication.ports import AppliedEntry, ProposalOutcome, RaftRole, ReplicatedLog
 from rollcall_ha.controller.replication.proposer import (
+    EntryOutcome,
     Flush,
     NotLeader,
-    Outcome,
     Overloaded,
+    ProposeEntry,
     ProposeError,
     Proposer,
+    ProposerTick,
     Resolve,
     Submit,
-    Tick,
 )
-from rollcall_ha.controller.replication.proposer import Propose as ProposeEntry
-from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.authority import judge_authority
 from rollcall_ha.controller.runtime.duties import LeaderDuties, touched_sets
 from rollcall_ha.controller.runtime.sessions import ProbeOutcome
@@ -120,7 +120,7 @@ class ControllerNode:
 
     def _tick(self) -> None:
         now_ns = self.now_ns()
-        self._proposer_actions(self._proposer.handle(Tick(now_ns=now_ns)))
+        self._proposer_actions(self._proposer.handle(ProposerTick(now_ns=now_ns)))
         self._watch_leadership()
         self._do(self.duties.tick(now_ns))
         self.process.after(self._timing.scan_interval_ms * MS, "controller tick", self._tick)
@@ -251,18 +251,18 @@ class ControllerNode:
                 self.log.propose(action.payload, answered)
 
     def _outcome(self, entry: int, outcome: ProposalOutcome) -> None:
-        self._proposer_actions(self._proposer.handle(Outcome(entry=entry, outcome=outcome, now_ns=self.now_ns())))
+        self._proposer_actions(self._proposer.handle(EntryOutcome(entry=entry, outcome=outcome, now_ns=self.now_ns())))
 
     # --- duties ---
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Propose):
+            if isinstance(action, ProposeCommand):
                 self._propose(action)
             else:
                 self._probe(action)
 
-    def _propose(self, action: Propose) -> None:
+    def _propose(self, action: ProposeCommand) -> None:
         def done(result: AnyReply | ProposeError) -> None:
             reply = None if isinstance(result, ProposeError) else result
             certainly_not = isinstance(result, NotLeader | Overloaded)

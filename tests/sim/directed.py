@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.durable import Marks
 from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
@@ -22,7 +22,7 @@ from rollcall_ha.broker.core.role_io import (
     RecordEpochEntry,
     Recovered,
     RecoveryStarted,
-    SessionOpened,
+    SessionEstablished,
     StepDone,
     StopSlaveLink,
     ViewArrived,
@@ -305,7 +305,7 @@ def entry_before_its_bytes() -> None:
 
 def waiters_of_an_ended_epoch() -> None:
     """A appends v1 in epoch 1 and loses it; what epoch 3 confirms must not release it."""
-    table: AckTable[str] = AckTable(MasterEpoch(1), waiting_messages_max=10, waiting_bytes_max=1_000)
+    table: WaitingSends[str] = WaitingSends(MasterEpoch(1), waiting_messages_max=10, waiting_bytes_max=1_000)
     table.register(LogOffset(950), "v1", messages=1, size_bytes=10)
     must(table.fail_all() == ["v1"], "R17: v1 is not told that its outcome is unknown")
     must(table.release(LogOffset(1_100)) == [], "R17: v1 is released by another epoch")
@@ -482,7 +482,7 @@ def _registered_machine(fleet: Fleet, broker_id: int, marks: Marks) -> RoleMachi
     )
     machine.handle(RecoveryStarted(), now_us=1)
     machine.handle(Recovered(marks=marks, has_clean_mark=False), now_us=2)
-    machine.handle(SessionOpened(registered=registered), now_us=3)
+    machine.handle(SessionEstablished(registered=registered), now_us=3)
     for now_us in range(4, 40):
         step = machine.pending
         if step is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rollcall_ha.broker.core.role_io import LinkClosed, LinkOpened, LinkTarget, PeerShowedEpoch, TruncationPlanned
+from rollcall_ha.broker.core.role_io import LinkOpened, LinkTarget, PeerShowedEpoch, SlaveLinkClosed, TruncationPlanned
 from rollcall_ha.controller.contract.ids import FleetIncarnation, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.ha.actions import (
@@ -286,7 +286,7 @@ class HaService:
     def _slave_closed(self, dialled: _Dialled, attempt: int, reason: str) -> None:
         dialled.end = None
         dialled.link = None
-        self._node.tell(LinkClosed(generation=dialled.generation, reason=reason))
+        self._node.tell(SlaveLinkClosed(generation=dialled.generation, reason=reason))
         self._redial(dialled, attempt)
 
     def _slave_do(self, dialled: _Dialled, link: SlaveLink, actions: list[SlaveAction]) -> None:

@@ -492,7 +492,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R6-members-of-the-old-set",
         what="everybody alive is a survivor",
-        target="rollcall_ha.controller.core.elections:_new_set",
+        target="rollcall_ha.controller.core.decide_election:_new_set",
         mutate=_survivors_from_anywhere,
         case="survivors-are-members",
     ),
@@ -534,14 +534,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R12-acks-without-epoch",
         what="a late ack of an older epoch counts",
-        target="rollcall_ha.ha.confirm_offset:AckTable.record",
+        target="rollcall_ha.ha.confirm_offset:SlaveAcks.record",
         mutate=_acks_without_epoch,
         case="late-acks",
     ),
     Mutation(
         name="R12-acks-without-link",
         what="a late ack of an older link or life counts",
-        target="rollcall_ha.ha.confirm_offset:AckTable.record",
+        target="rollcall_ha.ha.confirm_offset:SlaveAcks.record",
         mutate=_acks_without_link,
         case="late-acks",
     ),
@@ -562,7 +562,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R17",
         what="a waiter outlives the epoch in which it appended",
-        target="rollcall_ha.broker.core.acks:AckTable.fail_all",
+        target="rollcall_ha.broker.core.acks:WaitingSends.fail_all",
         mutate=_constant([]),
         case="waiters-of-an-ended-epoch",
     ),
@@ -593,7 +593,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R7-longest-report",
         what="after a wipe or restore the first that is heard is elected, others had reported more",
-        target="rollcall_ha.controller.core.elections:_set_aside_by_reports",
+        target="rollcall_ha.controller.core.decide_election:_set_aside_by_reports",
         mutate=_constant({}),
         case="restored-longest",
     ),
@@ -607,7 +607,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R8",
         what="the first replica that comes is elected",
-        target="rollcall_ha.controller.core.first_election:decide_first",
+        target="rollcall_ha.controller.core.founding_election:decide_first",
         mutate=_first_come_first_master,
         case="first-election",
     ),
@@ -656,7 +656,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         name="R23",
         what="a learner is a member like any other",
-        target="rollcall_ha.ha.confirm_offset:AckTable.open_link",
+        target="rollcall_ha.ha.confirm_offset:SlaveAcks.open_link",
         mutate=lambda original: lambda self, *args, is_learner: original(self, *args, is_learner=False),
         case="learner-is-no-candidate",
     ),

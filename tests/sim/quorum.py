@@ -13,7 +13,6 @@ from typing import Protocol
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
-from rollcall_ha.controller.replication.memory_log import MemoryGroup, MemoryLog
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     Leadership,
@@ -21,6 +20,7 @@ from rollcall_ha.controller.replication.ports import (
     Published,
     ReplicatedLog,
 )
+from tests.support.memory_log import MemoryGroup, MemoryLog
 from tests.support.sim_kernel import MS, Kernel, Process
 from tests.support.sim_net import SimNet
 

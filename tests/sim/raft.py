@@ -24,9 +24,9 @@ from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped, 
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
 from rollcall_ha.controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
 from rollcall_ha.controller.replication.raft.seams import Seams
-from rollcall_ha.controller.replication.raft.simulation_seams import SimulatedMember
 from tests.sim.violation import Violation
 from tests.sim.world import World
+from tests.support.raft_seams import SimulatedMember
 from tests.support.sim_disk import PowerCut
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End

@@ -8,11 +8,11 @@ import gc
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import FlushMode
-from rollcall_ha.controller.replication.raft.simulation_seams import replaced_library_clock
 from tests.sim.faults import Chaos
 from tests.sim.raft import raft_quorum
 from tests.sim.violation import Violation
 from tests.sim.world import Shape, World
+from tests.support.raft_seams import replaced_library_clock
 from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
 
 

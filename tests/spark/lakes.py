@@ -11,7 +11,7 @@ from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.layers import Layers
 from rollcall_ha.analytics.lines import find_journals
 from rollcall_ha.analytics.progress import Progress
-from rollcall_ha.analytics.tables import Table
+from rollcall_ha.analytics.tables import LakeTable
 
 
 def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS) -> int:
@@ -50,7 +50,7 @@ def stream_now(stream: Any, folder: Path) -> int:
     return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
 
 
-def content(spark: Any, lake: Lake, tables: tuple[Table, ...]) -> dict[str, list[Any]]:
+def content(spark: Any, lake: Lake, tables: tuple[LakeTable, ...]) -> dict[str, list[Any]]:
     """All rows of each table, and a check of its key. Where a line was read is no content."""
     rows = {}
     for table in tables:

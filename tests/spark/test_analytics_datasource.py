@@ -13,10 +13,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from rollcall_ha.analytics.core.fleet_story import FleetStory
-from rollcall_ha.analytics.core.plan import Plan
 from rollcall_ha.analytics.datasource import register
 from rollcall_ha.analytics.schema import event_record_schema
+from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.events import EventRecord
 from tests.spark.lakes import stream_now
 from tests.support.event_pages import Journal, serving

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from rollcall_ha.analytics import gold, gold_days, gold_totals, intervals, silver
 from rollcall_ha.analytics.gold_tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
 from rollcall_ha.analytics.inputs import events_of
-from rollcall_ha.analytics.tables import SILVER_HORIZONS, Table
+from rollcall_ha.analytics.tables import SILVER_HORIZONS, LakeTable
 from rollcall_ha.controller.contract.commands import DetectionStamps, EventRef, SilenceCause, TakeLeadership
 from rollcall_ha.controller.contract.ids import ControllerName
 from tests.support.analytics_story import BEGIN_MS, lines_of
@@ -79,13 +79,13 @@ def test_a_change_after_a_silence_was_an_age_below_zero(spark: Any, tmp_path: Pa
 def test_a_month_of_thousands_of_sets_was_available_for_less_than_nothing(spark: Any) -> None:
     """Its milliseconds, times a million, overflowed: -11.4 % of a million failovers' fleets."""
     sets = 192_000
-    told: dict[Table, dict[str, Any]] = {
+    told: dict[LakeTable, dict[str, Any]] = {
         SILVER_HORIZONS: {"events": 1},
         GOLD_QUIET_DAILY: {"sets": sets},
         GOLD_SETS_DAILY: {"observed_ms": 86_400_000, "available_ms": 0, "outage_ms": 86_400_000, "begun": 1},
     }
 
-    def read(table: Table) -> Any:
+    def read(table: LakeTable) -> Any:
         row = {"cluster": "c", "day": dt.date(2026, 1, 1), "fleet": "f", **told.get(table, {})}
         rows = [[row.get(name) for name in table.column_names]] if table in told else []
         return spark.createDataFrame(rows, table.schema())

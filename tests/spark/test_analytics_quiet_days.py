@@ -13,7 +13,13 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from rollcall_ha.analytics.gold_days import MS_PER_DAY, Days
 from rollcall_ha.analytics.gold_intervals import quiet_daily, sets_daily
 from rollcall_ha.analytics.gold_tables import GOLD_FAILOVERS
-from rollcall_ha.analytics.tables import SILVER_HORIZONS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES, Table
+from rollcall_ha.analytics.tables import (
+    SILVER_HORIZONS,
+    SILVER_SILENCES,
+    SILVER_SYNC_STATE_SETS,
+    SILVER_TENURES,
+    LakeTable,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -28,7 +34,7 @@ def at(day: int, hour: int) -> int:
     return ((FIRST - dt.date(1970, 1, 1)).days + day) * MS_PER_DAY + hour * HOUR_MS
 
 
-def frame(spark: Any, table: Table, *rows: dict[str, Any]) -> Any:
+def frame(spark: Any, table: LakeTable, *rows: dict[str, Any]) -> Any:
     """Rows of a table; what is not said is null."""
     return spark.createDataFrame([tuple(row.get(name) for name in table.column_names) for row in rows], table.schema())
 

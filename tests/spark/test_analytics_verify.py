@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from rollcall_ha.analytics import verify as job
-from rollcall_ha.analytics.core.fleet_story import FleetStory
-from rollcall_ha.analytics.core.plan import Plan
 from rollcall_ha.analytics.core.verification import Rule
 from rollcall_ha.analytics.inputs import events_of
+from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.analytics.verify import verify
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, MasterEntered
 

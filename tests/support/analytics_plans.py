@@ -1,10 +1,10 @@
 """
-Plans of synthetic fleets for tests. Imported by: tests/unit, tests/spark.
+Plans of synthetic fleets for tests.
 """
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.core.plan import Mix, Plan
+from rollcall_ha.analytics.synthetic.plan import Mix, Plan
 
 ROUGH = Plan(
     seed=7,

@@ -1,7 +1,7 @@
 """
 Histories that the real core wrote, for tests of analytics: with missing and backward stamps, false alarms, days apart.
 
-Here: the stories, and journals of them with everything that goes wrong in files. Imported by: tests/spark.
+Here: the stories, and journals of them with everything that goes wrong in files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 What a lake found in synthetic journals beside the truth that was written with them.
 
-Here: building a lake, and the comparison, all of it in Spark, so that it is the same for a thousand failovers and a million.
-Imported by: ``tests/spark``, ``tests/perf/analytics_truth``.
+Here: building a lake, and the comparison, all of it in Spark, so that it is the same for a thousand failovers and a
+million.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollcall_ha.analytics.core.truth import TRUTH_ROWS
 from rollcall_ha.analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_RTO, GOLD_SETS
 from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.layers import Layers
 from rollcall_ha.analytics.lines import find_journals
 from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS
 from rollcall_ha.analytics.tables import SILVER_REIGNS
 
 PERCENTS = (50, 90, 95, 99)

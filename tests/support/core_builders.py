@@ -1,7 +1,7 @@
 """
 A small fleet to drive the controller's core with: sends operations entry by entry and checks the invariants after each.
 
-Here: ``Fleet``, with a verb per command and evidence gathered from the state as a leader would. Imported by: tests of the core.
+Here: ``Fleet``, with a verb per command and evidence gathered from the state as a leader would.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
 Fleets in states that many tests of the core begin with, and short words for what they look at.
-
-Imported by: tests/unit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Random lives of a broker set, for the laws of the controller's core.
 
-Here: ``lives``, a strategy of steps, and ``live``, which turns steps into operations against the state at hand, some of them
-late, repeated or wrong. Imported by: ``tests/property/test_core_*``. A step is five small integers: shrinking stays readable.
+Here: ``lives``, a strategy of steps, and ``live``, which turns steps into operations against the state at hand, some of
+them late, repeated or wrong. A step is five small integers: shrinking stays readable.
 """
 
 from __future__ import annotations

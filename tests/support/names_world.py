@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.api.gateway.names import NameAnswer, NameCode, NameRequest, NameService
-from rollcall_ha.api.gateway.names_table import NameTable, SetWord
+from rollcall_ha.api.rocketmq.names.machine import NameAnswer, NameCode, NameRequest, NameService
+from rollcall_ha.api.rocketmq.names.table import NameTable, SetWord
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 
 JAVA_VERSION = 479

@@ -25,8 +25,8 @@ from rollcall_ha.controller.replication.raft.failstop import raise_stopped
 from rollcall_ha.controller.replication.raft.internals import Member
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
 from rollcall_ha.controller.replication.raft.seams import Seams
-from rollcall_ha.controller.replication.raft.simulation_seams import SimulatedMember
 from tests.support.raft_ledger import Ledger, LedgerMachine
+from tests.support.raft_seams import SimulatedMember
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 

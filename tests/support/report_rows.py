@@ -14,7 +14,7 @@ from typing import Any
 
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
-from rollcall_ha.analytics.tables import Table
+from rollcall_ha.analytics.tables import LakeTable
 
 CAUSES = {"dead-at-once": (90, 0.4), "timeout": (3_150, 0.08), "goodbye": (60, 0.3), "replaced": (400, 0.6)}
 """Cause -> median of its RTO in ms, and how far it spreads."""
@@ -24,7 +24,7 @@ MS_PER_DAY = 86_400_000
 BEGIN_MS = 1_767_225_600_000
 
 
-def row(table: Table, **given: Any) -> dict[str, Any]:
+def row(table: LakeTable, **given: Any) -> dict[str, Any]:
     """A row of ``table``: what is not given is 0, False, empty or, where it may be, unknown."""
     blank: dict[str, Any] = {
         "bigint": 0,

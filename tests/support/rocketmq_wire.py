@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from rollcall_ha.api.gateway.broker_port import BrokerGateway
-from rollcall_ha.api.gateway.rocketmq import RocketmqController
+from rollcall_ha.api.broker_port.port import BrokerGateway
+from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.runtime.service import ControllerService

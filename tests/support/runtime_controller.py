@@ -26,7 +26,6 @@ from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
-from rollcall_ha.controller.replication.memory_log import MemoryGroup, MemoryLog
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
@@ -36,6 +35,7 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
 from rollcall_ha.node.telemetry import Telemetry
+from tests.support.memory_log import MemoryGroup, MemoryLog
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
 NAMES = (ControllerName("c1"), ControllerName("c2"), ControllerName("c3"))

@@ -50,7 +50,7 @@ from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
-from rollcall_ha.controller.runtime.actions import Action, Propose, SendProbe
+from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.duties import LeaderDuties
 from rollcall_ha.epoch.model import NO_EPOCH
 
@@ -92,8 +92,8 @@ class World:
     state: FleetState = field(init=False)
     index: int = 0
     records: list[EventRecord] = field(default_factory=list)
-    proposals: list[Propose] = field(default_factory=list)
-    waiting: list[Propose] = field(default_factory=list)
+    proposals: list[ProposeCommand] = field(default_factory=list)
+    waiting: list[ProposeCommand] = field(default_factory=list)
     probes: list[SendProbe] = field(default_factory=list)
     pushed: list[SetKey] = field(default_factory=list)
     duties: LeaderDuties = field(init=False)
@@ -153,19 +153,19 @@ class World:
 
     def do(self, actions: list[Action]) -> None:
         self.probes += [action for action in actions if isinstance(action, SendProbe)]
-        proposals = [action for action in actions if isinstance(action, Propose)]
+        proposals = [action for action in actions if isinstance(action, ProposeCommand)]
         self.proposals += proposals
         if not self.applies:
             self.waiting += proposals
         elif proposals:
             self.commit_together(proposals)
 
-    def settle(self, action: Propose) -> None:
+    def settle(self, action: ProposeCommand) -> None:
         """Commit a proposal and report its outcome."""
         reply = self.apply(action.command, action.evidence)
         self.do(self.duties.handle_proposed(action, reply, self.now_ns))
 
-    def commit_together(self, actions: Sequence[Propose]) -> None:
+    def commit_together(self, actions: Sequence[ProposeCommand]) -> None:
         """One entry for all of them."""
         self.index += 1
         operations = [
@@ -179,7 +179,7 @@ class World:
         for action, reply in zip(actions, applied.replies, strict=True):
             self.do(self.duties.handle_proposed(action, reply, self.now_ns))
 
-    def lose(self, action: Propose) -> None:
+    def lose(self, action: ProposeCommand) -> None:
         """The outcome of a proposal is unknown."""
         self.do(self.duties.handle_proposed(action, None, self.now_ns))
 

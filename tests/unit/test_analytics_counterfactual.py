@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, replay
-from rollcall_ha.analytics.core.fleet_story import FleetStory
-from rollcall_ha.analytics.core.plan import Mix, Plan
+from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.plan import Mix, Plan
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.policies import DATA_FIRST, PREFERENCE_FIRST

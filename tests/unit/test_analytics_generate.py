@@ -14,11 +14,11 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics e
 import pyarrow as pa
 from pyarrow import parquet
 
-from rollcall_ha.analytics.core.fleet_story import FleetStory
-from rollcall_ha.analytics.core.plan import Fault, Mix, Plan
-from rollcall_ha.analytics.core.truth import ReignTruth
 from rollcall_ha.analytics.generate import FolderInUse, prepare, write_fleet
 from rollcall_ha.analytics.jobs import generate as job
+from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.plan import Fault, Mix, Plan
+from rollcall_ha.analytics.synthetic.truth import ReignTruth
 from rollcall_ha.controller.contract.commands import Phase, SilenceCause
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import SetKey

@@ -16,13 +16,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollcall_ha.analytics.lake import VERSIONS_KEPT, Lake, LakeBusy, Manifest, NoLake, Writer, partitions_in, values_of
-from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_TENURES, Table
+from rollcall_ha.analytics.lake import (
+    VERSIONS_KEPT,
+    Lake,
+    LakeBusy,
+    LakeWriter,
+    Manifest,
+    NoLake,
+    partitions_in,
+    values_of,
+)
+from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_TENURES, LakeTable
 
 DAYS = ("cluster=a/day=2026-01-01", "cluster=a/day=2026-01-02")
 
 
-def stage(writer: Writer, *partitions: str, table: Table = SILVER_REIGNS) -> str:
+def stage(writer: LakeWriter, *partitions: str, table: LakeTable = SILVER_REIGNS) -> str:
     """What Spark would leave: a file per partition."""
     run, folder = writer.folder(table)
     for partition in partitions:

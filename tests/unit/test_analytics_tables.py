@@ -8,7 +8,7 @@ import pytest
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.gold_tables import GOLD
-from rollcall_ha.analytics.tables import BRONZE, SILVER, Table
+from rollcall_ha.analytics.tables import BRONZE, SILVER, LakeTable
 from rollcall_ha.controller.contract.commands import Phase, SilenceCause
 from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
@@ -17,7 +17,7 @@ TABLES = (*BRONZE, *SILVER, *GOLD)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.path)
-def test_keys_and_partitions_are_columns(table: Table) -> None:
+def test_keys_and_partitions_are_columns(table: LakeTable) -> None:
     """A column is named once, and says what it means."""
     names = table.column_names
     assert len(set(names)) == len(names)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from rollcall_ha.analytics.core.verification import Link, Rule, begins_inside, election_violations, walk
+from rollcall_ha.analytics.core.verification import ChainedEvent, Rule, begins_inside, election_violations, walk
 from rollcall_ha.analytics.core.verification import link_of as link_of_line
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
@@ -23,7 +23,7 @@ def history() -> list[EventRecord]:
     return fleet.records
 
 
-def link_of(record: EventRecord, line: bytes | None = None) -> Link:
+def link_of(record: EventRecord, line: bytes | None = None) -> ChainedEvent:
     return link_of_line(
         msgspec.json.encode(record) if line is None else line,
         term=record.term,
@@ -33,7 +33,7 @@ def link_of(record: EventRecord, line: bytes | None = None) -> Link:
     )
 
 
-def broken(links: Sequence[Link]) -> list[str]:
+def broken(links: Sequence[ChainedEvent]) -> list[str]:
     found = [violation.rule for violation in walk(None, links[0])]
     for before, link in pairwise(links):
         found += [violation.rule for violation in walk(before, link)]
@@ -76,7 +76,7 @@ def test_an_event_that_was_written_twice_is_seen() -> None:
     assert Rule.CHAIN in broken([*links, replaced(links[-1])])
 
 
-def replaced(link: Link) -> Link:
+def replaced(link: ChainedEvent) -> ChainedEvent:
     return replace(link, index=link.index + 1, ordinal=0)
 
 

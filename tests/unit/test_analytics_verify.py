@@ -12,10 +12,10 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics e
 
 import pyarrow as pa
 
-from rollcall_ha.analytics.core.fleet_story import FleetStory
-from rollcall_ha.analytics.core.plan import Plan
 from rollcall_ha.analytics.core.verification import Rule
-from rollcall_ha.analytics.jobs.verify import Verdict, verdict_of
+from rollcall_ha.analytics.jobs.verify import RecordVerdict, verdict_of
+from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.analytics.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
 
 Row = dict[str, Any]
@@ -23,7 +23,11 @@ Row = dict[str, Any]
 
 def test_a_record_of_nothing_is_not_sound() -> None:
     """A check that looked at no event has found nothing out, and must not end well."""
-    assert [verdict_of(0, 0), verdict_of(5, 0), verdict_of(5, 1)] == [Verdict.EMPTY, Verdict.SOUND, Verdict.BROKEN]
+    assert [verdict_of(0, 0), verdict_of(5, 0), verdict_of(5, 1)] == [
+        RecordVerdict.EMPTY,
+        RecordVerdict.SOUND,
+        RecordVerdict.BROKEN,
+    ]
 
 
 def rows_of(number: int) -> list[Row]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rollcall_ha.broker.core.acks import AckTable
+from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.epoch.model import LogOffset, MasterEpoch
 
 
-def table() -> AckTable[str]:
-    return AckTable(MasterEpoch(3), waiting_messages_max=3, waiting_bytes_max=100)
+def table() -> WaitingSends[str]:
+    return WaitingSends(MasterEpoch(3), waiting_messages_max=3, waiting_bytes_max=100)
 
 
 def test_tokens_leave_in_order_up_to_confirm_and_once() -> None:

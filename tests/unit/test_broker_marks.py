@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker.core.durable import Marks
-from rollcall_ha.broker.marks import MARKS_FILE_NAME, SLOT_BYTES, SLOTS, MarksFile
+from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, SLOT_BYTES, SLOTS, MarksFile
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.node.files import DirectoryError
 

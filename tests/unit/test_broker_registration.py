@@ -20,7 +20,7 @@ from rollcall_ha.broker.core.registration import (
     ReplicaFacts,
 )
 from rollcall_ha.broker.identity import remember
-from rollcall_ha.broker.marks import ReplicaFiles
+from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import RegisteredAs, RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode, SessionOrdinal

@@ -20,8 +20,8 @@ from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import PublishRole, SessionLost
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
-from rollcall_ha.broker.marks import ReplicaFiles
 from rollcall_ha.broker.replica import Replica
+from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import ReplicaDescription, SetConfiguration, Value

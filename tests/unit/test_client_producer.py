@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
-from rollcall_ha.broker.protocol.codes import Outcome
+from rollcall_ha.broker.protocol.codes import SendOutcome
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import log_bytes, read_by_the_document
@@ -134,7 +134,7 @@ def test_a_message_that_nobody_acknowledges_is_unknown_and_keeps_its_number(tmp_
         async with Producer([broker.address], send_timeout_ms=200) as producer:
             with pytest.raises(SendFailedError) as failure:
                 await producer.send("T", b"x")
-            assert failure.value.outcome is Outcome.UNKNOWN
+            assert failure.value.outcome is SendOutcome.UNKNOWN
             broker.confirms_at_once = True
             assert (await producer.send("T", b"y")).sequence == 1
         assert bodies(broker) == [b"x", b"y"]
@@ -153,7 +153,7 @@ def test_without_a_master_a_send_is_definitely_not_appended(tmp_path: Path) -> N
         async with Producer([broker.address], send_timeout_ms=100) as producer:
             with pytest.raises(SendFailedError) as failure:
                 await producer.send("T", b"x")
-            assert failure.value.outcome is Outcome.NOT_APPENDED
+            assert failure.value.outcome is SendOutcome.NOT_APPENDED
             broker.lead(1)
             broker.set_route(1, 1, broker)
             producer._timeout_s = 5
@@ -177,7 +177,7 @@ def test_an_illegal_message_takes_nothing_else_with_it(tmp_path: Path) -> None:
             results = await asyncio.gather(*sends, return_exceptions=True)
         refused = results.pop(3)
         assert isinstance(refused, SendFailedError)
-        assert refused.outcome is Outcome.NOT_APPENDED
+        assert refused.outcome is SendOutcome.NOT_APPENDED
         assert all(isinstance(each, SendResult) for each in results)
         assert sorted(map(len, bodies(broker))) == [1, 2, 3, 5, 6, 7, 8]
         await broker.stop()

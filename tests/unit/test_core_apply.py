@@ -37,10 +37,10 @@ from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Id
 from rollcall_ha.controller.core import apply as apply_module
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.decide import decide
-from rollcall_ha.controller.core.election import elect
 from rollcall_ha.controller.core.evolve import evolve
 from rollcall_ha.controller.core.fleet import evolve_fleet
 from rollcall_ha.controller.core.policies import UNCLEAN
+from rollcall_ha.controller.core.ranking import elect
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET, REQUEST_WINDOW_ENTRIES, SetState
 from rollcall_ha.controller.core.views import condition_of

@@ -15,8 +15,8 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import Done, Elected, Refused, Registered
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.election import elect_again
 from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.ranking import elect_again
 from rollcall_ha.controller.core.snapshot import encode_state
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions
 from tests.support.core_fleets import (

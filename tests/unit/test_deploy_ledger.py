@@ -26,7 +26,7 @@ def line(number: int, acked_at_ns: int = 0, acked_by: str = "a") -> Line:
 
 def test_audit_reads_what_producers_write(tmp_path: Path) -> None:
     """Two programs, one format: the audit has its own reader."""
-    writer = ledger.Writer(tmp_path)
+    writer = ledger.LedgerWriter(tmp_path)
     writer.append([line(1), line(2)])
     writer.append([line(3)])
     writer.close()

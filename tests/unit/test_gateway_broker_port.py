@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.api.gateway.broker_port import FRAME_BYTES_MAX, PROBES_MAX, BrokerGateway
+from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX, PROBES_MAX, BrokerGateway
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from rollcall_ha.api.gateway.controller_headers import (
+from rollcall_ha.api.rocketmq.controller.beans import (
     BrokerHeartbeatHeader,
     ElectMasterHeader,
     MasterHeader,
     read_sync_state_set,
     sync_state_set_body,
 )
-from rollcall_ha.api.gateway.headers import header_fields, read_header
+from rollcall_ha.api.rocketmq.headers import header_fields, read_header
 from rollcall_ha.node.remoting.fastjson import quote_keys
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rollcall_ha.api.gateway.names_shell import CommittedWord
+from rollcall_ha.api.rocketmq.names.name_service import CommittedWord
 from rollcall_ha.controller.contract.commands import ImportedReplica, ImportSet
 from rollcall_ha.controller.contract.ids import (
     BrokerId,

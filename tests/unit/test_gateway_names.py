@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.api.gateway.headers import header_fields
-from rollcall_ha.api.gateway.names import NameCode
-from rollcall_ha.api.gateway.names_table import KEPT_AFTER_CLOSE_MS, KEYS_MAX, TIMEOUT_MS
+from rollcall_ha.api.rocketmq.headers import header_fields
+from rollcall_ha.api.rocketmq.names.machine import NameCode
+from rollcall_ha.api.rocketmq.names.table import KEPT_AFTER_CLOSE_MS, KEYS_MAX, TIMEOUT_MS
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from tests.support.names_world import NameWorld, address, ha_address, register_body, topic_config, word
 
@@ -211,7 +211,7 @@ def test_compressed_registration_has_the_same_topics(monkeypatch: pytest.MonkeyP
     ]
     assert route["topicQueueMappingByBroker"]["broker-a"]["currIdMap"] == {"0": 1}
 
-    monkeypatch.setattr("rollcall_ha.api.gateway.names_wire.BODY_BYTES_MAX", 1024 * 1024)
+    monkeypatch.setattr("rollcall_ha.api.rocketmq.names.beans.BODY_BYTES_MAX", 1024 * 1024)
     bomb = zlib.compress(bytes(1024 * 1024 + 1))
     for body in (whole[:-3], bomb, zlib.compress(unfolded[:30]), zlib.compress(b"\xff" * 8), b"no zlib"):
         assert world.register(1, role=0, body=body, compressed="true").code == 1

@@ -18,7 +18,7 @@ from rollcall_ha.ha.sync_state import (
     MastershipEnded,
     MemberInSync,
     ProposeAlter,
-    Reign,
+    ReignStart,
     SyncOutput,
     SyncState,
 )
@@ -34,7 +34,7 @@ class Master:
         self.now_ms = 0
         self.generation = 0
         self.links: dict[int, int] = {}
-        reign = Reign(
+        reign = ReignStart(
             broker_id=BrokerId(A),
             incarnation=Incarnation("inc-1"),
             master_epoch=MasterEpoch(5),

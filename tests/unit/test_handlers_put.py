@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.broker.handlers.put import PutLimits, PutPath, _Waiting
-from rollcall_ha.broker.protocol.codes import ClientResult, Outcome, SendRefusal
+from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import BatchItem, SendRequest, encode_batch, encode_send, parse_frame
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.epoch.model import LogOffset
@@ -266,7 +266,7 @@ def test_a_client_that_made_up_queues_filled_the_memory_of_every_replica(broker:
     broker.put.handle(sink, [send(n, queue_id=n) for n in range(4)])
     broker.put.release(broker.log.max_offset)
     assert [sink.answers[n][0] for n in range(3)] == [0, 0, 0]
-    assert sink.answers[3] == (ClientResult.MESSAGE_ILLEGAL, SendRefusal.ILLEGAL, Outcome.NOT_APPENDED)
+    assert sink.answers[3] == (ClientResult.MESSAGE_ILLEGAL, SendRefusal.ILLEGAL, SendOutcome.NOT_APPENDED)
     (remark,) = [each.remark for write in sink.writes for each in write if each.opaque == 3]
     assert remark is not None
     assert "3 are allowed" in remark

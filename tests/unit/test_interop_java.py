@@ -7,13 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.artifacts import VERSION, RocketMq
-from rollcall_ha.deploy.java.fleet import JavaFleet
 from rollcall_ha.deploy.local.ledger import LEDGER_FILE_NAME, Line
 from rollcall_ha.deploy.local.processes import LauncherError
-from tests.interop_java import admin, compare
+from tests.interop_java import admin, asking, compare
+from tests.interop_java.artifacts import VERSION, RocketMq
 from tests.interop_java.books import CONSUMED_FILE_NAME, Books
+from tests.interop_java.fleet import JavaFleet
 from tests.interop_java.sides import RollcallSide
 from tests.interop_java.story import CONSUMER, EVERYTHING, KILL, LEADER, PRODUCER, STOP, Plan, Story
 

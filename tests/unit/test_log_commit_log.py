@@ -15,7 +15,7 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
 from rollcall_ha.broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
 from rollcall_ha.broker.log.record import RecordError, pack_blank
-from rollcall_ha.broker.log.segment import Segment
+from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from tests.support.log_tools import (
@@ -438,11 +438,11 @@ def test_a_full_disk_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.Monke
     log = never_synced(open_log(tmp_path))
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
 
-    def refuse(*_: object) -> Segment:
+    def refuse(*_: object) -> LogSegment:
         raise OSError(errno.ENOSPC, "no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Segment, "create", refuse)
+        patch.setattr(LogSegment, "create", refuse)
         with pytest.raises(OSError, match="no space"):
             log._prepare_segment()
     assert log.is_room_ready(SEGMENT_BYTES)

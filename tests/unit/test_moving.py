@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 from rollcall_ha.api.cli import context
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.client import Client
-from rollcall_ha.api.moving.plan import Apply, CleanIds, Elect, Raise, Verb, Wipe, plan_export, plan_import
-from rollcall_ha.api.moving.reading import Controllers, ForeignSet, ReadingError, names_from, split_addresses
-from rollcall_ha.api.moving.replay import replay
+from rollcall_ha.api.rocketmq.moving.plan import Apply, CleanIds, Elect, Raise, Verb, Wipe, plan_export, plan_import
+from rollcall_ha.api.rocketmq.moving.reading import Controllers, ForeignSet, ReadingError, names_from, split_addresses
+from rollcall_ha.api.rocketmq.moving.replay import replay
 from rollcall_ha.controller.contract.commands import ReplicaDescription
 from rollcall_ha.controller.contract.ids import (
     BrokerId,

@@ -16,8 +16,8 @@ from rollcall_ha.controller.replication.raft.internals import KNOWN_RELEASE, Lib
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
 from rollcall_ha.controller.replication.raft.messages import Answer, Append, ProtocolError
-from rollcall_ha.controller.replication.raft.simulation_seams import SimulatedTransport
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
+from tests.support.raft_seams import SimulatedTransport
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
 SMALL = partial(OurNode, compaction_entries=10)

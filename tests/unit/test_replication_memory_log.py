@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
-from rollcall_ha.controller.replication.memory_log import MemoryGroup
 from rollcall_ha.controller.replication.ports import AppliedEntry, ProposalOutcome, ProposalStatus, RaftRole
+from tests.support.memory_log import MemoryGroup
 from tests.support.raft_ledger import Ledger, LedgerMachine
 
 C1, C2 = ControllerName("c1"), ControllerName("c2")

@@ -13,24 +13,24 @@ from rollcall_ha.controller.contract.replies import AnyReply, Done
 from rollcall_ha.controller.replication import proposer as proposer_module
 from rollcall_ha.controller.replication.async_proposer import AsyncProposer
 from rollcall_ha.controller.replication.codec import decode_operations
-from rollcall_ha.controller.replication.memory_log import MemoryGroup
 from rollcall_ha.controller.replication.ports import Applied, ProposalOutcome, ProposalStatus
 from rollcall_ha.controller.replication.proposer import (
     BUFFER_OPERATIONS_MAX,
     ENTRIES_IN_FLIGHT_MAX,
     Action,
+    EntryOutcome,
+    EntryOutcomeUnknown,
     Flush,
     Forget,
     NotLeader,
-    Outcome,
-    OutcomeUnknown,
     Overloaded,
-    Propose,
+    ProposeEntry,
     Proposer,
+    ProposerTick,
     Resolve,
     Submit,
-    Tick,
 )
+from tests.support.memory_log import MemoryGroup
 from tests.support.raft_ledger import Ledger, LedgerMachine
 
 MS = 1_000_000
@@ -48,10 +48,10 @@ def _submit(machine: Proposer, *tickets: int, deadline_ms: int = 1_000, part: st
     return actions
 
 
-def _flush(machine: Proposer) -> list[Propose]:
+def _flush(machine: Proposer) -> list[ProposeEntry]:
     actions = machine.handle(Flush(now_ns=0))
-    assert all(isinstance(action, Propose) for action in actions)
-    return cast("list[Propose]", actions)
+    assert all(isinstance(action, ProposeEntry) for action in actions)
+    return cast("list[ProposeEntry]", actions)
 
 
 def _committed(count: int) -> ProposalOutcome:
@@ -67,20 +67,20 @@ def test_callers_of_one_turn_share_an_entry() -> None:
     assert _submit(machine, 1, 2, 3) == []
     (propose,) = _flush(machine)
     assert propose.payload == "[{},{},{}]"
-    actions = machine.handle(Outcome(entry=propose.entry, outcome=_committed(3), now_ns=0))
+    actions = machine.handle(EntryOutcome(entry=propose.entry, outcome=_committed(3), now_ns=0))
     assert _results(actions) == {1: Done(), 2: Done(), 3: Done()}
     assert machine.is_idle
 
 
 def test_what_comes_while_two_entries_are_out_shares_the_next_one() -> None:
     machine = _machine()
-    out: list[Propose] = []
+    out: list[ProposeEntry] = []
     for ticket in range(6):
         _submit(machine, ticket)
         out += _flush(machine)
     assert len(out) == ENTRIES_IN_FLIGHT_MAX
-    actions = machine.handle(Outcome(entry=out[0].entry, outcome=_committed(1), now_ns=0))
-    (following,) = [action for action in actions if isinstance(action, Propose)]
+    actions = machine.handle(EntryOutcome(entry=out[0].entry, outcome=_committed(1), now_ns=0))
+    (following,) = [action for action in actions if isinstance(action, ProposeEntry)]
     assert following.payload == "[{},{},{},{}]"
 
 
@@ -94,7 +94,7 @@ def test_an_entry_is_never_longer_than_allowed() -> None:
 def test_a_barrier_takes_the_next_entry_whatever_waits() -> None:
     """Behind a thousand elections a linearizable read was answered by 503."""
     machine = _machine(entry_bytes_max=100)
-    out: list[Propose] = []
+    out: list[ProposeEntry] = []
     for ticket in range(ENTRIES_IN_FLIGHT_MAX):
         _submit(machine, ticket, part="x" * 90)
         out += _flush(machine)
@@ -103,9 +103,9 @@ def test_a_barrier_takes_the_next_entry_whatever_waits() -> None:
         Submit(ticket=99, request_id=RequestId("r99"), part="barrier", deadline_ns=1_000 * MS, is_barrier=True)
     )
 
-    actions = machine.handle(Outcome(entry=out[0].entry, outcome=_committed(1), now_ns=0))
+    actions = machine.handle(EntryOutcome(entry=out[0].entry, outcome=_committed(1), now_ns=0))
 
-    (following,) = [action for action in actions if isinstance(action, Propose)]
+    (following,) = [action for action in actions if isinstance(action, ProposeEntry)]
     assert following.payload == "[barrier]"
 
 
@@ -122,12 +122,12 @@ def test_the_deadline_says_what_is_known() -> None:
         _submit(machine, ticket)
         _flush(machine)
     _submit(machine, 3)
-    results = _results(machine.handle(Tick(now_ns=1_000 * MS)))
+    results = _results(machine.handle(ProposerTick(now_ns=1_000 * MS)))
     unknown = results[1]
-    assert isinstance(unknown, OutcomeUnknown)
+    assert isinstance(unknown, EntryOutcomeUnknown)
     assert unknown.request_id == "r1"
     assert isinstance(results[3], Overloaded)
-    assert _results(machine.handle(Outcome(entry=1, outcome=_committed(1), now_ns=0))) == {}
+    assert _results(machine.handle(EntryOutcome(entry=1, outcome=_committed(1), now_ns=0))) == {}
 
 
 def test_an_entry_whose_answer_never_comes_frees_its_place() -> None:
@@ -136,26 +136,26 @@ def test_an_entry_whose_answer_never_comes_frees_its_place() -> None:
     for ticket in (1, 2):
         _submit(machine, ticket)
         _flush(machine)
-    machine.handle(Tick(now_ns=1_000 * MS))
+    machine.handle(ProposerTick(now_ns=1_000 * MS))
     _submit(machine, 3, deadline_ms=9_000)
     assert _flush(machine) == []
-    actions = machine.handle(Tick(now_ns=(1_000 + proposer_module.ENTRY_DEADLINE_SLACK_MS) * MS))
-    assert [action.payload for action in actions if isinstance(action, Propose)] == ["[{}]"]
+    actions = machine.handle(ProposerTick(now_ns=(1_000 + proposer_module.ENTRY_DEADLINE_SLACK_MS) * MS))
+    assert [action.payload for action in actions if isinstance(action, ProposeEntry)] == ["[{}]"]
 
 
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
         (ProposalOutcome(status=ProposalStatus.NOT_PROPOSED), NotLeader),
-        (ProposalOutcome(status=ProposalStatus.UNKNOWN), OutcomeUnknown),
-        (_committed(0), OutcomeUnknown),
+        (ProposalOutcome(status=ProposalStatus.UNKNOWN), EntryOutcomeUnknown),
+        (_committed(0), EntryOutcomeUnknown),
     ],
 )
 def test_outcomes_become_errors(outcome: ProposalOutcome, expected: type[Exception]) -> None:
     machine = _machine()
     _submit(machine, 1)
     (propose,) = _flush(machine)
-    results = _results(machine.handle(Outcome(entry=propose.entry, outcome=outcome, now_ns=0)))
+    results = _results(machine.handle(EntryOutcome(entry=propose.entry, outcome=outcome, now_ns=0)))
     assert isinstance(results[1], expected)
 
 
@@ -166,7 +166,7 @@ def test_a_caller_that_left_is_not_answered() -> None:
     _submit(machine, 3)
     machine.handle(Forget(ticket=1))
     machine.handle(Forget(ticket=3))
-    actions = machine.handle(Outcome(entry=propose.entry, outcome=_committed(2), now_ns=0))
+    actions = machine.handle(EntryOutcome(entry=propose.entry, outcome=_committed(2), now_ns=0))
     assert _results(actions) == {2: Done()}
     assert machine.is_idle
 
@@ -227,7 +227,7 @@ def test_no_answer_in_time_is_unknown() -> None:
         group = _group(applies_at_once=False)
         group.elect(ControllerName("c1"))
         proposer = AsyncProposer(group.members[ControllerName("c1")], propose_timeout_ms=60)
-        with pytest.raises(OutcomeUnknown, match="r7"):
+        with pytest.raises(EntryOutcomeUnknown, match="r7"):
             await proposer.submit(_operation("r7"))
         assert group.pump() == 1
 

@@ -7,7 +7,7 @@ import pytest
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import Leadership, RaftRole
 from rollcall_ha.controller.runtime.authority import judge_authority
-from rollcall_ha.controller.runtime.watchdog import STRIKES_MAX, Watch, look
+from rollcall_ha.controller.runtime.watchdog import STRIKES_MAX, WatchdogReading, look
 
 MS = 1_000_000
 
@@ -40,7 +40,7 @@ def test_authority_needs_the_role_the_own_entry_and_a_fresh_majority(
 
 def test_watchdog_forgives_a_pause_and_ends_a_stall() -> None:
     """One late look after a paused process is no stall; a log thread that stays silent is."""
-    watch = look(Watch(), tick_age_ms=20_000, commit_index=5, applied_index=5)
+    watch = look(WatchdogReading(), tick_age_ms=20_000, commit_index=5, applied_index=5)
     watch = look(watch, tick_age_ms=10, commit_index=5, applied_index=5)
     assert watch.strikes == 0
     for _ in range(STRIKES_MAX):
@@ -53,7 +53,7 @@ def test_watchdog_forgives_a_pause_and_ends_a_stall() -> None:
 
 def test_watchdog_ends_a_log_that_commits_and_does_not_apply() -> None:
     """Commits that nobody applies are a stall, also while the thread ticks; progress is none."""
-    watch = Watch()
+    watch = WatchdogReading()
     for index in range(STRIKES_MAX + 2):
         watch = look(watch, tick_age_ms=1, commit_index=100, applied_index=index)
     assert not watch.is_over

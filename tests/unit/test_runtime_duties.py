@@ -22,7 +22,7 @@ from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
-from rollcall_ha.controller.runtime.actions import Propose
+from rollcall_ha.controller.runtime.actions import ProposeCommand
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from tests.support.runtime_controller import SilentBrokers
@@ -461,7 +461,7 @@ def test_many_sets_that_lose_their_masters_at_once_all_get_one() -> None:
     while world.waiting:
         batch, world.waiting = world.waiting, []
         in_flight_max = max(in_flight_max, sum(isinstance(action.command, ElectMaster) for action in batch))
-        assert {type(action) for action in batch} == {Propose}
+        assert {type(action) for action in batch} == {ProposeCommand}
         for action in batch:
             world.settle(action)
 

@@ -14,7 +14,7 @@ from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.runtime import event_journal, journal_retention
 from rollcall_ha.controller.runtime.event_journal import RETENTION_INTERVAL_MS, EventJournal
 from rollcall_ha.controller.runtime.journal_retention import Dropped, Retention
-from rollcall_ha.controller.runtime.journal_segments import JournalDamaged, Segment
+from rollcall_ha.controller.runtime.journal_segments import JournalDamaged, JournalSegment
 from tests.support.runtime_records import SET_A, SET_B, History
 
 NOW_MS = 2_000_000_000_000
@@ -143,15 +143,15 @@ def test_a_reader_whose_segment_is_dropped_under_its_eyes_reads_what_is_left(
     history = _filled(tmp_path, 4)
     retention = _bytes_of(2, tmp_path)
     with _opened(tmp_path, retention) as journal:
-        read = Segment.read
+        read = JournalSegment.read
         entries = iter((history.entry(SET_A),))
 
-        def late(segment: Segment, *arguments: int) -> object:
+        def late(segment: JournalSegment, *arguments: int) -> object:
             for entry in entries:
                 journal._write_group([entry])
             return read(segment, *arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Segment, "read", late)
+        monkeypatch.setattr(JournalSegment, "read", late)
         page = journal.read(None, limit=100)
         assert history.refs()[-2:] == [record.ref for record in page.records]
         assert page.gap is not None
@@ -181,5 +181,5 @@ def test_an_unreadable_note_of_what_was_dropped_is_refused(tmp_path: Path) -> No
 def test_nothing_is_noted_of_segments_without_events(tmp_path: Path) -> None:
     """A segment that holds only a gap counts no event."""
     before = Dropped(last=EventRef(term=1, index=1, ordinal=0), chain="c", events=1, size_bytes=1)
-    segment = Segment(tmp_path / "events-00000000000000000002.jsonl")
+    segment = JournalSegment(tmp_path / "events-00000000000000000002.jsonl")
     assert journal_retention.note_dropped(tmp_path, before, [segment]) == before

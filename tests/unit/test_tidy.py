@@ -25,7 +25,7 @@ NAMESPACE = "rollcall_ha"
 PACKAGES: list[str] = sorted(link.name for link in (ROOT / "src" / NAMESPACE).iterdir() if link.is_dir())
 """The folders at the top that are imported as sub-packages of ``NAMESPACE``."""
 FUNCTION_LINES_MAX = 70
-MODULE_LINES_MAX = 500
+MODULE_LINES_MAX = 700
 ALLOWED: dict[str, int] = {}
 """``path`` or ``path::function`` -> its length today."""
 

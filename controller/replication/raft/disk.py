@@ -86,7 +86,6 @@ class DirectoryDisk:
         return (self._directory / path).exists()
 
     def read(self, path: str) -> bytes:
-        """All of it."""
         return (self._directory / path).read_bytes()
 
     def append(self, path: str, data: bytes) -> None:

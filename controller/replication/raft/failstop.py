@@ -66,5 +66,4 @@ def exit_process(code: FailStop, reason: str) -> NoReturn:
 
 
 def raise_stopped(code: FailStop, reason: str) -> NoReturn:
-    """The simulated end."""
     raise Stopped(code, reason)

@@ -35,7 +35,6 @@ class LibraryVersionError(RuntimeError):
 
 
 def require_known_release(found: str = VERSION) -> None:
-    """Raises ``LibraryVersionError``."""
     if found != KNOWN_RELEASE:
         raise LibraryVersionError(
             f"PySyncObj {found} is installed, this program needs exactly {KNOWN_RELEASE}: install it as pinned"
@@ -57,15 +56,12 @@ class Member(Node):  # type: ignore[misc]
         self.address = address
 
     def __eq__(self, other: object) -> bool:
-        """By name."""
         return isinstance(other, Member) and other.name == self.name
 
     def __hash__(self) -> int:
-        """See the class."""
         return self.ordinal
 
     def __repr__(self) -> str:
-        """For logs."""
         return f"Member({self.name})"
 
 
@@ -73,12 +69,10 @@ class Internals:
     """What a ``SyncObj`` does not show."""
 
     def __init__(self, library: Any) -> None:
-        """``library``: a ``SyncObj``."""
         self._library = library
 
     @property
     def term(self) -> int:
-        """Newest term."""
         return int(self._library._SyncObj__raftCurrentTerm)
 
     @property
@@ -104,7 +98,6 @@ class Internals:
 
     @property
     def last_applied(self) -> int:
-        """Highest index applied."""
         return int(self._library._SyncObj__raftLastApplied)
 
     @property

@@ -307,12 +307,10 @@ class DurableJournal(Journal):  # type: ignore[misc]
     # --- the library's interface: its names, its units ---
 
     def add(self, command: bytes, idx: int, term: int) -> None:
-        """Append one entry."""
         self._entries.append((command, idx, term))
         self._put(ENTRY, _ENTRY.pack(idx, term) + command)
 
     def clear(self) -> None:
-        """Forget all entries."""
         self._entries.clear()
         self._put(CLEAR, b"")
 
@@ -341,7 +339,6 @@ class DurableJournal(Journal):  # type: ignore[misc]
     def __getitem__(self, item: slice) -> list[Entry]: ...
 
     def __getitem__(self, item: int | slice) -> Entry | list[Entry]:
-        """By position."""
         return self._entries[item]
 
     def __len__(self) -> int:
@@ -362,7 +359,6 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._put(VOTE, _INDEX.pack(term) + (votedForNodeId or "").encode("utf-8"))
 
     def getCurrentTerm(self) -> int:  # noqa: N802
-        """Newest term."""
         return self._term
 
     def getVotedForNodeId(self) -> str | None:  # noqa: N802

@@ -124,7 +124,6 @@ class RaftLog(Generic[S]):
         return self._member
 
     def propose(self, payload: str, done: Callable[[ProposalOutcome], None]) -> None:
-        """As ``ports.ReplicatedLog.propose``."""
         self._member.propose(payload, done)
         self._wake()
 
@@ -134,7 +133,6 @@ class RaftLog(Generic[S]):
         self._wake()
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
-        """As ``ports.ReplicatedLog.subscribe``."""
         self._member.subscribe(listener)
 
     def start(self) -> None:

@@ -155,7 +155,6 @@ class RaftMember(Generic[S]):
             node.propose(payload, done)
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
-        """As ``ports.ReplicatedLog.subscribe``."""
         assert self._node is None, "subscribe before start"
         self._listeners.append(listener)
 

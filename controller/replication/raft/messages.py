@@ -61,8 +61,6 @@ class RequestVote(_Wire, frozen=True, kw_only=True, tag="request-vote"):
 
 
 class Vote(_Wire, frozen=True, kw_only=True, tag="vote"):
-    """Always a yes."""
-
     term: _Natural
 
 
@@ -137,7 +135,6 @@ _decoder: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
 
 
 def encode_message(message: Message) -> bytes:
-    """One frame."""
     blobs: tuple[bytes, ...] = ()
     header: msgspec.Struct = message
     if isinstance(message, Append):

@@ -327,7 +327,6 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.store.take(lambda: self.machine.encode(state), previous, last)
 
     def install(self, snapshot: Snapshot) -> int:
-        """As ``repairs.RepairedNode.install``."""
         _, index, term = snapshot.last
         if index <= self.internals.last_applied:
             return self.internals.last_applied
@@ -344,7 +343,6 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         return index
 
     def caught_up(self) -> None:
-        """As ``repairs.RepairedNode.caught_up``."""
         self._on_caught_up()
         self.catch_up = None
         self.internals.expect_leader()

@@ -49,7 +49,6 @@ class RepairedNode(Protocol):
     journal: DurableJournal
     store: SnapshotStore
     catch_up: CatchUp | None
-    """None: a voter."""
 
     def install(self, snapshot: Snapshot) -> int:
         """Make a received snapshot the state, durably, unless it is old; returns the index applied then."""

@@ -20,7 +20,6 @@ class Resolver:
     """A cache of addresses by host name; ``__call__`` never blocks."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is known."""
         self._clock_s = clock_s
         self._known: dict[str, str] = {}
         self._asked_at: dict[str, float] = {}

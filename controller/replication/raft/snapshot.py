@@ -54,15 +54,12 @@ class SnapshotDamagedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A verified snapshot."""
-
     previous: Entry
     last: Entry
     items: tuple[bytes, ...]
 
 
 def encode_snapshot(previous: Entry, last: Entry, items: Iterable[bytes]) -> bytes:
-    """The file's content."""
     head = _HEAD.pack(previous[1], previous[2], len(previous[0]), last[1], last[2], len(last[0]))
     chunks = [_chunk(_KIND_HEAD, head + previous[0] + last[0])]
     pending: list[bytes] = []

@@ -62,7 +62,6 @@ class LinkPoller:
     """
 
     def __init__(self) -> None:
-        """Nothing is watched."""
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[int, int], None]] = {}
 
@@ -86,7 +85,7 @@ class LinkPoller:
                 callback(descriptor, (_READ if is_readable else 0) | (_WRITE if events & select.POLLOUT else 0))
 
 
-class Link:
+class RaftLink:
     """One connection, dialled or accepted, from its first byte to its end."""
 
     def __init__(self, owner: TlsTransport, raw: socket.socket, peer: Member | None, *, opened_ns: int) -> None:
@@ -126,7 +125,6 @@ class Link:
             self.owner.poller.subscribe(self._socket.fileno(), self._on_event, mask)
 
     def close(self, reason: str) -> None:
-        """Idempotent."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -254,7 +252,7 @@ class Link:
 
 
 class TlsTransport(RepairedTransport):
-    """Carries messages over ``Link``."""
+    """Carries messages over ``RaftLink``."""
 
     def __init__(
         self,
@@ -278,8 +276,8 @@ class TlsTransport(RepairedTransport):
         self._client_context = None if tls is None else mutual_context(tls, is_server=False)
         self._timing = timing
         self._resolve = resolve
-        self._links: dict[Member, Link] = {}
-        self._pending: list[Link] = []
+        self._links: dict[Member, RaftLink] = {}
+        self._pending: list[RaftLink] = []
         self._dial_at_ns: dict[Member, int] = {}
         self._ping_at_ns = 0
         self._bind_at_ns = 0
@@ -295,14 +293,13 @@ class TlsTransport(RepairedTransport):
         return self._clock_ns()
 
     def context(self, *, is_server: bool) -> ssl.SSLContext | None:
-        """None: plain text."""
         return self._server_context if is_server else self._client_context
 
     def peer_named(self, name: str) -> Member | None:
         """A member other than this one."""
         return next((peer for peer in self.peers if peer.name == name), None)
 
-    def link_up(self, link: Link) -> None:
+    def link_up(self, link: RaftLink) -> None:
         """The peer has proved who it is."""
         assert link.peer is not None
         self._pending.remove(link)
@@ -313,8 +310,7 @@ class TlsTransport(RepairedTransport):
         self._links[link.peer] = link
         self.peer_up(link.peer)
 
-    def link_closed(self, link: Link, reason: str) -> None:
-        """Whatever the reason."""
+    def link_closed(self, link: RaftLink, reason: str) -> None:
         name = link.peer.name if link.peer is not None else "an unknown peer"
         if link in self._pending:
             self._pending.remove(link)
@@ -364,7 +360,6 @@ class TlsTransport(RepairedTransport):
             link.close("this node stops")
 
     def attend(self) -> None:
-        """Once per tick."""
         now_ns = self.now_ns()
         for link in list(self._pending):
             if now_ns - link.opened_ns > HANDSHAKE_SECONDS_MAX * 1e9:
@@ -421,7 +416,7 @@ class TlsTransport(RepairedTransport):
         raw.setblocking(False)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._pending.append(Link(self, raw, peer, opened_ns=self.now_ns()))
+            self._pending.append(RaftLink(self, raw, peer, opened_ns=self.now_ns()))
         except OSError as error:
             raw.close()
             _logger.warning("%s: link refused: %s", self.me.name, error)

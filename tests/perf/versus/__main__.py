@@ -26,8 +26,8 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.deploy.java.artifacts import JavaUnavailableError, RocketMq, obtain
 from tests.interop_java.admin import to_stderr
+from tests.interop_java.artifacts import JavaUnavailableError, RocketMq, obtain
 from tests.perf.machine import ROOT, Others, describe
 from tests.perf.versus import controllers, fleets
 from tests.perf.versus.rows import SIDES, Context, Done, Report, Section, gather, markdown, text

@@ -17,11 +17,11 @@ from typing import Self
 import msgspec
 
 from rollcall_ha.controller.contract.codes import RequestCode
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.fleet import CLUSTER
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.remoting.blocking import BlockingLink
 from rollcall_ha.node.remoting.frame import FrameError
+from tests.interop_java import asking
+from tests.interop_java.fleet import CLUSTER
 from tests.interop_java.sides import Side, sides
 from tests.perf.bench_sets import cpu_share
 from tests.perf.machine import resident_mib

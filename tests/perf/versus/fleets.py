@@ -16,11 +16,11 @@ from contextlib import contextmanager
 
 from rollcall_ha.controller.contract.commands import Phase
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, SetKey
-from rollcall_ha.deploy.java import asking
-from rollcall_ha.deploy.java.fleet import CLUSTER, SEGMENT_BYTES, SET, JavaFleet
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
+from tests.interop_java import asking
 from tests.interop_java.admin import BROKERS, create_topic
+from tests.interop_java.fleet import CLUSTER, SEGMENT_BYTES, SET, JavaFleet
 from tests.interop_java.sides import JavaSide, RollcallSide, Side, sides
 from tests.interop_java.story import KILL, STOP, Plan, Story
 from tests.perf import bench_catch_up, bench_put

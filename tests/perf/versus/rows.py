@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.deploy.java.artifacts import RocketMq
+from tests.interop_java.artifacts import RocketMq
 from tests.perf.machine import Machine
 from tests.perf.results import number
 

@@ -1,0 +1,473 @@
+"""
+The life of one synthetic broker set: faults strike, the leading controller notices, somebody is elected, replicas come
+back.
+
+Here: what happens when, and the orders that follow from it. Not here: what the orders do, which is the real core's word
+(``controller.core``, by way of ``fleet``); when an election is proposed (``proposing``); the steps of a failover
+in brokers (``failover``); draws (``draws``).
+Rule 1: a step is a function of the moment that gives orders; it looks at the core's state of that moment and at the
+real processes, never at events.
+Rule 2: the leading controller knows what it can know: heartbeats, closed sessions, probes; a new one starts from
+nothing and gives everybody one full timeout (``controller.runtime.sessions``, ``controller.runtime.election_duty``).
+Rule 3: every fault ends: whatever broke is repaired, so that a history comes to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollcall_ha.analytics.synthetic.draws import Weather
+from rollcall_ha.analytics.synthetic.failover import SyntheticFailover
+from rollcall_ha.analytics.synthetic.operations import FleetView, Step, SyntheticOperation
+from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault, Plan, ack_mode_of
+from rollcall_ha.analytics.synthetic.processes import NO_EPOCH_YET, Process, Seen, ServingMaster
+from rollcall_ha.analytics.synthetic.proposing import Choosing
+from rollcall_ha.analytics.synthetic.truth import ExposureTruth, GapTruth, Truth
+from rollcall_ha.controller.contract.commands import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    CleanMark,
+    Joining,
+    MarkAlive,
+    MarkSilent,
+    Positions,
+    RegisterReplica,
+    ReplicaDescription,
+    SayGoodbye,
+    SetConfiguration,
+    SilenceCause,
+)
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import AckMode, BrokerId, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.core.state import ReplicaState, SetState
+
+UNSYNCED_US = US_PER_S
+"""A power loss takes at most so much of what was written last."""
+
+
+def _address(broker_id: BrokerId) -> str:
+    return f"10.0.0.{broker_id}:10911"
+
+
+class SetStory:
+    """One set. ``begin`` schedules its life; the fleet calls ``applied`` after each entry that touched it."""
+
+    def __init__(
+        self, plan: Plan, fleet: FleetView, weather: Weather, truth: Truth, *, key: SetKey, numbers: tuple[int, int]
+    ) -> None:
+        """``numbers`` are those of the fleet and of the set in it."""
+        self.plan, self.fleet, self.weather, self.truth, self.key = plan, fleet, weather, truth, key
+        fleet_number, set_number = numbers
+        self.ack_mode = ack_mode_of(plan, set_number)
+        self.faults_per_day = plan.faults_per_day * (plan.flapping_factor if set_number == 0 else 1.0)
+        self.timing = plan.timing
+        self.write_bytes_per_s = weather.write_bytes_per_s()
+        self.processes = {
+            BrokerId(number): Process(BrokerId(number), f"{fleet_number:08x}{set_number:08x}{number:08x}")
+            for number in range(1, plan.replicas + 1)
+        }
+        self.serving: ServingMaster | None = None
+        self.starts: dict[int, int] = {}
+        """Where each epoch begins."""
+        self.acked = 0
+        """Highest end that was acknowledged and is not lost."""
+        self.seq = 0
+        self.choosing = Choosing(self)
+        self.failover = SyntheticFailover(self)
+        self.outage: tuple[int, Fault, int] | None = None
+        """Since when, why, and in which epoch nobody serves."""
+        self.lost: Process | None = None
+        """The last master that was lost, until its successor is elected."""
+        self._exposed_from_ms: int | None = None
+        self._last_fault_us = 0
+
+    # --- what the core says ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> SetState:
+        return self.fleet.state_of(self.key) or SetState(set_key=self.key)
+
+    @property
+    def master(self) -> Process | None:
+        """The real process that the core calls master, if its incarnation still runs or may come back."""
+        state = self.state
+        process = self.processes.get(state.master) if state.master is not None else None
+        return process if process is not None and process.incarnation == state.master_incarnation else None
+
+    def replica(self, process: Process) -> ReplicaState | None:
+        return self.state.replica(process.broker_id)
+
+    def later(self, when_us: int, step: Step) -> None:
+        """Run a step of this set then."""
+        self.fleet.at(when_us, self.key, step)
+
+    def by_broker(self, process: Process) -> str:
+        return f"broker:{process.broker_id}"
+
+    def applied(self, records: Sequence[EventRecord], now_us: int, applied_us: int) -> None:
+        """An entry touched this set."""
+        state = self.state
+        stamped_ms = records[-1].stamped_at_ms
+        is_exposed = state.is_established and len(state.sync_state_set) == 1
+        if is_exposed and self._exposed_from_ms is None:
+            self._exposed_from_ms = stamped_ms
+        elif not is_exposed and self._exposed_from_ms is not None:
+            self._end_exposure(stamped_ms)
+        self.choosing.applied(records, now_us, applied_us)
+
+    def _end_exposure(self, to_ms: int) -> None:
+        assert self._exposed_from_ms is not None
+        self.truth.exposures.append(
+            ExposureTruth(
+                cluster=self.key.cluster, broker_set=self.key.name, from_ms=self._exposed_from_ms, to_ms=to_ms
+            )
+        )
+        self._exposed_from_ms = None
+
+    # --- the beginning -----------------------------------------------------------------------------------------------
+
+    def begin(self, now_us: int, last_fault_us: int) -> None:
+        """Register everybody, and let faults come until ``last_fault_us``."""
+        self._last_fault_us = last_fault_us
+        self.later(now_us + self.weather.within_us(10 * US_PER_S), self._found)
+
+    def _found(self, now_us: int) -> Sequence[SyntheticOperation]:
+        self._await_fault(now_us + 60 * US_PER_S)
+        grants = [
+            SyntheticOperation(
+                command=ApplyBrokerId(
+                    set_key=self.key, register_code=process.register_code, address=_address(process.broker_id)
+                ),
+                requested_by=self.by_broker(process),
+            )
+            for process in self.processes.values()
+        ]
+        return [*grants, *(self._registration(process) for process in self.processes.values())]
+
+    def _registration(self, process: Process) -> SyntheticOperation:
+        count = self.plan.replicas
+        replica = self.replica(process)
+        return SyntheticOperation(
+            command=RegisterReplica(
+                set_key=self.key,
+                broker_id=process.broker_id,
+                register_code=process.register_code,
+                incarnation=process.incarnation,
+                boot_id=f"boot-{process.boot}",
+                store_id=f"store-{process.name}",
+                description=ReplicaDescription(
+                    address=_address(process.broker_id),
+                    ha_address=f"10.0.0.{process.broker_id}:10912",
+                    zone=f"zone-{process.broker_id % 2}",
+                    priority=10 * int(process.broker_id),
+                ),
+                configuration=SetConfiguration(expected_replicas=count, ack_mode=self.ack_mode),
+                positions=self.positions(process, process.end),
+                clean_mark=process.mark,
+                replaces=replica.registered_as if replica is not None else None,
+                previous_incarnations=process.earlier_incarnations(),
+            ),
+            requested_by=self.by_broker(process),
+        )
+
+    def positions(self, process: Process, end: int) -> Positions:
+        """What a replica whose log ends at ``end`` says of itself."""
+        return Positions(
+            last_epoch=MasterEpoch(process.last_epoch),
+            max_offset=LogOffset(end),
+            confirm_offset=LogOffset(min(self.acked, end)),
+            released=LogOffset(process.released_told),
+        )
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _await_fault(self, now_us: int) -> None:
+        if self.faults_per_day <= 0:
+            return
+        when_us = now_us + self.weather.until_next_us(self.faults_per_day)
+        if when_us < self._last_fault_us:
+            self.later(when_us, self._strike)
+
+    def _strike(self, now_us: int) -> Sequence[SyntheticOperation]:
+        self._await_fault(now_us)
+        fault = self.weather.fault()
+        master = self.master
+        if fault is Fault.SWITCHOVER:
+            return self._switchover(now_us)
+        if fault in (Fault.MEMBER_CRASH, Fault.MEMBER_PAUSE):
+            others = [process for process in self.processes.values() if process is not master]
+            process: Process | None = others[self.weather.pick(len(others))]
+        else:
+            process = master
+        if process is None or not process.is_up:
+            return ()
+        return self.lose(process, fault, now_us)
+
+    def _switchover(self, now_us: int) -> Sequence[SyntheticOperation]:
+        serving, state = self.serving, self.state
+        if serving is None or state.master != serving.process.broker_id or not state.is_master_alive:
+            return ()
+        able = [
+            process
+            for process in self.processes.values()
+            if process.is_up and process.following == serving.epoch and process.broker_id in state.sync_state_set
+        ]
+        return self.choosing.switchover(now_us, able[self.weather.pick(len(able))]) if able else ()
+
+    def controller_changed(self, now_us: int) -> None:
+        """The living master cannot open its session with the new leading controller."""
+        master = self.master
+        if master is not None and master.is_up and self.serving is not None:
+            self.lose(master, Fault.CONTROLLER, now_us)
+
+    def lose(self, process: Process, fault: Fault, now_us: int) -> Sequence[SyntheticOperation]:
+        """``process`` is not heard from now on; how it comes back is drawn at once."""
+        self._freeze(process, fault, now_us)
+        process.is_up, process.fault, process.last_fault, process.fault_us = False, fault, fault, now_us
+        interval_us = self.timing.heartbeat_interval_ms * US_PER_MS
+        process.last_heard_us = now_us - self.weather.within_us(interval_us)
+        process.following = NO_EPOCH_YET
+        process.mark = None
+        is_master = process is self.master
+        if is_master:
+            self.lost = process
+        if fault in (Fault.PAUSE, Fault.MEMBER_PAUSE, Fault.CONTROLLER):
+            away_us = self.weather.pause_us(is_long=fault is Fault.CONTROLLER)
+            self.later(now_us + away_us, lambda at_us: self._heard_again(process, at_us))
+        else:
+            away_us = self._away_us(fault)
+            self.later(now_us + away_us, lambda at_us: self._return(process, at_us))
+        orders: list[SyntheticOperation] = []
+        if fault is Fault.STOP:
+            orders.append(self._goodbye(process))
+        elif is_master and fault in (Fault.CRASH, Fault.RESTART) and self._somebody_saw_the_link():
+            self._notice_at_once(process, now_us, away_us)
+        else:
+            self._notice_silence(process)
+        if not is_master:
+            self._await_shrink(process, now_us + self.timing.catch_up_timeout_ms * US_PER_MS)
+        return orders
+
+    def _away_us(self, fault: Fault) -> int:
+        if fault is Fault.RESTART:
+            return self.weather.quick_restart_us()
+        return self.weather.boot_us() if fault is Fault.POWER else self.weather.restart_us()
+
+    def _freeze(self, process: Process, fault: Fault, now_us: int) -> None:
+        """What the logs hold at the moment in which ``process`` stops to take part."""
+        serving = self.serving
+        if serving is None:
+            return
+        end = serving.end_at(now_us)
+        if process is not serving.process:
+            if process.following == serving.epoch:
+                process.end = end - self._lag(end, process)
+            return
+        self.stop_serving(now_us, fault)
+
+    def _lag(self, end: int, process: Process) -> int:
+        # A follower never falls behind what it has shown before.
+        return min(self.weather.lag_bytes(self.write_bytes_per_s), end - max(process.end, self.acked, 0))
+
+    def stop_serving(self, now_us: int, fault: Fault, *, is_drained: bool = False) -> None:
+        """The master takes no more records: what everybody holds is told here, and stays until somebody serves."""
+        serving = self.serving
+        assert serving is not None
+        end = serving.end_at(now_us)
+        process = serving.process
+        for follower in self.processes.values():
+            if follower.is_up and follower is not process and follower.following == serving.epoch:
+                follower.end = end if is_drained else end - self._lag(end, follower)
+        process.end = end
+        members = [self.processes[member].end for member in self.state.sync_state_set]
+        released = end if self.ack_mode is AckMode.ASYNC or is_drained else max(self.acked, min([end, *members]))
+        self.acked = released
+        process.released = released
+        interval_us = self.timing.heartbeat_interval_ms * US_PER_MS
+        unheard = self.write_bytes_per_s * self.weather.within_us(interval_us) // US_PER_S
+        process.released_told = max(process.released_told, released if is_drained else released - unheard)
+        self.serving = None
+        self.outage = (now_us, fault, serving.epoch)
+
+    def end_of(self, process: Process, now_us: int) -> int:
+        """Where the log of a replica ends, by its last heartbeat."""
+        serving = self.serving
+        if serving is None or process is not serving.process:
+            if serving is not None and process.is_up and process.following == serving.epoch:
+                return serving.end_at(now_us)
+            return process.end
+        return serving.end_at(now_us)
+
+    # --- what the leading controller notices --------------------------------------------------------------------------
+
+    def _somebody_saw_the_link(self) -> bool:
+        """Whether an electable member is heard: its word about the HA link is needed (R13)."""
+        state, master = self.state, self.master
+        return any(
+            process.is_up and process is not master and process.broker_id in state.sync_state_set
+            for process in self.processes.values()
+        )
+
+    def _notice_at_once(self, process: Process, now_us: int, away_us: int) -> None:
+        closed_us = now_us + self.weather.step_us(800)
+        link_us = now_us + self.weather.step_us(1_000)
+        refused_us = max(closed_us, link_us) + self.weather.step_us(1_500)
+        if process.fault is Fault.RESTART:
+            # The probe finds the next incarnation: it listens a moment before it registers.
+            found_us = now_us + away_us - 20 * US_PER_MS
+            seen = Seen(
+                cause=SilenceCause.REPLACED, detected_us=found_us, heard_us=process.last_heard_us, closed_us=closed_us
+            )
+        else:
+            seen = Seen(
+                cause=SilenceCause.DEAD_AT_ONCE,
+                detected_us=refused_us,
+                heard_us=process.last_heard_us,
+                closed_us=closed_us,
+                link_closed_us=link_us,
+                refused_us=refused_us,
+            )
+        number = process.number
+        self.later(seen.detected_us, lambda at_us: self._silent(process, number, seen, at_us))
+
+    def _notice_silence(self, process: Process) -> None:
+        """Silence is found by the first scan after the timeout; a new leader counts from when it began to listen."""
+        timeout_us = self.timing.heartbeat_timeout_ms * US_PER_MS
+        heard_from_us = max(process.last_heard_us, self.fleet.leader.since_us)
+        found_us = heard_from_us + timeout_us + self.weather.within_us(self.timing.scan_interval_ms * US_PER_MS)
+        number = process.number
+        self.later(found_us, lambda at_us: self._timed_out(process, number, at_us))
+
+    def _timed_out(self, process: Process, number: int, now_us: int) -> Sequence[SyntheticOperation]:
+        if process.number != number or process.is_up:
+            return ()
+        leads_since_us = self.fleet.leader.since_us
+        if now_us - leads_since_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
+            self._notice_silence(process)
+            return ()
+        if now_us - process.last_heard_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
+            return ()  # It was heard meanwhile, and fell silent anew: that silence has a look of its own.
+        heard_us = process.last_heard_us if process.last_heard_us >= leads_since_us else None
+        return self._silent(
+            process, number, Seen(cause=SilenceCause.TIMEOUT, detected_us=now_us, heard_us=heard_us), now_us
+        )
+
+    def _silent(self, process: Process, number: int, seen: Seen, now_us: int) -> Sequence[SyntheticOperation]:
+        replica = self.replica(process)
+        if process.number != number or process.is_up or replica is None or not replica.is_alive:
+            return ()
+        if seen.sign_us < self.fleet.leader.since_us and seen.cause is not SilenceCause.TIMEOUT:
+            # The controller that saw the connections close leads no more.
+            self._notice_silence(process)
+            return ()
+        if process is self.master:
+            self.choosing.seen = seen
+        command = MarkSilent(
+            set_key=self.key,
+            broker_id=process.broker_id,
+            incarnation=process.incarnation,
+            session_ordinal=replica.session_ordinal,
+            cause=seen.cause,
+            detection=seen.ages(now_us),
+        )
+        return [SyntheticOperation(command=command, requested_by=self.fleet.leader.requested_by)]
+
+    def _goodbye(self, process: Process) -> SyntheticOperation:
+        replica = self.replica(process)
+        assert replica is not None
+        process.mark = CleanMark(nonce=f"{process.incarnation}", end_offset=LogOffset(process.end))
+        process.released_told = process.released
+        command = SayGoodbye(
+            set_key=self.key,
+            broker_id=process.broker_id,
+            incarnation=process.incarnation,
+            session_ordinal=replica.session_ordinal,
+            clean_mark=process.mark,
+        )
+        return SyntheticOperation(command=command, requested_by=self.by_broker(process))
+
+    # --- coming back --------------------------------------------------------------------------------------------------
+
+    def _return(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
+        """A new incarnation of the process registers."""
+        if process.fault is Fault.POWER:
+            process.boot += 1
+            process.end -= min(process.end, self.write_bytes_per_s * self.weather.within_us(UNSYNCED_US) // US_PER_S)
+            # Entries of the epoch list that begin beyond the end are dropped (R9).
+            kept = [e for e, start in self.starts.items() if e <= process.last_epoch and start <= process.end]
+            process.last_epoch = max(kept, default=process.last_epoch)
+        process.number += 1
+        process.is_up, process.fault = True, None
+        process.released_told = process.released
+        self.failover.follow_soon(process, now_us)
+        return [self._registration(process)]
+
+    def _heard_again(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
+        """The pause is over: the same incarnation sends a heartbeat, or opens a further session."""
+        replica = self.replica(process)
+        assert replica is not None
+        heard_us = now_us + self.weather.within_us(self.timing.heartbeat_interval_ms * US_PER_MS // 4)
+        self.truth.gaps.append(
+            GapTruth(
+                cluster=self.key.cluster,
+                broker_set=self.key.name,
+                broker_id=process.broker_id,
+                incarnation=process.incarnation,
+                is_master=process is self.master,
+                from_us=process.last_heard_us,
+                gap_us=heard_us - process.last_heard_us,
+                is_detected=not replica.is_alive,
+            )
+        )
+        process.is_up, process.fault = True, None
+        orders: list[SyntheticOperation] = []
+        if not replica.is_alive:
+            if self.weather.chance(0.5):
+                orders.append(self._registration(process))
+            else:
+                command = MarkAlive(
+                    set_key=self.key,
+                    broker_id=process.broker_id,
+                    incarnation=process.incarnation,
+                    session_ordinal=replica.session_ordinal,
+                )
+                orders.append(SyntheticOperation(command=command, requested_by=self.fleet.leader.requested_by))
+        self.failover.resume(process, now_us)
+        return orders
+
+    # --- the SyncStateSet ---------------------------------------------------------------------------------------------
+
+    def _await_shrink(self, process: Process, when_us: int) -> None:
+        self.later(when_us, lambda _: self._shrink(process))
+
+    def _shrink(self, process: Process) -> Sequence[SyntheticOperation]:
+        """The master proposes to go on without a member that does not follow."""
+        serving, state = self.serving, self.state
+        if serving is None or process.broker_id not in state.sync_state_set or process is serving.process:
+            return ()
+        if process.is_up and process.following == serving.epoch:
+            return ()
+        return [self.alter(tuple(member for member in state.sync_state_set if member != process.broker_id))]
+
+    def remove_missing(self, now_us: int) -> None:
+        """A new master waits for the handshakes of its set, then proposes to remove who is missing (R6)."""
+        for process in self.processes.values():
+            if not process.is_up and process.broker_id in self.state.sync_state_set:
+                self._await_shrink(process, now_us + self.timing.survivors_wait_ms * US_PER_MS)
+
+    def alter(self, members: tuple[BrokerId, ...], *joining: Process) -> SyntheticOperation:
+        """The next proposal of the serving master."""
+        serving, state = self.serving, self.state
+        assert serving is not None
+        self.seq += 1
+        command = AlterSyncStateSet(
+            set_key=self.key,
+            broker_id=serving.process.broker_id,
+            incarnation=serving.process.incarnation,
+            master_epoch=MasterEpoch(serving.epoch),
+            seq=self.seq,
+            sync_state_set_epoch=state.sync_state_set_epoch,
+            new_set=tuple(sorted(members)),
+            joining=tuple(Joining(broker_id=p.broker_id, incarnation=p.incarnation) for p in joining),
+        )
+        return SyntheticOperation(command=command, requested_by=self.by_broker(serving.process))

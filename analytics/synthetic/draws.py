@@ -1,0 +1,98 @@
+"""
+How long things take in a synthetic fleet, and when they break: draws in integer microseconds.
+
+Here: one seeded stream per set. Not here: what the draws mean for a set (``broker_set``).
+Rule 1: a stream depends on the plan's seed, the fleet and the set only, and never on another set's draws.
+Rule 2: distributions are those of a demo on a busy machine, with tails; no number here is a promise about Rollcall.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+from rollcall_ha.analytics.synthetic.plan import US_PER_DAY, US_PER_MS, US_PER_S, Fault, Plan
+
+PAUSE_MEDIAN_OF_TIMEOUT = 0.75
+PAUSE_SIGMA = 0.8
+"""Of the logarithm: with the median above, about a third of all pauses outlast the timeout."""
+
+RESTART_MEDIAN_US = 25 * US_PER_S
+BOOT_MEDIAN_US = 120 * US_PER_S
+REPAIR_US_MAX = 1_800 * US_PER_S
+"""No process stays away longer, so that a history comes to rest within ``plan.SETTLE_MS``."""
+
+
+class Weather:
+    """Draws for one set."""
+
+    def __init__(self, plan: Plan, *, fleet: int, stream: int) -> None:
+        """``stream`` is the number of the set; -1 is the fleet's own."""
+        # One integer per stream: seeding with text would hash it, which is slower.
+        seed = ((plan.seed * 1_000_003 + fleet) * 1_000_003 + stream + 1) & (2**128 - 1)
+        self._random = random.Random(seed)  # noqa: S311 (a simulation, repeatable on purpose)
+        self._timing = plan.timing
+        self._faults = [fault for fault, _ in plan.mix.weights]
+        self._weights = [weight for _, weight in plan.mix.weights]
+
+    # --- when --------------------------------------------------------------------------------------------------------
+
+    def until_next_us(self, per_day: float) -> int:
+        """Time to the next event of a Poisson process; at least a microsecond."""
+        return max(1, round(self._random.expovariate(per_day) * US_PER_DAY))
+
+    def fault(self) -> Fault:
+        """Which one, by the plan's mix."""
+        return self._random.choices(self._faults, self._weights)[0]
+
+    def chance(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+    def pick(self, count: int) -> int:
+        """0 .. ``count`` - 1."""
+        return self._random.randrange(count)
+
+    # --- how long ----------------------------------------------------------------------------------------------------
+
+    def _spread(self, median_us: float, sigma: float, most_us: int) -> int:
+        return max(1, min(most_us, round(median_us * math.exp(sigma * self._random.gauss()))))
+
+    def pause_us(self, *, is_long: bool = False) -> int:
+        """A replica that is not heard; a long one outlasts every grace."""
+        timeout_us = self._timing.heartbeat_timeout_ms * US_PER_MS
+        drawn = self._spread(PAUSE_MEDIAN_OF_TIMEOUT * timeout_us, PAUSE_SIGMA, REPAIR_US_MAX)
+        return 2 * timeout_us + drawn if is_long else drawn
+
+    def restart_us(self) -> int:
+        """A process comes back."""
+        return self._spread(RESTART_MEDIAN_US, 0.6, REPAIR_US_MAX)
+
+    def quick_restart_us(self) -> int:
+        """A supervisor restarts it at once."""
+        return 80 * US_PER_MS + self._random.randrange(300 * US_PER_MS)
+
+    def boot_us(self) -> int:
+        """A machine comes back."""
+        return self._spread(BOOT_MEDIAN_US, 0.5, REPAIR_US_MAX)
+
+    def commit_us(self) -> int:
+        """From a proposal to its being applied on the leader."""
+        return self._spread(2_500, 0.5, 200 * US_PER_MS)
+
+    def step_us(self, median_us: int) -> int:
+        """One step of a failover in a broker."""
+        return self._spread(median_us, 0.5, 400 * US_PER_MS)
+
+    def within_us(self, most_us: int) -> int:
+        """Anywhere in 0 .. ``most_us``: the place of a moment in a period."""
+        return self._random.randrange(most_us + 1)
+
+    # --- how much ----------------------------------------------------------------------------------------------------
+
+    def lag_bytes(self, write_bytes_per_s: int) -> int:
+        """What a follower lacks of the master's log at one moment."""
+        return round(self._random.expovariate(1.0) * write_bytes_per_s * 0.004)
+
+    def write_bytes_per_s(self) -> int:
+        """How much a set takes in."""
+        return 50_000 + self._random.randrange(400_000)

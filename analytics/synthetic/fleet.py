@@ -1,0 +1,183 @@
+"""
+The history of one synthetic fleet: its sets live side by side, and the real decision core decides for all of them.
+
+Here: simulated time, entries of the replicated log, the leading controller. Not here: what happens to a set
+(``broker_set``), files (``analytics.generate``).
+Rule 1: every event comes out of ``controller.core.apply``: what is written is what the product would have written,
+hash chain, verdicts and refusals included. Nothing is invented beside it.
+Rule 2: orders of different sets that come within ``ENTRY_US`` share an entry, as many callers share one of the
+proposer's; a set has at most one step per entry, so that its orders see what the ones before them did.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from rollcall_ha.analytics.synthetic.broker_set import SetStory
+from rollcall_ha.analytics.synthetic.draws import Weather
+from rollcall_ha.analytics.synthetic.operations import Leader, Step, SyntheticOperation
+from rollcall_ha.analytics.synthetic.plan import SETTLE_MS, US_PER_MS, Plan, fleet_name
+from rollcall_ha.analytics.synthetic.truth import Truth
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, InitialiseFleet, Operation, TakeLeadership
+from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.ids import BrokerName, ControllerName, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, SetState
+
+ENTRY_US = 5_000
+"""Orders that come closer together share an entry."""
+
+CONTROLLERS = 3
+
+
+class CoreStopped(RuntimeError):
+    """The core refused a whole entry: a fault of the generator, never of its input."""
+
+
+class FleetStory:
+    """Fleet ``number`` of a plan. Take ``entries`` to the end; then ``truth`` is complete."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        """Nothing has happened yet."""
+        self.truth = Truth()
+        self._plan = plan
+        self._name = fleet_name(plan, number)
+        self._weather = Weather(plan, fleet=number, stream=-1)
+        self._state: FleetState = EMPTY_FLEET
+        self._index = 0
+        self._requests = 0
+        self._heap: list[tuple[int, int, SetKey | None, Step]] = []
+        self._steps = 0
+        self._leader = Leader(name=ControllerName("c1"), term=1, since_us=plan.begin_ms * US_PER_MS)
+        self._sets: dict[SetKey, SetStory] = {}
+        for set_number in range(plan.sets):
+            key = SetKey(cluster=self._name.cluster, name=BrokerName(f"set-{set_number:05d}"))
+            weather = Weather(plan, fleet=number, stream=set_number)
+            self._sets[key] = SetStory(plan, self, weather, self.truth, key=key, numbers=(number, set_number))
+
+    # --- what sets need ----------------------------------------------------------------------------------------------
+
+    @property
+    def leader(self) -> Leader:
+        """The leading controller of this moment."""
+        return self._leader
+
+    @property
+    def read_at_index(self) -> int:
+        """Newest applied Raft index."""
+        return self._index
+
+    @property
+    def state(self) -> FleetState:
+        """All sets, by the core."""
+        return self._state
+
+    def state_of(self, key: SetKey) -> SetState | None:
+        return self._state.sets.get(key)
+
+    def at(self, when_us: int, key: SetKey | None, step: Step) -> None:
+        """Run ``step`` then; equal moments keep the order in which they were asked for."""
+        self._steps += 1
+        heapq.heappush(self._heap, (when_us, self._steps, key, step))
+
+    def would_elect(self, order: SyntheticOperation) -> bool:
+        """A dry run, which draws no request id."""
+        return isinstance(preview(self._state, self._operation(order, 0, "dry-run")), Elected)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[tuple[EventRecord, ...]]:
+        """The records of each entry that has any, in order."""
+        begin_us, last_us = self._plan.begin_ms * US_PER_MS, (self._plan.end_ms - SETTLE_MS) * US_PER_MS
+        initialise = InitialiseFleet(fleet_incarnation=self._name.fleet_incarnation)
+        yield self._apply(
+            [SyntheticOperation(command=initialise, requested_by=self._leader.requested_by), self._taking()], begin_us
+        )
+        self._await_controller(begin_us, last_us)
+        for story in self._sets.values():
+            story.begin(begin_us + 2 * ENTRY_US, last_us)
+        while self._heap:
+            records = self._entry()
+            if records:
+                yield records
+
+    def _entry(self) -> tuple[EventRecord, ...]:
+        """All steps that are due together, at most one for each set."""
+        first_us = self._heap[0][0]
+        orders: list[SyntheticOperation] = []
+        touched: dict[SetKey | None, int] = {}
+        postponed: list[tuple[int, int, SetKey | None, Step]] = []
+        while self._heap and self._heap[0][0] <= first_us + ENTRY_US:
+            due = heapq.heappop(self._heap)
+            when_us, _, key, step = due
+            if key in touched:
+                postponed.append(due)
+                continue
+            # A step that orders nothing leaves the entry open for the next one of its set.
+            given = step(when_us)
+            if given:
+                touched[key] = when_us
+                orders += given
+        for due in postponed:
+            heapq.heappush(self._heap, due)
+        if not orders:
+            return ()
+        records = self._apply(orders, first_us)
+        self._tell(records, touched, first_us)
+        return records
+
+    def _tell(self, records: Sequence[EventRecord], touched: dict[SetKey | None, int], first_us: int) -> None:
+        by_set: dict[SetKey, list[EventRecord]] = {}
+        for record in records:
+            if record.set_key is not None:
+                by_set.setdefault(record.set_key, []).append(record)
+        applied_us = first_us + ENTRY_US + self._weather.commit_us()
+        for key, own in by_set.items():
+            self._sets[key].applied(own, touched.get(key, first_us), applied_us)
+
+    def _apply(self, orders: Sequence[SyntheticOperation], now_us: int) -> tuple[EventRecord, ...]:
+        self._index += 1
+        operations = [self._operation(order, now_us) for order in orders]
+        done = apply_operations(self._state, operations, term=self._leader.term, index=self._index)
+        if done.stop_reason is not None:
+            raise CoreStopped(done.stop_reason)
+        self._state = done.state
+        return done.records
+
+    def _operation(self, order: SyntheticOperation, now_us: int, request_id: str = "") -> Operation:
+        if not request_id:
+            self._requests += 1
+            request_id = f"g{self._requests}"
+        return Operation(
+            version=FEATURE_LEVEL,
+            request_id=RequestId(request_id),
+            stamped_at_ms=now_us // US_PER_MS,
+            requested_by=order.requested_by,
+            command=order.command,
+            evidence=order.evidence,
+        )
+
+    # --- controllers -------------------------------------------------------------------------------------------------
+
+    def _taking(self) -> SyntheticOperation:
+        command = TakeLeadership(controller=self._leader.name, term=self._leader.term)
+        return SyntheticOperation(command=command, requested_by=self._leader.requested_by)
+
+    def _await_controller(self, now_us: int, last_us: int) -> None:
+        if self._plan.controller_changes_per_day <= 0:
+            return
+        when_us = now_us + self._weather.until_next_us(self._plan.controller_changes_per_day)
+        if when_us < last_us:
+            self.at(when_us, None, lambda at_us: self._change_controller(at_us, last_us))
+
+    def _change_controller(self, now_us: int, last_us: int) -> Sequence[SyntheticOperation]:
+        self._await_controller(now_us, last_us)
+        number = self._leader.term % CONTROLLERS + 1
+        self._leader = Leader(name=ControllerName(f"c{number}"), term=self._leader.term + 1, since_us=now_us)
+        for story in self._sets.values():
+            if self._weather.chance(self._plan.controller_failover_share):
+                story.controller_changed(now_us)
+        return [self._taking()]

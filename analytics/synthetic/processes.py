@@ -1,0 +1,113 @@
+"""
+The replicas of one synthetic set as they really are, whatever the controllers believe.
+
+Here: processes, what their logs hold, what the leading controller has seen of a fault. Not here: what happens when
+(``broker_set``).
+Rule 1: in mode ``all`` what is acknowledged is what every member of the SyncStateSet holds; in ``async`` it is what the
+master holds.
+Rule 2: a log grows while a master serves; followers lack a little of it, drawn at the moment in which it matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollcall_ha.analytics.synthetic.plan import US_PER_S, Fault
+from rollcall_ha.controller.contract.commands import CleanMark, DetectionStamps, SilenceCause
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode
+
+NO_EPOCH_YET = -1
+EARLIER_KEPT = 4
+
+
+@dataclass(slots=True)
+class Process:
+    """One replica. While it neither serves nor follows, ``end`` is where its log ends."""
+
+    broker_id: BrokerId
+    name: str
+    """Prefix of its incarnations: cluster, set and id, so that no two processes of a plan share one."""
+    number: int = 1
+    boot: int = 1
+    is_up: bool = True
+    """Runs and is heard."""
+    end: int = 0
+    last_epoch: int = NO_EPOCH_YET
+    released: int = 0
+    """Highest end that it acknowledged to a producer, by its checkpoint."""
+    released_told: int = 0
+    """The same by its last heartbeat."""
+    following: int = NO_EPOCH_YET
+    """The epoch whose master it follows."""
+    mark: CleanMark | None = None
+    fault: Fault | None = None
+    """Why it is not up."""
+    last_fault: Fault | None = None
+    """Why it was not up the last time."""
+    fault_us: int = 0
+    last_heard_us: int = 0
+    """Of its last heartbeat before it fell silent."""
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """32 characters, as the product draws them, but told by seed and start."""
+        return Incarnation(f"{self.name}{self.number:08x}")
+
+    def earlier_incarnations(self) -> tuple[Incarnation, ...]:
+        """What its directory says of its last lives."""
+        starts = range(max(1, self.number - EARLIER_KEPT), self.number)
+        return tuple(Incarnation(f"{self.name}{number:08x}") for number in starts)
+
+    @property
+    def register_code(self) -> RegisterCode:
+        """Kept over all starts."""
+        return RegisterCode(self.name)
+
+
+@dataclass(slots=True)
+class ServingMaster:
+    """A master that takes records."""
+
+    process: Process
+    epoch: int
+    base: int
+    since_us: int
+    write_bytes_per_s: int
+
+    def end_at(self, now_us: int) -> int:
+        """Where its log ends at that moment."""
+        return self.base + max(0, now_us - self.since_us) * self.write_bytes_per_s // US_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """When the leading controller noticed what about a master, in microseconds of the simulated time."""
+
+    cause: SilenceCause
+    detected_us: int
+    heard_us: int | None = None
+    closed_us: int | None = None
+    link_closed_us: int | None = None
+    refused_us: int | None = None
+
+    @property
+    def sign_us(self) -> int:
+        """The first sign of the fault: where the phases begin."""
+        heartbeat = self.heard_us if self.cause is SilenceCause.TIMEOUT else None
+        signs = (self.closed_us, self.link_closed_us, self.refused_us, heartbeat)
+        return min((sign for sign in signs if sign is not None), default=self.detected_us)
+
+    def ages(self, now_us: int) -> DetectionStamps:
+        """As the product stamps them: ages at the proposal."""
+        return DetectionStamps(
+            cause=self.cause,
+            last_heartbeat_age_us=_age(self.heard_us, now_us),
+            session_closed_age_us=_age(self.closed_us, now_us),
+            link_closed_age_us=_age(self.link_closed_us, now_us),
+            probe_refused_age_us=_age(self.refused_us, now_us),
+            detected_age_us=now_us - self.detected_us,
+        )
+
+
+def _age(stamp_us: int | None, now_us: int) -> int | None:
+    return None if stamp_us is None else max(0, now_us - stamp_us)

@@ -1,0 +1,90 @@
+"""
+Which handler serves which request code on the broker port.
+
+Here: ``CodeTable``, and ``Request``, what a handler is given. Not here: any handler (``handlers``, and one
+module per family of codes beside it), frames and links (``node.remoting``), limits (``broker_port``).
+
+Rule 1: a handler either answers in its own turn and returns None, or returns a coroutine, which the port runs as one
+task within its limits. Either way every request that is not one-way is answered, also by a fault of ours.
+Rule 2: a code may have several handlers, each for frames of its own form (RocketMQ uses 904 twice); the first whose
+``only_if`` holds serves it.
+Rule 3: header fields that are missing or no numbers are null, as in RocketMQ; what follows is the handler's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from rollcall_ha.api.rocketmq.headers import Header, header_fields
+from rollcall_ha.controller.runtime.session_state import ConnectionId
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request with the link that it came on."""
+
+    frame: Frame
+    connection: RemotingConnection
+    link: ConnectionId
+    """Number of the link, drawn by the port and never used again: liveness belongs to it."""
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Header fields; empty if there are none."""
+        return self.frame.ext_fields or {}
+
+    def answer(
+        self,
+        code: int = SystemCode.SUCCESS,
+        *,
+        header: Header | None = None,
+        body: bytes = b"",
+        remark: str | None = None,
+    ) -> None:
+        """Answer in the request's header form; a one-way is never answered."""
+        fields = None if header is None else header_fields(header)
+        self.connection.respond(self.frame, code, ext_fields=fields, body=body, remark=remark)
+
+
+Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
+"""Answers at once and returns None, or returns the work that will. What it raises is answered SYSTEM_ERROR."""
+
+
+def _always(_frame: Frame) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One line of the table."""
+
+    code: int
+    name: str
+    """As the metric ``rollcall_session_requests`` counts it."""
+    handler: Handler
+    only_if: Callable[[Frame], bool] = _always
+
+
+class CodeTable:
+    """The codes that one port serves."""
+
+    def __init__(self) -> None:
+        """Empty: everything is answered as unknown."""
+        self._served: dict[int, tuple[Served, ...]] = {}
+
+    def register(self, *served: Served) -> None:
+        """Serve further codes, behind what is there."""
+        for line in served:
+            self._served[line.code] = (*self._served.get(line.code, ()), line)
+
+    def find(self, frame: Frame) -> Served | None:
+        """Who serves this frame; None = an unknown code."""
+        for line in self._served.get(frame.code, ()):
+            if line.only_if(frame):
+                return line
+        return None

@@ -1,0 +1,355 @@
+"""
+The broker port of a controller: sessions of brokers, the leader's probes, and the question who leads.
+
+Here: frames to commands and replies to frames, limits, counters. Not here: liveness and decisions
+(``controller.runtime``), RocketMQ's codes: those are in the table ``codes``, which ``api.server`` fills; what nobody
+serves is answered by REQUEST_CODE_NOT_SUPPORTED.
+
+Rule 1: heartbeats are answered in the turn in which they come, without a task; orders to the Raft log are one task
+each, at most ``ORDERS_PER_LINK_MAX`` per link and ``ORDERS_MAX`` in all.
+Rule 2: a body that is no value of the contract is answered by a refusal; the link stays. A frame that is no frame
+closes its link (``node.remoting``).
+Rule 3: only the leader with authority answers; everybody else says NOT_LEADER with a ``LeaderHint`` at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import AnyCommand, ApplyBrokerId, RecordMilestones
+from rollcall_ha.controller.contract.ids import ReplicaKind
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
+from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
+from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
+from rollcall_ha.controller.runtime.actions import SendProbe
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
+from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import (
+    CloseCause,
+    LinkLimits,
+    RemotingConnection,
+    RemotingError,
+    RemotingServer,
+    connect,
+)
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.telemetry import get_logger
+
+FRAME_BYTES_MAX = 1024 * 1024
+"""No session body comes near it; a log entry is smaller anyhow."""
+OUT_BUFFER_BYTES_MAX = 8 * 1024 * 1024
+FIRST_FRAME_MS_MAX = 30_000
+"""Who connects here wants to ask something; RocketMQ's look whether the port is open closes at once."""
+NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading a peer's body may raise: not worth a log line each."""
+ORDERS_PER_LINK_MAX = 64
+ORDERS_MAX = 20_000
+PROBES_MAX = 256
+"""Probes under way; more wait for their turn: when a whole rack dies, each of its masters must be asked (R13)."""
+
+_decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
+_decode_link = msgspec.json.Decoder(LinkReport).decode
+_decode_probe_answer = msgspec.json.Decoder(ProbeAnswer).decode
+_decode_command = {code: msgspec.json.Decoder(command).decode for code, command in SESSION_COMMANDS.items()}
+_encode = msgspec.json.Encoder().encode
+
+_SESSION_CODES = frozenset(
+    (*SESSION_COMMANDS, RequestCode.SESSION_HEARTBEAT, RequestCode.SESSION_LINKS, RequestCode.FIND_LEADER)
+)
+
+
+@dataclass(slots=True)
+class _Link:
+    """What the port knows about one connection."""
+
+    number: ConnectionId
+    orders: int = 0
+
+
+class _Nobody:
+    """Handler of a probe's link: the peer has nothing to ask there."""
+
+    def connected(self, connection: RemotingConnection) -> None:
+        """Nothing."""
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        connection.close(f"a request on a probe: code {frames[0].code}")
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        """Nothing."""
+
+
+class BrokerGateway:
+    """The port; implements ``controller.runtime.service.BrokerPort`` and ``node.remoting``'s ``FrameHandler``."""
+
+    def __init__(
+        self,
+        service: ControllerService,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Does not listen yet. With ``tls`` both plain and secured links are taken."""
+        self._service = service
+        self._logger = get_logger("gateway")
+        limits = LinkLimits(
+            frame_bytes_max=frame_bytes_max,
+            out_buffer_bytes_max=OUT_BUFFER_BYTES_MAX,
+            first_frame_ms_max=FIRST_FRAME_MS_MAX,
+        )
+        self._server = RemotingServer(self, limits=limits, tls=tls)
+        self._links: dict[ConnectionId, RemotingConnection] = {}
+        self._last_number = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._probes = asyncio.Semaphore(PROBES_MAX)
+        self.codes = CodeTable()
+        """What is served besides our own sessions: filled before ``start``."""
+        self.closed_listeners: list[Callable[[ConnectionId], None]] = []
+        """Who else wants to hear that a link is gone."""
+        self.announcers: list[Callable[[SetView], None]] = []
+        """Who tells the RocketMQ brokers of a set what was committed."""
+        self.requests: Counter[str] = Counter()
+        """Requests by name; unknown codes under ``unsupported``."""
+
+    async def start(self, address: str) -> None:
+        """Listen. Raises ``OSError`` if the address is taken, ``ConfigError`` if it is none."""
+        host, port = split_address(address)
+        await self._server.start(host, port)
+
+    async def stop(self) -> None:
+        """Close every link; returns when no task of the port runs any more."""
+        await self._server.stop("this controller stops")
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def connections(self) -> int:
+        return self._server.connections
+
+    @property
+    def closed_by_cause(self) -> Counter[CloseCause]:
+        """Links that ended, by why."""
+        return self._server.closed_by_cause
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of frames that are not whole yet, over all links."""
+        return self._server.unfinished_bytes
+
+    # --- BrokerPort --------------------------------------------------------------------------------------------------
+
+    def notify(self, connection: ConnectionId, body: bytes) -> bool:
+        """Push a notice. A peer that does not read is closed by the out-buffer's limit."""
+        link = self._links.get(connection)
+        if link is None or not link.is_open:
+            return False
+        link.send_one_way(RequestCode.SESSION_NOTICE, body=body)
+        return True
+
+    def announce(self, view: SetView) -> None:
+        """Tell the RocketMQ brokers of this set."""
+        for tell in self.announcers:
+            tell(view)
+
+    async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
+        """Ask who listens there (R13). Only the operating system's own refusal counts as refused."""
+        if probe.after_ms:
+            await asyncio.sleep(probe.after_ms / 1000)
+        try:
+            async with self._probes, asyncio.timeout(self._service.settings.timing.probe_timeout_ms / 1000):
+                answer = await self._ask_listener(probe.address)
+                if probe.kind is ReplicaKind.ROCKETMQ:
+                    return ProbeOutcome.ANSWERED, None
+                return ProbeOutcome.ANSWERED, _decode_probe_answer(answer.body)
+        except ConnectionRefusedError:
+            return ProbeOutcome.REFUSED, None
+        except (OSError, TimeoutError, RemotingError, msgspec.MsgspecError, ConfigError):
+            return ProbeOutcome.NO_ANSWER, None
+
+    async def _ask_listener(self, address: str) -> Frame:
+        """Its answer; that of a RocketMQ broker says that it does not know the code, and so that it lives."""
+        host, port = split_address(address)
+        timeout_ms = self._service.settings.timing.probe_timeout_ms
+        limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
+        link = await connect(host, port, _Nobody(), timeout_ms=timeout_ms, limits=limits)
+        try:
+            return await link.request(RequestCode.PROBE, timeout_ms=timeout_ms)
+        finally:
+            link.close("the probe is done")
+
+    # --- FrameHandler ------------------------------------------------------------------------------------------------
+
+    def connected(self, connection: RemotingConnection) -> None:
+        """Number the link: liveness belongs to the number, never to a socket that may be reused."""
+        self._last_number += 1
+        connection.session = _Link(self._last_number)
+        self._links[self._last_number] = connection
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        """Tell the sessions that lived on it."""
+        link = connection.session
+        assert isinstance(link, _Link)
+        self._links.pop(link.number, None)
+        self._logger.debug("link_closed", peer=connection.peer, reason=reason)
+        self._service.handle_closed(link.number)
+        for tell in self.closed_listeners:
+            tell(link.number)
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        """Everything that one readable event brought."""
+        link = connection.session
+        assert isinstance(link, _Link)
+        for frame in frames:
+            self._handle(connection, link, frame)
+
+    def _handle(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
+        if frame.code in _SESSION_CODES:
+            self._handle_session(connection, link, frame)
+            return
+        served = self.codes.find(frame)
+        if served is None:
+            self.requests["unsupported"] += 1
+            self._unsupported(connection, frame)
+            return
+        self.requests[served.name] += 1
+        self._serve(link, served, Request(frame=frame, connection=connection, link=link.number))
+
+    def _serve(self, link: _Link, served: Served, request: Request) -> None:
+        """Rule 1 of ``code_table``: whatever happens, the request is answered."""
+        try:
+            work = served.handler(request)
+            if work is None:
+                return
+            if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
+                # What is done in the turn itself, a heartbeat above all, is done however many wait.
+                work.close()
+                request.answer(SystemCode.SYSTEM_BUSY, remark=f"{link.orders} requests of this link wait already")
+                return
+            link.orders += 1
+            self._spawn(self._work(link, served, request, work))
+        except Exception as error:  # noqa: BLE001 - Rule 1 of ``code_table``
+            self._fault(served, request, error)
+
+    async def _work(self, link: _Link, served: Served, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - Rule 1 of ``code_table``
+            self._fault(served, request, error)
+        finally:
+            link.orders -= 1
+
+    def _fault(self, served: Served, request: Request, error: Exception) -> None:
+        """A fault of ours costs this request only, and is answered as RocketMQ answers its own."""
+        self._logger.error("request_failed", request=served.name, error=repr(error), exc_info=error)
+        request.answer(SystemCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    def _handle_session(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
+        code = RequestCode(frame.code)
+        self.requests[code.name] += 1
+        try:
+            if code is RequestCode.SESSION_HEARTBEAT:
+                self._heartbeat(connection, link, frame)
+            elif code is RequestCode.SESSION_LINKS:
+                self._service.handle_link(_decode_link(frame.body))
+            elif code is RequestCode.FIND_LEADER:
+                connection.respond(frame, SystemCode.SUCCESS, body=_encode(self._service.leader_hint()))
+            else:
+                self._order(connection, link, frame, _decode_command[code](frame.body))
+        except NONSENSE as error:
+            self.requests["malformed"] += 1
+            self._refuse(connection, frame, _malformed(f"body of {code.name}: {error}"))
+        except NoAuthority:
+            self._not_leader(connection, frame)
+
+    def _heartbeat(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
+        answer = self._service.handle_heartbeat(_decode_heartbeat(frame.body), link.number)
+        if isinstance(answer, Refused):
+            self._refuse(connection, frame, answer)
+        else:
+            connection.respond(frame, SystemCode.SUCCESS, body=_encode(answer))
+
+    def _order(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
+        self._service.require_authority()
+        if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
+            self._refuse(connection, frame, _overloaded(f"{link.orders} orders of this link wait already"))
+            return
+        link.orders += 1
+        self._spawn(self._commit(connection, link, frame, command))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _commit(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
+        try:
+            reply = await self._service.submit_for_broker(
+                command,
+                request_id=self._service.ports.new_request_id(),
+                requested_by=_name_of(command),
+                connection=link.number,
+            )
+        except (NoAuthority, NotLeader):
+            self._not_leader(connection, frame)
+        except Overloaded as error:
+            self._refuse(connection, frame, _overloaded(str(error)))
+        except EntryOutcomeUnknown as error:
+            # No answer at all would be a lie of omission; this one names that nothing is known. The broker asks again:
+            # every order of a session is idempotent by its own content (R1).
+            connection.respond(frame, SystemCode.SYSTEM_BUSY, remark=str(error))
+        except ValueError as error:
+            self._refuse(connection, frame, _malformed(str(error)))
+        else:
+            self._answer(connection, frame, reply)
+        finally:
+            link.orders -= 1
+
+    def _answer(self, connection: RemotingConnection, frame: Frame, reply: AnyReply) -> None:
+        code = reply.code if isinstance(reply, Refused) else SystemCode.SUCCESS
+        remark = reply.reason if isinstance(reply, Refused) else None
+        connection.respond(frame, code, body=_encode(reply), remark=remark)
+
+    def _refuse(self, connection: RemotingConnection, frame: Frame, refusal: Refused) -> None:
+        self._answer(connection, frame, refusal)
+
+    def _not_leader(self, connection: RemotingConnection, frame: Frame) -> None:
+        connection.respond(frame, RefusalCode.NOT_LEADER, body=_encode(self._service.leader_hint()))
+
+    def _unsupported(self, connection: RemotingConnection, frame: Frame) -> None:
+        connection.respond(
+            frame, SystemCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {frame.code} not supported"
+        )
+
+
+def _name_of(command: AnyCommand) -> str:
+    """For the record: which broker asked."""
+    if isinstance(command, RecordMilestones):
+        ids = {milestone.broker_id for milestone in command.milestones if milestone.broker_id is not None}
+        return f"broker:{min(ids)}" if ids else "broker"
+    if isinstance(command, ApplyBrokerId):
+        return f"broker@{command.address}"
+    broker_id = getattr(command, "broker_id", None)
+    return "broker" if broker_id is None else f"broker:{broker_id}"
+
+
+def _malformed(reason: str) -> Refused:
+    return Refused(
+        code=RefusalCode.INVALID_ARGUMENT, reason=reason, hint="send the JSON of the session's contract, in UTF-8"
+    )
+
+
+def _overloaded(reason: str) -> Refused:
+    return Refused(code=RefusalCode.OVERLOADED, reason=reason, hint="nothing was proposed; retry after a pause")

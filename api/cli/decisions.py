@@ -1,0 +1,205 @@
+"""
+Answers that tell one decision: an election before or after it happened, the record of an epoch, a refusal.
+
+Here: pure functions from values of ``controller.contract`` to ``Report``. Not here: lists (``tables``).
+"""
+
+from __future__ import annotations
+
+from rollcall_ha.api.cli import output
+from rollcall_ha.api.cli.output import Column, Mood, Report, Table
+from rollcall_ha.api.cli.tables import event_row, read_line
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected
+from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.verdicts import (
+    CandidateOutcome,
+    CandidateVerdict,
+    ElectionKind,
+    LossVerdict,
+    Verdict,
+)
+from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, Problem
+
+_CANDIDATE_COLUMNS = (
+    Column(title="RANK"),
+    Column(title="BROKER", is_right=True),
+    Column(title="VERDICT"),
+    Column(title="EPOCH", is_right=True),
+    Column(title="MAX OFFSET", is_right=True),
+    Column(title="HEARD", is_right=True),
+    Column(title="PRIO", is_right=True),
+    Column(title="REASON"),
+)
+
+
+def candidate_table(verdict: Verdict) -> Table:
+    """Every replica of the set with its reason, the winner first, the excluded last."""
+    order = list(CandidateOutcome)
+    ranked = sorted(
+        verdict.candidates,
+        key=lambda found: (found.rank is None, found.rank or 0, order.index(found.outcome), found.broker_id),
+    )
+    return Table(columns=_CANDIDATE_COLUMNS, rows=tuple(_candidate_row(found) for found in ranked))
+
+
+def _candidate_row(found: CandidateVerdict) -> tuple[str, ...]:
+    return (
+        output.NOT_APPLICABLE if found.rank is None else str(found.rank),
+        str(found.broker_id),
+        str(found.outcome),
+        output.number(found.last_epoch),
+        output.number(found.max_offset),
+        output.age_ms(found.heartbeat_age_ms),
+        str(found.priority),
+        found.reason,
+    )
+
+
+def change_line(verdict: Verdict) -> str:
+    """``masterEpoch 7 -> 8, SyncStateSet {1,2} -> {2}, SyncStateSetEpoch 12 -> 13``."""
+    return (
+        f"masterEpoch {verdict.previous_epoch} -> {verdict.master_epoch}, "
+        f"SyncStateSet {output.id_set(verdict.previous_set)} -> {output.id_set(verdict.sync_state_set)}, "
+        f"SyncStateSetEpoch {verdict.previous_set_epoch} -> {verdict.sync_state_set_epoch}"
+    )
+
+
+def preview_report(preview: ElectionPreview) -> Report:
+    verdict = preview.verdict
+    ages = [found.heartbeat_age_ms for found in verdict.candidates if found.heartbeat_age_ms is not None]
+    oldest = f", oldest heartbeat {output.age_ms(max(ages))}" if ages else ""
+    evidence = f"Policy {verdict.policy}, evidence at index {output.number(preview.freshness.index)}{oldest}."
+    parts: list[str | Table] = [evidence, candidate_table(verdict)]
+    if preview.refusal:
+        first, mood = f"WOULD REFUSE  {preview.refusal}", Mood.WARNING
+    elif verdict.winner is None:
+        first, mood = "NOBODY  no replica is eligible; nothing would change", Mood.BAD
+    else:
+        first, mood = f"Would elect broker {verdict.winner}.", Mood.PLAIN
+        parts.append(f"Then: {change_line(verdict)}.  Loss: {_loss_forecast(preview)}.")
+    return Report(document=preview, verdict=first, mood=mood, read=read_line(preview.freshness), parts=tuple(parts))
+
+
+def _loss_forecast(preview: ElectionPreview) -> str:
+    verdict = preview.verdict
+    note = preview.grade_note or "0 bytes"
+    if verdict.kind is ElectionKind.UNCLEAN:
+        return f"~{output.size(verdict.estimated_loss_bytes)}; {note}"
+    return note
+
+
+def elected_report(answer: Elected) -> Report:
+    """``elect``, ``elect --unclean`` and ``bootstrap``, done."""
+    verdict = answer.verdict
+    name = answer.view.set_key.name
+    epoch = verdict.master_epoch
+    first = f"OK  broker {verdict.winner} is master of {name} in masterEpoch {epoch}"
+    follow = f"Next: rollcall explain {name} {epoch}"
+    read = f"applied at index {output.number(answer.view.index)}"
+    parts = (f"Then: {change_line(verdict)}.", candidate_table(verdict), follow)
+    return Report(document=answer, verdict=first, mood=Mood.GOOD, read=read, parts=parts)
+
+
+def refusal_report(problem: Problem) -> Report:
+    """A definite no: the code, both values, the reason of every replica if there is one, the remedy."""
+    parts: list[str | Table] = []
+    if problem.requested is not None or problem.current is not None:
+        requested, current = problem.requested or output.UNKNOWN, problem.current or output.UNKNOWN
+        parts.append(f"requested {requested}; current {current}")
+    if problem.verdict is not None and problem.verdict.candidates:
+        parts.append(candidate_table(problem.verdict))
+    if problem.hint:
+        parts.append(f"What to do: {problem.hint}")
+    first = f"REFUSED  {problem.code}: {problem.detail}"
+    return Report(document=problem, verdict=first, mood=Mood.BAD, parts=tuple(parts))
+
+
+def explanation_report(found: Explanation) -> Report:
+    """``explain SET EPOCH``: the decision record, from its own events."""
+    row = found.row
+    name = found.set_key.name
+    origin = "nobody" if row.from_master is None else f"broker {row.from_master}"
+    first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, from {origin} to broker {row.to_master}: {row.cause}"
+    parts: list[str | Table] = [
+        f"Elected {output.utc(row.elected_at_ms)} by {row.requested_by}, event {_ref(found.election)}."
+    ]
+    event = found.election.event
+    if isinstance(event, MasterElected):
+        parts += _election_parts(event)
+    parts += _phase_parts(found)
+    parts += _loss_parts(found.loss)
+    if found.invariants:
+        rules = Table(columns=(Column(title="INVARIANTS"),), rows=tuple((line,) for line in found.invariants))
+        parts.append(rules)
+    titles = ("EVENT", "WHEN", "SET", "KIND", "WHAT", "BY")
+    columns = tuple(Column(title=title, is_optional=title == "SET") for title in titles)
+    parts.append(Table(columns=columns, rows=tuple(event_row(record) for record in found.events)))
+    return Report(document=found, verdict=first, read=read_line(found.freshness), parts=tuple(parts))
+
+
+def _ref(record: EventRecord) -> str:
+    return f"{record.term}.{record.index}.{record.ordinal}"
+
+
+def _election_parts(event: MasterElected) -> list[str | Table]:
+    evidence = event.evidence
+    rows = tuple(
+        (
+            str(replica.broker_id),
+            str(replica.incarnation)[:8],
+            str(replica.session_ordinal),
+            output.age_ms(replica.heartbeat_age_ms),
+            output.yes_no(replica.is_ready),
+            str(replica.last_epoch) if replica.last_epoch >= 0 else "none",
+            output.number(replica.max_offset),
+            output.number(replica.confirm_offset),
+            output.number(replica.released),
+        )
+        for replica in evidence.replicas
+    )
+    titles = ("BROKER", "INCARNATION", "SESSION", "HEARD", "READY", "EPOCH", "MAX OFFSET", "CONFIRM", "RELEASED")
+    columns = tuple(Column(title=title, is_right=title not in ("INCARNATION", "READY")) for title in titles)
+    against = (
+        f"Evidence, read at index {output.number(evidence.read_at_index)}, against masterEpoch {evidence.master_epoch} "
+        f"and SyncStateSetEpoch {evidence.sync_state_set_epoch}:"
+    )
+    reason = [f"Reason given: {event.reason}"] if event.reason else []
+    return [
+        *reason,
+        f"Then: {change_line(event.verdict)}.",
+        against,
+        Table(columns=columns, rows=rows),
+        candidate_table(event.verdict),
+    ]
+
+
+def _phase_parts(found: Explanation) -> list[str | Table]:
+    row = found.row
+    if not row.phases:
+        return []
+    rows = [(str(span.phase), output.duration_us(span.duration_us)) for span in row.phases]
+    if row.unattributed_us:
+        rows.append(("unexplained", output.duration_us(row.unattributed_us)))
+    if row.total_us is not None:
+        rows.append(("total, timed independently", output.duration_us(row.total_us)))
+    parts: list[str | Table] = [
+        Table(columns=(Column(title="PHASE"), Column(title="TOOK", is_right=True)), rows=tuple(rows))
+    ]
+    if row.missing:
+        parts.append("No stamp yet: " + ", ".join(row.missing))
+    return parts
+
+
+def _loss_parts(loss: LossVerdict | None) -> list[str | Table]:
+    if loss is None:
+        return ["Proof: none yet; the new master has not reported that it entered."]
+    bound = "" if loss.bound_bytes is None else f", at most {output.size(loss.bound_bytes)} lost"
+    cut = (
+        ""
+        if loss.cut_bytes is None
+        else f"; the old master cut {output.size(loss.cut_bytes)} that was never acknowledged"
+    )
+    lines: list[str | Table] = [f"Proof: {loss.grade}{bound}{cut}"]
+    lines += [f"  + {fact}" for fact in loss.facts]
+    lines += [f"  - missing: {fact}" for fact in loss.missing]
+    return lines

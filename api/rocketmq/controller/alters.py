@@ -1,0 +1,152 @@
+"""
+1001: a RocketMQ master's compare-and-set on the SyncStateSet.
+
+Here: its command, its answer, and the number of a refusal. Not here: the rule (``controller.core.alters``). Source:
+rocketmq-wire section 2.4, safety.md R1.
+
+Rule 1: a repeat of the last accepted 1001 succeeds again, as long as the state is what that one made of it; a repeat of
+a refused one is decided anew: RocketMQ sends the same again every 5 s.
+Rule 2: RocketMQ counts no proposals and names no incarnations: those of the state stand for them. A member that has
+registered anew since is not admitted before its first heartbeat.
+Rule 3: an accepted 1001 shows that its master has entered.
+Rule 4: what asks for the set and the epoch that are already there is refused as RocketMQ does, without an order: a
+master sends one for each acknowledgement that came while it waited.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
+from rollcall_ha.api.rocketmq.controller.beans import (
+    AlteredHeader,
+    AlterSyncStateSetHeader,
+    SyncStateSetBody,
+    read_sync_state_set,
+    sync_state_set_body,
+)
+from rollcall_ha.api.rocketmq.controller.broker_sets import code_of_alter
+from rollcall_ha.api.rocketmq.controller.leading import for_leader
+from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
+from rollcall_ha.api.rocketmq.headers import read_header
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Joining
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, SyncStateSetEpoch
+from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused
+from rollcall_ha.controller.core.state import SetState
+from rollcall_ha.controller.runtime.service import ControllerService
+
+_NOBODY = Incarnation("")
+
+
+class AlterCodes:
+    """The handler. Runs on the loop."""
+
+    def __init__(self, service: ControllerService, replicas: RocketmqReplicas) -> None:
+        """Serves once ``register`` has put it into a table."""
+        self.service = service
+        self._replicas = replicas
+
+    def register(self, codes: CodeTable) -> None:
+        code = RequestCode.ALTER_SYNC_STATE_SET
+        codes.register(Served(code=code, name=code.name, handler=self._alter))
+
+    @for_leader
+    async def _alter(self, request: Request) -> None:
+        header = read_header(AlterSyncStateSetHeader, request.fields)
+        found = self._replicas.find(header.broker_name)
+        if found is None:
+            self._refuse_alter(request, RefusalCode.ALTER_REFUSED, "Broker metadata is not existed")
+            return
+        try:
+            asked = read_sync_state_set(request.frame.body)
+        except msgspec.MsgspecError as error:
+            self._refuse_alter(request, RefusalCode.INVALID_REQUEST, f"the body is no SyncStateSet: {error}")
+            return
+        master, epoch = BrokerId(header.master_broker_id or 0), MasterEpoch(header.master_epoch or 0)
+        if _is_repeat(found, asked, master, epoch):
+            self._answer_alter(request, asked.sync_state_set, found.sync_state_set_epoch)
+            return
+        if _is_so_already(found, asked, master, epoch):
+            self._refuse_alter(request, RefusalCode.ALTER_REFUSED, f"the set is {found.sync_state_set} already")
+            return
+        reply = await self.service.submit(
+            _alter_of(found, asked, master, epoch),
+            request_id=self._replicas.new_request_id(),
+            requested_by=f"broker:{master}",
+        )
+        if isinstance(reply, AlterDecided) and reply.verdict.is_accepted:
+            self._answer_alter(request, reply.verdict.sync_state_set, reply.verdict.sync_state_set_epoch)
+            await self._replicas.entered(found.set_key, epoch)
+            return
+        refusal, reason = _refusal_of(reply)
+        code = code_of_alter(found, asked, master=master, epoch=epoch, refusal=refusal)
+        self._refuse_alter(request, code, _alter_remark(found, asked, code) or reason)
+
+    def _answer_alter(self, request: Request, members: tuple[int, ...], set_epoch: int) -> None:
+        request.answer(
+            header=AlteredHeader(new_sync_state_set_epoch=set_epoch), body=sync_state_set_body(members, set_epoch)
+        )
+
+    def _refuse_alter(self, request: Request, code: int, remark: str) -> None:
+        request.answer(code, header=AlteredHeader(), remark=remark)
+
+
+def _is_repeat(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch: MasterEpoch) -> bool:
+    """Rule 1: the state is exactly what this request made of it."""
+    last = found.last_alter.verdict if found.last_alter is not None else None
+    return (
+        last is not None
+        and last.is_accepted
+        and (found.master, found.master_epoch, last.master_epoch) == (master, epoch, epoch)
+        and found.sync_state_set == last.sync_state_set == asked.sync_state_set
+        and found.sync_state_set_epoch == last.sync_state_set_epoch == asked.sync_state_set_epoch + 1
+    )
+
+
+def _is_so_already(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch: MasterEpoch) -> bool:
+    """Rule 4: nothing would change, and whoever asks knows the newest epochs."""
+    return (found.master, found.master_epoch) == (master, epoch) and (
+        (found.sync_state_set, found.sync_state_set_epoch) == (asked.sync_state_set, asked.sync_state_set_epoch)
+    )
+
+
+def _alter_of(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch: MasterEpoch) -> AlterSyncStateSet:
+    """The command (rule 2)."""
+    last = found.last_alter.verdict if found.last_alter is not None else None
+    members = tuple(BrokerId(member) for member in asked.sync_state_set)
+    added = (found.replica(member) for member in members if member not in found.sync_state_set)
+    replica = found.replica(master)
+    return AlterSyncStateSet(
+        set_key=found.set_key,
+        broker_id=master,
+        incarnation=(replica.incarnation if replica is not None else None) or found.master_incarnation or _NOBODY,
+        master_epoch=epoch,
+        seq=(last.seq if last is not None and last.master_epoch == epoch else 0) + 1,
+        sync_state_set_epoch=SyncStateSetEpoch(asked.sync_state_set_epoch),
+        new_set=members,
+        joining=tuple(
+            Joining(broker_id=one.broker_id, incarnation=one.incarnation)
+            for one in added
+            if one is not None and one.incarnation is not None
+        ),
+    )
+
+
+def _refusal_of(reply: AnyReply) -> tuple[RefusalCode, str]:
+    if isinstance(reply, AlterDecided):
+        return reply.verdict.refusal or RefusalCode.ALTER_REFUSED, reply.reason
+    if isinstance(reply, Refused):
+        return reply.code, reply.reason
+    return RefusalCode.ALTER_REFUSED, "not decided"
+
+
+def _alter_remark(found: SetState, asked: SyncStateSetBody, code: int) -> str | None:
+    """RocketMQ's own words, where operators search for them."""
+    if code != RefusalCode.BROKER_NOT_ALIVE:
+        return None
+    added = (found.replica(BrokerId(m)) for m in asked.sync_state_set if BrokerId(m) not in found.sync_state_set)
+    silent = ", ".join(
+        str(r.broker_id) for r in added if r is not None and not (r.is_alive and r.positions is not None)
+    )
+    return f"Rejecting alter syncStateSet request because the replicas {{{silent}}} don't alive"

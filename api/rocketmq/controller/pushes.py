@@ -1,0 +1,297 @@
+"""
+Telling RocketMQ brokers of an election: 1008 to every living member, 906 to slaves, on connections to their ports.
+
+Here: who was told what, the order of the messages, tries. Not here: when something was committed
+(``controller.runtime.pushes``), what it means for records (``replicas``). Source: rocketmq-wire sections 2.4 (1008) and
+3.3 (906).
+
+Rule 1: 1008 is sent as a request: its answer says that the role has been applied or is older news.
+Rule 2: the master first. Only it knows its HA address: it is asked by 906 until it answers as master. Then every slave
+gets its 1008, and right behind it that address by 906, so that it does not wait for a name server. A slave that
+connects before its master is one is sent away, and comes back after 5 s. It waits ``MASTER_FIRST_MS`` at most.
+Rule 3: a process is told of one masterEpoch once; who cannot be reached is tried ``ATTEMPTS_MAX`` times, and then left
+to its own poll of 5 s. Losing all of this costs time only.
+Rule 4: what is pushed is the newest view; a run for an older epoch ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rollcall_ha.api.rocketmq.controller.beans import ExchangeHaHeader, MasterHeader, sync_state_set_body
+from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
+from rollcall_ha.api.rocketmq.headers import Header, header_fields, read_header
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.replies import MemberView, SetView
+from rollcall_ha.controller.replication.proposer import ProposeError
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_US
+from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.telemetry import get_logger
+
+ATTEMPTS_MAX = 12
+PAUSE_MS = 50
+PAUSE_MS_MAX = 1_000
+"""Between two tries; doubles from ``PAUSE_MS``: about 7 s in all, longer than a broker's own poll."""
+MASTER_FIRST_MS = 500
+CONNECT_MS_MAX = 500
+ANSWER_MS_MAX = 2_000
+LINKS_MAX = 512
+"""Pushes under way; more wait for their turn."""
+FRAME_BYTES_MAX = 64 * 1024
+
+_UNREACHABLE = (OSError, TimeoutError, RemotingError, ConfigError)
+
+Told = dict[BrokerId, tuple[Incarnation, MasterEpoch]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """The push of one set."""
+
+    view: SetView
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class _SetMemory:
+    """Who was told which epoch, by 1008 and by 906."""
+
+    roles: Told = field(default_factory=dict)
+    links: Told = field(default_factory=dict)
+
+
+class RocketmqPushes:
+    """The pushes of one controller. Runs on the loop."""
+
+    def __init__(self, service: ControllerService, replicas: RocketmqReplicas) -> None:
+        """Sends when told of a view."""
+        self._service = service
+        self._replicas = replicas
+        self._logger = get_logger("gateway")
+        self._memory: dict[SetKey, _SetMemory] = {}
+        self._runs: dict[SetKey, _Run] = {}
+        self._links = asyncio.Semaphore(LINKS_MAX)
+        self.sent: Counter[str] = Counter()
+        """By code and outcome; a metric."""
+
+    def announce(self, view: SetView) -> None:
+        """This view was committed. Returns at once."""
+        if _living_master(view) is None or not self._untold(view):
+            return
+        run = self._runs.get(view.set_key)
+        if run is not None:
+            run.view = view
+            return
+        run = _Run(view=view)
+        self._runs[view.set_key] = run
+        run.task = asyncio.get_running_loop().create_task(self._push(run))
+
+    def needs_telling(self, key: SetKey, broker_id: BrokerId, epoch: MasterEpoch) -> bool:
+        """Whether this replica has not been told of ``epoch`` by this controller."""
+        told = self._memory[key].roles.get(broker_id) if key in self._memory else None
+        return told is None or told[1] < epoch
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        tasks = [run.task for run in self._runs.values() if run.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _untold(self, view: SetView) -> list[MemberView]:
+        memory = self._memory.setdefault(view.set_key, _SetMemory())
+        return [
+            member
+            for member in view.members
+            if member.is_alive
+            and member.description.kind is ReplicaKind.ROCKETMQ
+            and (
+                memory.roles.get(member.broker_id) != (member.incarnation, view.master_epoch)
+                or memory.links.get(member.broker_id) != (member.incarnation, view.master_epoch)
+            )
+        ]
+
+    async def _push(self, run: _Run) -> None:
+        try:
+            attempts, epoch = 0, run.view.master_epoch
+            while attempts < ATTEMPTS_MAX and self._service.duties.is_active:
+                view = run.view
+                if view.master_epoch != epoch:
+                    attempts, epoch = 0, view.master_epoch
+                if await self._push_once(view):
+                    if run.view is view:
+                        return
+                    # Somebody came while the last one was told.
+                    continue
+                await asyncio.sleep(min(PAUSE_MS << attempts, PAUSE_MS_MAX) / 1000)
+                attempts += 1
+            if attempts >= ATTEMPTS_MAX:
+                self._give_up(run.view)
+        finally:
+            del self._runs[run.view.set_key]
+
+    def _give_up(self, view: SetView) -> None:
+        """Rule 3: whoever was not reached now is not tried for this epoch again."""
+        for member in self._untold(view):
+            told = (member.incarnation, view.master_epoch)
+            self.sent["given up"] += 1
+            self._memory[view.set_key].roles[member.broker_id] = told
+            self._memory[view.set_key].links[member.broker_id] = told
+
+    async def _push_once(self, view: SetView) -> bool:
+        """Whether everybody has been told everything."""
+        members = self._untold(view)
+        master = _living_master(view)
+        if master is None or not members:
+            return True
+        ha_address: asyncio.Future[ExchangeHaHeader | None] = asyncio.get_running_loop().create_future()
+        others = [member for member in members if member.broker_id != master.broker_id]
+        results = await asyncio.gather(
+            self._tell_master(view, master, ha_address),
+            *(self._tell_slave(view, master, member, ha_address) for member in others),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, _UNREACHABLE):
+                self._logger.error("push_failed", set=str(view.set_key), error=repr(result), exc_info=result)
+        return all(result is True for result in results)
+
+    async def _tell_master(
+        self, view: SetView, master: MemberView, ha_address: asyncio.Future[ExchangeHaHeader | None]
+    ) -> bool:
+        began_ns = self._service.now_ns()
+        exchange: ExchangeHaHeader | None = None
+        try:
+            async with self._links, _Link(master.description.address) as link:
+                if self._is_role_due(view, master):
+                    # Before the write: once it has the notice, the winner's own clock runs.
+                    self._service.duties.handle_notified(view.set_key, view.master_epoch, began_ns)
+                if not await self._tell_role(link, view, master, master):
+                    return False
+                exchange = await self._ask_ha_address(link)
+        finally:
+            ha_address.set_result(exchange)
+        if exchange is None:
+            return False
+        told, memory = (master.incarnation, view.master_epoch), self._memory[view.set_key]
+        if memory.links.get(master.broker_id) != told:
+            memory.links[master.broker_id] = told
+            await self._record(view, master, elapsed_us=(self._service.now_ns() - began_ns) // NS_PER_US)
+        return True
+
+    async def _tell_slave(
+        self,
+        view: SetView,
+        master: MemberView,
+        member: MemberView,
+        ha_address: asyncio.Future[ExchangeHaHeader | None],
+    ) -> bool:
+        await asyncio.wait((ha_address,), timeout=MASTER_FIRST_MS / 1000)
+        exchange = ha_address.result() if ha_address.done() else None
+        async with self._links, _Link(member.description.address) as link:
+            if not await self._tell_role(link, view, master, member) or exchange is None:
+                return False
+            answer = await self._ask(link, RequestCode.EXCHANGE_BROKER_HA_INFO, exchange)
+            is_told = answer.code == SystemCode.SUCCESS
+            self.sent["906 taken" if is_told else "906 refused"] += 1
+        if is_told:
+            self._memory[view.set_key].links[member.broker_id] = (member.incarnation, view.master_epoch)
+        return is_told
+
+    def _is_role_due(self, view: SetView, member: MemberView) -> bool:
+        told = self._memory[view.set_key].roles.get(member.broker_id)
+        return told != (member.incarnation, view.master_epoch)
+
+    async def _tell_role(self, link: RemotingConnection, view: SetView, master: MemberView, member: MemberView) -> bool:
+        if not self._is_role_due(view, member):
+            return True
+        header = MasterHeader(
+            master_broker_id=master.broker_id,
+            master_address=master.description.address,
+            master_epoch=view.master_epoch,
+            sync_state_set_epoch=view.sync_state_set_epoch,
+        )
+        body = sync_state_set_body(view.sync_state_set, view.sync_state_set_epoch)
+        answer = await self._ask(link, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header, body)
+        is_told = answer.code == SystemCode.SUCCESS
+        self.sent["1008 taken" if is_told else "1008 refused"] += 1
+        if is_told:
+            self._memory[view.set_key].roles[member.broker_id] = (member.incarnation, view.master_epoch)
+        return is_told
+
+    async def _ask_ha_address(self, link: RemotingConnection) -> ExchangeHaHeader | None:
+        """What a master answers to 906 without an address; None: it is not master yet."""
+        answer = await self._ask(link, RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHaHeader())
+        found = read_header(ExchangeHaHeader, answer.ext_fields)
+        return found if answer.code == SystemCode.SUCCESS and found.master_ha_address else None
+
+    async def _ask(self, link: RemotingConnection, code: int, header: Header, body: bytes = b"") -> Frame:
+        return await link.request(code, ext_fields=header_fields(header), body=body, timeout_ms=ANSWER_MS_MAX)
+
+    async def _record(self, view: SetView, master: MemberView, *, elapsed_us: int) -> None:
+        """The winner answers as master: it has applied its role."""
+        milestone = Milestone(
+            master_epoch=view.master_epoch,
+            phase=Phase.ROLE_APPLIED,
+            elapsed_us=elapsed_us,
+            broker_id=master.broker_id,
+            incarnation=master.incarnation,
+        )
+        try:
+            await self._replicas.entered(view.set_key, view.master_epoch)
+            await self._service.submit_for_broker(
+                RecordMilestones(set_key=view.set_key, milestones=(milestone,)),
+                request_id=self._replicas.new_request_id(),
+                requested_by=f"broker:{master.broker_id}",
+                connection=None,
+            )
+        except (NoAuthority, ProposeError) as error:
+            self._logger.info("milestone_not_taken", set=str(view.set_key), reason=str(error))
+
+
+def _living_master(view: SetView) -> MemberView | None:
+    return next((member for member in view.members if member.broker_id == view.master and member.is_alive), None)
+
+
+class _Link:
+    """A connection to one broker's listen port, for as long as it is needed."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._connection: RemotingConnection | None = None
+
+    async def __aenter__(self) -> RemotingConnection:
+        """Raises what ``_UNREACHABLE`` names."""
+        host, port = split_address(self._address)
+        limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
+        self._connection = await connect(host, port, _Nobody(), timeout_ms=CONNECT_MS_MAX, limits=limits)
+        return self._connection
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close("the push is done")
+
+
+class _Nobody:
+    """Handler of a push's link: what a broker asks there is not answered."""
+
+    def connected(self, connection: RemotingConnection) -> None:
+        """Nothing."""
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        connection.close(f"a request on a push: code {frames[0].code}")
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        """Nothing."""

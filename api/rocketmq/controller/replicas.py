@@ -1,0 +1,368 @@
+"""
+RocketMQ brokers as replicas of kind ``rocketmq``: their 1003 and 904 as registrations and heartbeats of ours.
+
+Here: incarnations, first reports, who is counted as heard, what shows that a master has entered. Not here: answers
+(``handlers``), liveness and rules (``controller.runtime``, ``controller.core``), pushes (``pushes``).
+
+Rule 1: a RocketMQ broker knows no incarnation, and one process has one connection to one controller. So 1003 on a
+connection begins an incarnation; a repeat on the same connection is the same process. Judging a process twice costs
+it its membership once more, never a record. A connection that has closed begins nothing: what was sent on it is not
+made anew against whoever registered since.
+Rule 2: 1003 does not tell what a broker holds: it registers with unknown positions, and again when its first 904 has
+come. So it does when a recovery awaits its report (R7), when it shows an epoch above ours, and when its priority moves.
+Rule 3: a 904 counts for the replica that it names only if it comes from the address that is registered: of two
+processes with one id, one is heard.
+Rule 4: a master has entered when its 904 shows the epoch, when its 1001 names it, or when it answers as master to 906;
+where its epoch starts nobody hears.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from rollcall_ha.api.rocketmq.controller.beans import BrokerHeartbeatHeader
+from rollcall_ha.api.rocketmq.controller.broker_sets import SetsByName
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
+    AnyCommand,
+    Positions,
+    RegisterReplica,
+    ReplicaDescription,
+    ReportEntered,
+    SetConfiguration,
+)
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    ReplicaKind,
+    RequestId,
+    SetKey,
+)
+from rollcall_ha.controller.contract.replies import AnyReply, Refused
+from rollcall_ha.controller.contract.session import BrokerState, Heartbeat
+from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
+from rollcall_ha.controller.replication.proposer import ProposeError
+from rollcall_ha.controller.runtime.ports import NoAuthority
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId, ReplicaKey
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.node.telemetry import get_logger
+
+PRIORITY_DEFAULT = 2_147_483_647
+"""RocketMQ's: nobody is preferred."""
+REPORT_PAUSE_MS = 1_000
+REPORT_PAUSE_MS_MAX = 60_000
+"""After a refused report; doubles from ``REPORT_PAUSE_MS``, so that a refusal does not fill the journal."""
+REGISTER_ATTEMPTS = 3
+"""A registration that was overtaken by another one is made anew."""
+UNKNOWN = Positions(last_epoch=NO_EPOCH, max_offset=LogOffset(0), confirm_offset=LogOffset(0))
+
+
+@dataclass(slots=True)
+class _Report:
+    """Of one replica: is one under way, and when may the next one go."""
+
+    is_under_way: bool = False
+    not_before_ns: int = 0
+    pause_ms: int = REPORT_PAUSE_MS
+
+
+class RocketmqReplicas:
+    """The replicas of kind ``rocketmq`` of one controller. Runs on the loop."""
+
+    def __init__(self, service: ControllerService, *, expected_replicas: int = 1) -> None:
+        """``expected_replicas``: of sets that RocketMQ brokers found (R8)."""
+        self._service = service
+        self._configuration = SetConfiguration(expected_replicas=expected_replicas)
+        self._logger = get_logger("gateway")
+        self._sets = SetsByName()
+        self._lives: dict[ConnectionId, dict[ReplicaKey, Incarnation]] = {}
+        self._reports: dict[ReplicaKey, _Report] = {}
+        self._entering: dict[SetKey, MasterEpoch] = {}
+        self._waiting: dict[ReplicaKey, list[asyncio.Future[None]]] = {}
+        self.tell: Callable[[SetKey, BrokerId, MasterEpoch], None] = lambda *_: None
+        """Called when a heartbeat shows an older epoch than the set's."""
+        self.ignored: Counter[str] = Counter()
+        """Heartbeats that count for nobody, by reason; a metric."""
+
+    @property
+    def fleet(self) -> FleetState:
+        return self._service.published.state
+
+    def find(self, name: str | None) -> SetState | None:
+        """The set of this name that is not cleaned."""
+        return self._sets.find(self.fleet.sets, name)
+
+    def stranger(self, key: SetKey) -> SetKey | None:
+        """Another cluster's set of the same name."""
+        return self._sets.stranger(self.fleet.sets, key)
+
+    def closed(self, link: ConnectionId) -> None:
+        """A link is gone: what comes on another one is another process."""
+        self._lives.pop(link, None)
+
+    # --- 1003 --------------------------------------------------------------------------------------------------------
+
+    async def register(
+        self, key: SetKey, broker_id: BrokerId, address: str, link: ConnectionId, is_open: Callable[[], bool]
+    ) -> AnyReply:
+        """
+        Register the process behind ``link``. The set and the id exist.
+
+        Raises as ``ControllerService.submit``.
+        """
+        if not is_open():
+            return _gone(key, broker_id)
+        incarnation = self._lives.setdefault(link, {}).setdefault(
+            (key, broker_id), Incarnation(secrets.token_hex(16))
+        )  # fmt: skip
+        return await self._register(key, broker_id, incarnation=incarnation, link=link, address=address)
+
+    async def _register(
+        self,
+        key: SetKey,
+        broker_id: BrokerId,
+        *,
+        incarnation: Incarnation,
+        link: ConnectionId,
+        address: str,
+        beat: BrokerHeartbeatHeader | None = None,
+    ) -> AnyReply:
+        for _ in range(REGISTER_ATTEMPTS):
+            replica = self.fleet.sets[key].replica(broker_id)
+            # A further report is of the process that is registered, a registration of one whose connection is open.
+            lives = self._lives.get(link, {}).get((key, broker_id)) if beat is None else replica and replica.incarnation
+            if replica is None or lives != incarnation:
+                return _gone(key, broker_id)
+            reply = await self._submit(
+                RegisterReplica(
+                    set_key=key,
+                    broker_id=broker_id,
+                    register_code=replica.register_code,
+                    incarnation=incarnation,
+                    boot_id="",
+                    store_id="",
+                    description=ReplicaDescription(
+                        address=address,
+                        ha_address="",
+                        kind=ReplicaKind.ROCKETMQ,
+                        priority=_priority(beat, replica),
+                    ),
+                    configuration=self._configuration,
+                    positions=UNKNOWN if beat is None else _positions(beat),
+                    are_positions_known=beat is not None,
+                    replaces=replica.registered_as,
+                ),
+                broker_id,
+                link,
+            )
+            if not (isinstance(reply, Refused) and reply.code is RefusalCode.EVIDENCE_MOVED):
+                return reply
+        return reply
+
+    async def _submit(self, command: AnyCommand, broker_id: BrokerId, link: ConnectionId | None) -> AnyReply:
+        return await self._service.submit_for_broker(
+            command, request_id=self.new_request_id(), requested_by=f"broker:{broker_id}", connection=link
+        )
+
+    def new_request_id(self) -> RequestId:
+        """Of an order that the gateway makes out of one request."""
+        return self._service.ports.new_request_id()
+
+    # --- 904 ---------------------------------------------------------------------------------------------------------
+
+    def heard(self, beat: BrokerHeartbeatHeader, link: ConnectionId) -> Coroutine[Any, Any, None] | None:
+        """Count a heartbeat; what follows from it, if something does. A controller that does not lead ignores it."""
+        found = self.find(beat.broker_name)
+        if found is None or beat.broker_id is None:
+            self.ignored["unknown set"] += 1
+            return None
+        broker_id = BrokerId(beat.broker_id)
+        key = (found.set_key, broker_id)
+        session = self._service.duties.sessions.get(*key)
+        replica = found.replica(broker_id)
+        if session is None or replica is None or session.kind is not ReplicaKind.ROCKETMQ:
+            self.ignored["not registered"] += 1
+            return None
+        if beat.broker_addr != session.address or (beat.cluster_name or "") != found.set_key.cluster:
+            self.ignored["another address or cluster"] += 1
+            return None
+        try:
+            self._service.count_heartbeat(
+                Heartbeat(
+                    set_key=found.set_key,
+                    broker_id=broker_id,
+                    incarnation=session.incarnation,
+                    session_ordinal=session.ordinal,
+                    state=BrokerState.MASTER if found.master == broker_id else BrokerState.SLAVE,
+                    is_ready=True,
+                    positions=_positions(beat),
+                    known_master_epoch=found.master_epoch,
+                    known_set_epoch=found.sync_state_set_epoch,
+                    timeout_ms=beat.heartbeat_timeout_mills,
+                ),
+                link,
+            )
+        except NoAuthority:
+            self.ignored["no authority"] += 1
+            return None
+        if self._must_report(found, replica, beat):
+            return self._report(key, session.incarnation, beat, link)
+        self._wake(key)
+        if (beat.epoch or NO_EPOCH) < found.master_epoch:
+            self.tell(found.set_key, broker_id, found.master_epoch)
+        return self.entered(found.set_key, found.master_epoch) if _shows_entered(found, broker_id, beat) else None
+
+    def _must_report(self, found: SetState, replica: ReplicaState, beat: BrokerHeartbeatHeader) -> bool:
+        """Rule 2."""
+        recovery = found.recovery
+        return (
+            replica.positions is None
+            or (recovery is not None and replica.broker_id not in recovery.reported)
+            or (recovery is None and found.is_established and (beat.epoch or NO_EPOCH) > found.master_epoch)
+            or (replica.description is not None and replica.description.priority != _priority(beat, replica))
+        )
+
+    async def _report(
+        self, key: ReplicaKey, incarnation: Incarnation, beat: BrokerHeartbeatHeader, link: ConnectionId
+    ) -> None:
+        report = self._reports.setdefault(key, _Report())
+        now_ns = self._service.now_ns()
+        if report.is_under_way or now_ns < report.not_before_ns:
+            return
+        report.is_under_way = True
+        try:
+            reply = await self._register(
+                *key, incarnation=incarnation, link=link, address=beat.broker_addr or "", beat=beat
+            )
+        except (NoAuthority, ProposeError) as error:
+            self._logger.info("report_not_taken", set=str(key[0]), broker_id=key[1], reason=str(error))
+            return
+        finally:
+            report.is_under_way = False
+            self._wake(key)
+        if isinstance(reply, Refused):
+            report.not_before_ns = now_ns + report.pause_ms * NS_PER_MS
+            report.pause_ms = min(2 * report.pause_ms, REPORT_PAUSE_MS_MAX)
+            self._logger.warning("report_refused", set=str(key[0]), broker_id=key[1], reason=reply.reason)
+            return
+        del self._reports[key]
+        found = self.fleet.sets[key[0]]
+        if _shows_entered(found, key[1], beat):
+            await self.entered(key[0], found.master_epoch)
+
+    # --- 1002 --------------------------------------------------------------------------------------------------------
+
+    async def wait_heard(self, key: ReplicaKey, timeout_ms: int) -> bool:
+        """Whether this process has sent a heartbeat, or does so in time."""
+        if self._has_told(key):
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, []).append(waiter)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            waiters = self._waiting[key]
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiting[key]
+        return self._has_told(key)
+
+    def _has_told(self, key: ReplicaKey) -> bool:
+        session = self._service.duties.sessions.get(*key)
+        found = self.fleet.sets.get(key[0])
+        replica = found.replica(key[1]) if found is not None else None
+        has_positions = replica is not None and replica.positions is not None
+        return has_positions and session is not None and session.heard_ns is not None
+
+    def _wake(self, key: ReplicaKey) -> None:
+        for waiter in self._waiting.get(key, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def asked(self, key: ReplicaKey, link: ConnectionId) -> None:
+        """Its 1002 is a sign of life where a set never had a master: RocketMQ asks for no other there."""
+        session = self._service.duties.sessions.get(*key)
+        if session is None or session.kind is not ReplicaKind.ROCKETMQ or session.heard_ns is not None:
+            return
+        self._service.count_heartbeat(
+            Heartbeat(
+                set_key=key[0],
+                broker_id=key[1],
+                incarnation=session.incarnation,
+                session_ordinal=session.ordinal,
+                state=BrokerState.FENCED,
+                is_ready=True,
+                positions=session.positions or UNKNOWN,
+                known_master_epoch=MasterEpoch(0),
+                known_set_epoch=self.fleet.sets[key[0]].sync_state_set_epoch,
+            ),
+            link,
+        )
+
+    # --- entering ----------------------------------------------------------------------------------------------------
+
+    async def entered(self, key: SetKey, epoch: MasterEpoch) -> None:
+        """The master of ``epoch`` was seen to be master (rule 4)."""
+        found = self.fleet.sets.get(key)
+        is_due = found is not None and found.master_epoch == epoch and not found.has_entered
+        if found is None or not is_due or self._entering.get(key) == epoch:
+            return
+        if found.master is None or found.master_incarnation is None:
+            return
+        self._entering[key] = epoch
+        try:
+            await self._submit(
+                ReportEntered(
+                    set_key=key,
+                    broker_id=found.master,
+                    incarnation=found.master_incarnation,
+                    master_epoch=epoch,
+                    start_offset=None,
+                    acked_end_max=LogOffset(0),
+                    is_mode_confirmed=False,
+                ),
+                found.master,
+                None,
+            )
+        except (NoAuthority, ProposeError) as error:
+            self._logger.info("entered_not_taken", set=str(key), epoch=epoch, reason=str(error))
+        finally:
+            self._entering.pop(key, None)
+
+
+def _priority(beat: BrokerHeartbeatHeader | None, replica: ReplicaState) -> int:
+    if beat is not None and beat.election_priority is not None:
+        return beat.election_priority
+    return replica.description.priority if replica.description is not None else PRIORITY_DEFAULT
+
+
+def _positions(beat: BrokerHeartbeatHeader) -> Positions:
+    """Of a heartbeat; what RocketMQ writes as -1 or leaves out is nothing."""
+    return Positions(
+        last_epoch=MasterEpoch(beat.epoch if beat.epoch is not None else NO_EPOCH),
+        max_offset=LogOffset(max(0, beat.max_offset or 0)),
+        confirm_offset=LogOffset(max(0, beat.confirm_offset or 0)),
+    )
+
+
+def _shows_entered(found: SetState, broker_id: BrokerId, beat: BrokerHeartbeatHeader) -> bool:
+    return broker_id == found.master and beat.epoch == found.master_epoch and not found.has_entered
+
+
+def _gone(key: SetKey, broker_id: BrokerId) -> Refused:
+    return Refused(
+        code=RefusalCode.NEED_TO_BE_REGISTERED,
+        reason=f"replica {broker_id} of {key} is not registered",
+        hint="register again",
+    )

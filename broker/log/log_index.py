@@ -1,0 +1,133 @@
+"""
+What is known about the log by reading it once: queue offsets, producers, and some record boundaries.
+
+Rule 1: a pure function of the records below ``offset``; a master folds as it appends, a slave behind the copy.
+Rule 2: after a cut the folds equal those of a log that never had what was cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, window_start
+from rollcall_ha.broker.log.checkpoint import Folds
+from rollcall_ha.broker.log.queue_offsets import QueueOffsets
+from rollcall_ha.broker.log.record import blank_bytes, fold_parts, walk
+from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
+from rollcall_ha.epoch.model import LogOffset
+
+BOUNDARY_STEP_BYTES = 256 * 1024
+"""At most about this much is walked to find out whether a record starts somewhere."""
+
+
+class LogIndex:
+    """All folds of one log, up to ``offset``."""
+
+    def __init__(self, start: LogOffset) -> None:
+        """Folds of an empty log that begins at ``start``."""
+        self.queues = QueueOffsets()
+        self.producers = ProducerTable()
+        self.offset = start
+        self._boundaries: list[int] = [start]
+
+    def note_boundary(self, offset: int) -> None:
+        """A record starts at ``offset``; remembered if it is far enough from the last one that is."""
+        if offset - self._boundaries[-1] >= BOUNDARY_STEP_BYTES:
+            self._boundaries.append(offset)
+
+    def boundary_at_or_below(self, offset: int) -> LogOffset:
+        """The nearest remembered start of a record; the start of the log for what lies before it."""
+        index = bisect_right(self._boundaries, offset) - 1
+        return LogOffset(self._boundaries[max(index, 0)])
+
+    def follow(self, segments: Sequence[LogSegment], end: LogOffset) -> None:
+        """
+        Fold the records of ``[offset, end)``, whole ones only.
+
+        Raises:
+            RecordError: something else lies there.
+        """
+        for segment, at in _records(segments, self.offset, end):
+            offset = segment.base + at
+            self.note_boundary(offset)
+            if blank_bytes(segment.view, at) is not None:
+                continue
+            topic, queue_id, queue_offset, is_queued, properties = fold_parts(segment.view, at)
+            if is_queued:
+                self.queues.fold(topic, queue_id, queue_offset)
+            self._fold_stamp(properties, offset)
+        self.offset = end
+        self.producers.advance(end)
+
+    def queue_end_at(self, segments: Sequence[LogSegment], topic: bytes, queue_id: int, offset: LogOffset) -> int:
+        """Where a queue ended when the log ended at ``offset``; reads what lies behind. Raises ``RecordError``."""
+        for segment, at in _records(segments, self.boundary_at_or_below(offset), self.offset):
+            end = segment.base + at + int.from_bytes(segment.view[at : at + 4], "big")
+            if end <= offset or blank_bytes(segment.view, at) is not None:
+                continue
+            found_topic, found_id, queue_offset, is_queued, _ = fold_parts(segment.view, at)
+            if is_queued and (found_topic, found_id) == (topic, queue_id):
+                return queue_offset
+        return self.queues.max_offset(topic, queue_id)
+
+    def cut(self, segments: Sequence[LogSegment], end: LogOffset) -> None:
+        """
+        Undo everything at or above ``end``, a record boundary, while the bytes are still there (rule 2).
+
+        Costs reading what is cut and, for the producers, the window below ``end``. Raises ``RecordError``.
+        """
+        if end >= self.offset:
+            return
+        lowest: dict[tuple[bytes, int], int] = {}
+        for segment, at in _records(segments, end, self.offset):
+            if blank_bytes(segment.view, at) is None:
+                topic, queue_id, queue_offset, is_queued, _ = fold_parts(segment.view, at)
+                if is_queued:
+                    lowest.setdefault((topic, queue_id), queue_offset)
+        for (topic, queue_id), queue_offset in lowest.items():
+            self.queues.give_back(topic, queue_id, queue_offset)
+        del self._boundaries[max(bisect_right(self._boundaries, end), 1) :]
+        self.offset = end
+        self.rebuild_producers(segments)
+
+    def rebuild_producers(self, segments: Sequence[LogSegment]) -> None:
+        """Read the window that ends at ``offset``. Raises ``RecordError``."""
+        self.producers.clear()
+        start = self.boundary_at_or_below(window_start(self.offset))
+        lowest = window_start(self.offset)
+        for segment, at in _records(segments, start, self.offset):
+            if segment.base + at >= lowest and blank_bytes(segment.view, at) is None:
+                self._fold_stamp(fold_parts(segment.view, at)[4], segment.base + at)
+        self.producers.advance(self.offset)
+
+    def saved(self) -> Folds:
+        """What ``load`` takes. Producers are not in it: their window is read again."""
+        return Folds(offset=self.offset, queues=tuple(self.queues.rows()))
+
+    def load(self, saved: Folds) -> None:
+        """Start from what an earlier process knew at ``saved.offset``, a record boundary."""
+        self.queues.load(saved.queues)
+        self.offset = saved.offset
+        self.note_boundary(saved.offset)
+
+    def _fold_stamp(self, properties: bytes, offset: int) -> None:
+        try:
+            stamp = find_stamp(properties)
+        except StampError:
+            # Another writer's property of that name: it protects nothing, and the record is in the log.
+            return
+        if stamp is not None:
+            self.producers.fold(ProducerStamp(*stamp), LogOffset(offset))
+
+
+def _records(segments: Sequence[LogSegment], start: int, end: int) -> Iterator[tuple[LogSegment, int]]:
+    """Every whole record or blank of ``[start, end)`` as its segment and its place in it."""
+    for segment in segments:
+        if segment.end <= start or segment.base >= end:
+            continue
+        starts: list[int] = []
+        walk(segment.view, max(start - segment.base, 0), min(end - segment.base, segment.size), starts)
+        for at in starts:
+            yield segment, at

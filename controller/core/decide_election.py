@@ -1,0 +1,403 @@
+"""
+What the three electing commands do to a set: by policy, unclean, first.
+
+Here: when an election may be held, by which policy, and what it changes. Not here: the order of candidates
+(``ranking``), checking evidence (``evidence``), the first election's rules (``founding_election``).
+
+Rule 1: a living master that has entered stays, unless somebody else is designated. One that was late to enter may be
+replaced by a caller who names its epoch: ``expected_epoch`` is the guard (R6).
+Rule 2: the new set is the winner and the alive, intact members of the set that is committed now, a drained old master
+included; a Java winner, an unclean and a suspect one stand alone (R6).
+Rule 3: nobody eligible changes no epoch and keeps the last-known-good set (S08); the reasons are on record.
+Rule 4: masterEpoch and SyncStateSetEpoch rise by one, or jump after a wipe or restore (R7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Evidence, Operation
+from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
+from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
+from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.core.decision import Decision, elected, refuse
+from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
+from rollcall_ha.controller.core.founding_election import decide_bootstrap, decide_first
+from rollcall_ha.controller.core.importing import validate_imported
+from rollcall_ha.controller.core.policies import (
+    DATA_FIRST,
+    LONGEST,
+    PREFERENCE_FIRST,
+    RESTORED,
+    UNCLEAN,
+    ElectionPolicy,
+)
+from rollcall_ha.controller.core.ranking import Ranking, elect
+from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
+
+_Electing = ElectMaster | ElectUnclean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One election that may be held."""
+
+    fleet: FleetState
+    set_state: SetState
+    operation: Operation
+    command: _Electing
+    evidence: Evidence
+    set_aside: Mapping[BrokerId, str] = field(default_factory=dict)
+    is_set_aside_final: bool = True
+    """False: whoever is set aside may win all the same if nobody else can."""
+    is_master_assumed_lost: bool = False
+
+
+def decide_elect(
+    fleet: FleetState, operation: Operation, command: ElectMaster, *, assumes_master_lost: bool = False
+) -> Decision:
+    """Elect by policy, clean only. ``assumes_master_lost`` is for previews: a living master counts as gone."""
+    case = _prepare(fleet, operation, command, assumes_master_lost=assumes_master_lost)
+    if isinstance(case, Decision):
+        return case
+    recovering = case.set_state.recovery
+    if recovering is not None and recovering.awaited:
+        return refuse(
+            operation,
+            RefusalCode.WAITING_FOR_REPORTS,
+            f"after a wipe or restore replicas {list(recovering.awaited)} must report first",
+            "start them, or accept a loss with: rollcall elect --unclean --accept-loss BYTES",
+            current=recovering.awaited,
+        )
+    stale_import = validate_imported(case.set_state, operation, case.evidence)
+    if stale_import is not None:
+        return stale_import
+    if recovering is None and not case.set_state.is_established:
+        return decide_first(case.set_state, operation, command, case.evidence)
+    policy, further = _clean_policy(case.set_state, case.evidence)
+    ranking = _rank(case, policy, {**further, **case.set_aside})
+    if ranking.winner is None and not case.is_set_aside_final:
+        ranking = _rank(case, policy, further)
+    if ranking.winner is None:
+        return _nobody(case, ranking, policy)
+    is_member = ranking.winner in case.set_state.sync_state_set
+    kind = ElectionKind.UNCLEAN if not is_member else _clean_kind(command)
+    return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=kind))
+
+
+def decide_elect_unclean(
+    fleet: FleetState, operation: Operation, command: ElectUnclean, *, assumes_master_lost: bool = False
+) -> Decision:
+    """Elect outside the SyncStateSet if need be. Refused unless the accepted loss covers the estimate (S72)."""
+    case = _prepare(fleet, operation, command, assumes_master_lost=assumes_master_lost)
+    if isinstance(case, Decision):
+        return case
+    if case.set_state.recovery is None and not case.set_state.is_established:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_REQUEST,
+            f"{command.set_key} has never had a master: nothing can be lost by a first election",
+            "use: rollcall bootstrap --master ID",
+        )
+    ranking = _rank(case, UNCLEAN, case.set_aside)
+    if ranking.winner is None and not case.is_set_aside_final:
+        ranking = _rank(case, UNCLEAN, {})
+    if ranking.winner is None:
+        return _nobody(case, ranking, UNCLEAN)
+    replica = case.set_state.replica(ranking.winner)
+    is_clean = case.set_state.recovery is None and replica is not None and case.set_state.is_intact_member(replica)
+    kind = _clean_kind(command) if is_clean else ElectionKind.UNCLEAN
+    event = _elected(case, ranking, ranking.winner, policy=UNCLEAN, kind=kind)
+    verdict = event.verdict
+    if kind is ElectionKind.UNCLEAN and command.accepted_loss_bytes < verdict.estimated_loss_bytes:
+        return refuse(
+            operation,
+            RefusalCode.NOT_CONFIRMED,
+            f"electing replica {ranking.winner} may lose {verdict.estimated_loss_bytes} bytes, accepted were "
+            f"{command.accepted_loss_bytes}",
+            f"repeat with --accept-loss {verdict.estimated_loss_bytes}, or wait for a member of the SyncStateSet",
+            requested=command.accepted_loss_bytes,
+            current=verdict.estimated_loss_bytes,
+            verdict=verdict,
+        )
+    return elected(event)
+
+
+def decide_bootstrap_command(fleet: FleetState, operation: Operation, command: Bootstrap) -> Decision:
+    """First election by an operator's word (R8)."""
+    set_state = _find_set(fleet, operation, command)
+    if isinstance(set_state, Decision):
+        return set_state
+    evidence = validate_evidence(set_state, operation)
+    if isinstance(evidence, Decision):
+        return evidence
+    return decide_bootstrap(set_state, operation, command, evidence)
+
+
+def _find_set(fleet: FleetState, operation: Operation, command: _Electing | Bootstrap) -> SetState | Decision:
+    set_state = fleet.sets.get(command.set_key)
+    if set_state is None or set_state.is_tombstone:
+        return refuse(
+            operation,
+            RefusalCode.SET_NOT_FOUND if set_state is None else RefusalCode.TOMBSTONED,
+            f"set {command.set_key} {'does not exist' if set_state is None else 'was cleaned'}",
+            "list the sets with: rollcall sets",
+        )
+    return set_state
+
+
+def _prepare(
+    fleet: FleetState, operation: Operation, command: _Electing, *, assumes_master_lost: bool
+) -> _Case | Decision:
+    set_state = _find_set(fleet, operation, command)
+    if isinstance(set_state, Decision):
+        return set_state
+    expectation = _validate_expectation(set_state, operation, command)
+    if expectation is not None:
+        return expectation
+    evidence = validate_evidence(set_state, operation)
+    if isinstance(evidence, Decision):
+        return evidence
+    case = _Case(fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence)
+    if command.designated is not None and set_state.replica(command.designated) is None:
+        return refuse(
+            operation,
+            RefusalCode.UNKNOWN_REPLICA,
+            f"replica {command.designated} of {command.set_key} does not exist",
+            "see its replicas with: rollcall status",
+        )
+    if set_state.recovery is not None or not set_state.is_master_alive:
+        return case
+    return _with_living_master(case, assumes_master_lost=assumes_master_lost)
+
+
+def _validate_expectation(set_state: SetState, operation: Operation, command: _Electing) -> Decision | None:
+    for name, expected, current in (
+        ("master", command.expected_master, set_state.master),
+        ("masterEpoch", command.expected_epoch, set_state.master_epoch),
+    ):
+        if expected is not None and expected != current:
+            return refuse(
+                operation,
+                RefusalCode.EXPECTATION_FAILED,
+                f"{name} {expected} was expected, it is {current}",
+                "read the set again and decide anew",
+                requested=expected,
+                current=current,
+            )
+    return None
+
+
+def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | Decision:
+    """Rule 1: whether there may be an election although the master is alive, and who stands aside in it."""
+    set_state, command, master = case.set_state, case.command, case.set_state.master
+    assert master is not None
+    if command.designated not in (None, master):
+        reason = f"current master; replica {command.designated} is designated"
+        return _replaced(case, {master: reason})
+    if command.designated is None and not set_state.has_entered and command.expected_epoch == set_state.master_epoch:
+        reason = f"did not enter epoch {set_state.master_epoch} in time"
+        return _replaced(case, {master: reason}, is_final=False)
+    if command.designated is None and assumes_master_lost:
+        return _replaced(case, {master: "current master (preview assumes it is lost)"}, is_lost=True)
+    state = "is master" if set_state.has_entered else "is entering"
+    return refuse(
+        case.operation,
+        RefusalCode.MASTER_STILL_EXISTS,
+        f"replica {master} is alive and {state} in epoch {set_state.master_epoch}",
+        "to move the master use: rollcall switchover SET --to ID",
+        current=master,
+    )
+
+
+def _replaced(case: _Case, set_aside: Mapping[BrokerId, str], *, is_final: bool = True, is_lost: bool = False) -> _Case:
+    return _Case(
+        fleet=case.fleet,
+        set_state=case.set_state,
+        operation=case.operation,
+        command=case.command,
+        evidence=case.evidence,
+        set_aside=set_aside,
+        is_set_aside_final=is_final,
+        is_master_assumed_lost=is_lost,
+    )
+
+
+def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
+    """The policy of a clean election, and who is set aside by it."""
+    if set_state.recovery is not None:
+        return RESTORED, _set_aside_by_reports(set_state, evidence)
+    suspects = [replica for replica in set_state.replicas if replica.is_suspect]
+    if suspects and all(replica.kind is ReplicaKind.ROCKETMQ for replica in suspects):
+        return LONGEST, _set_aside_by_longest(set_state, evidence)
+    configuration = set_state.configuration
+    is_java = any(replica.kind is ReplicaKind.ROCKETMQ for replica in set_state.replicas)
+    if is_java or configuration is None or configuration.ack_mode is not AckMode.ALL:
+        return DATA_FIRST, {}
+    return PREFERENCE_FIRST, {}
+
+
+def _set_aside_by_longest(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
+    """
+    R3 for Java replicas: only those that were members, and nobody before all of them have reported.
+
+    Being registered is no report: what a Java replica holds comes with its first heartbeat.
+    """
+    members = {*set_state.sync_state_set, *set_state.fallen}
+    heard = {seen.broker_id for seen in evidence.replicas if seen.heartbeat_age_ms is not None}
+    unheard = [
+        replica
+        for replica in set_state.replicas
+        if replica.broker_id in members and not (replica.is_alive and replica.broker_id in heard)
+    ]
+    if unheard:
+        names = ", ".join(str(replica.broker_id) for replica in unheard)
+        return {r.broker_id: f"restarted without proof; members {names} must report first" for r in set_state.replicas}
+    return {
+        replica.broker_id: "was not a member when its set restarted"
+        for replica in set_state.replicas
+        if replica.broker_id not in members
+    }
+
+
+def _set_aside_by_reports(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
+    """
+    R7: who holds less than another member has reported, whether that one can be elected right now or not.
+
+    Its data, not the speed of its first heartbeat or its being alive at this moment, makes a member the longest one.
+    """
+    held = {r.broker_id: r.positions for r in set_state.replicas if r.positions is not None}
+    ends = {broker_id: (positions.last_epoch, positions.max_offset) for broker_id, positions in held.items()}
+    ends.update({seen.broker_id: (seen.last_epoch, seen.max_offset) for seen in evidence.replicas})
+    reported = [(ends[member], member) for member in set_state.sync_state_set if member in ends]
+    if not reported:
+        return {}
+    (epoch, offset), longest = max(reported)
+    return {
+        broker_id: f"ends in epoch {end[0]} at {end[1]}; member {longest} reported epoch {epoch}, {offset}"
+        for broker_id, end in ends.items()
+        if end < (epoch, offset)
+    }
+
+
+def _clean_kind(command: _Electing) -> ElectionKind:
+    return ElectionKind.FAILOVER if command.designated is None else ElectionKind.REQUESTED
+
+
+def _rank(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]) -> Ranking:
+    return elect(
+        candidates_of(case.set_state, case.evidence, set_aside=set_aside),
+        policy=policy,
+        designated=case.command.designated,
+        previous_master=case.set_state.last_master,
+    )
+
+
+def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
+    set_state, command = case.set_state, case.command
+    verdict = Verdict(
+        kind=ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(command),
+        winner=None,
+        candidates=ranking.candidates,
+        policy=policy.name,
+        previous_master=set_state.last_master,
+        previous_epoch=set_state.master_epoch,
+        master_epoch=set_state.master_epoch,
+        previous_set=set_state.sync_state_set,
+        sync_state_set=set_state.sync_state_set,
+        previous_set_epoch=set_state.sync_state_set_epoch,
+        sync_state_set_epoch=set_state.sync_state_set_epoch,
+        designated=command.designated,
+    )
+    if command.designated is not None:
+        return refuse(
+            case.operation,
+            RefusalCode.NOT_ELIGIBLE,
+            f"replica {command.designated} may not be elected: {ranking.reason_of(command.designated)}",
+            "bring it into the SyncStateSet first, or see who is eligible with: rollcall elect SET --dry-run",
+            requested=command.designated,
+            current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
+            verdict=verdict,
+        )
+    reasons = "; ".join(f"{candidate.broker_id} {candidate.reason}" for candidate in ranking.candidates)
+    return Decision(
+        answer=Refused(
+            code=RefusalCode.NO_ELIGIBLE_REPLICA,
+            reason=f"no replica of {command.set_key} may be elected: {reasons}",
+            hint="start a member of the SyncStateSet; it is elected as soon as it has registered",
+            verdict=verdict,
+        ),
+        events=(
+            ElectionFailed(
+                verdict=verdict,
+                evidence=case.evidence,
+                triggered_by=case.evidence.triggered_by,
+                reason=command.reason,
+            ),
+        ),
+    )
+
+
+def _elected(
+    case: _Case, ranking: Ranking, winner: BrokerId, *, policy: ElectionPolicy, kind: ElectionKind
+) -> MasterElected:
+    set_state, evidence = case.set_state, case.evidence
+    replica = set_state.replica(winner)
+    assert replica is not None
+    assert replica.incarnation is not None
+    is_proven = set_state.is_intact_member(replica)
+    members = _new_set(case, replica) if is_proven and kind is not ElectionKind.UNCLEAN else (winner,)
+    verdict = Verdict(
+        kind=kind,
+        winner=winner,
+        candidates=ranking.candidates,
+        policy=policy.name,
+        previous_master=set_state.last_master,
+        previous_epoch=set_state.master_epoch,
+        master_epoch=recovery.next_master_epoch(set_state, epoch_jump_draw=evidence.epoch_jump_draw),
+        previous_set=set_state.sync_state_set,
+        sync_state_set=members,
+        previous_set_epoch=set_state.sync_state_set_epoch,
+        sync_state_set_epoch=recovery.next_set_epoch(set_state),
+        estimated_loss_bytes=0 if is_proven else estimate_loss_bytes(set_state, evidence, winner),
+        designated=case.command.designated,
+    )
+    return MasterElected(
+        verdict=verdict,
+        master=winner,
+        master_incarnation=replica.incarnation,
+        master_epoch=verdict.master_epoch,
+        sync_state_set=members,
+        sync_state_set_epoch=verdict.sync_state_set_epoch,
+        evidence=evidence,
+        triggered_by=evidence.triggered_by,
+        detection=evidence.detection,
+        reason=case.command.reason,
+        bound_incarnations=tuple(
+            (member.broker_id, member.incarnation)
+            for member in set_state.replicas
+            if member.broker_id in members and member.incarnation is not None
+        ),
+    )
+
+
+def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:
+    """Rule 2: the winner and the alive, intact members of the set that is committed at this moment."""
+    if winner.kind is ReplicaKind.ROCKETMQ:
+        return (winner.broker_id,)
+    lost = case.set_state.master if case.is_master_assumed_lost else None
+    return tuple(
+        replica.broker_id
+        for replica in case.set_state.replicas
+        if replica.broker_id == winner.broker_id
+        or (
+            replica.is_alive
+            and replica.is_voter
+            and replica.broker_id != lost
+            and case.set_state.is_intact_member(replica)
+        )
+    )
