@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.context import ExitCode
+from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.output import Format, Mood, Report, print_report
 
 if TYPE_CHECKING:
@@ -127,12 +127,12 @@ def _may_ask() -> bool:
 
 
 def confirm(question: str, order: OperatorOptions) -> None:
-    """Ask, unless ``--yes`` was said. Raises ``typer.ExitCode``: declined (1), or there is nobody to ask (2)."""
+    """Ask, unless ``--yes`` was said. Raises ``typer.CommandExit``: declined (1), or there is nobody to ask (2)."""
     if order.is_confirmed:
         return
     if not _may_ask():
         raise context.fail(
-            f"rollcall: needs --yes, since there is no terminal to ask at: {question}", ExitCode.WRONG_USE
+            f"rollcall: needs --yes, since there is no terminal to ask at: {question}", CommandExit.WRONG_USE
         )
     if not typer.confirm(question, err=True):
-        raise context.fail("Nothing was changed.", ExitCode.REFUSED)
+        raise context.fail("Nothing was changed.", CommandExit.REFUSED)

@@ -35,7 +35,7 @@ ENVIRONMENT = "ROLLCALL_CONTROLLERS"
 DEMO_FLEET_FILE = Path(".demo") / "rollcall.toml"
 
 
-class ExitCode(IntEnum):
+class CommandExit(IntEnum):
     DONE = 0
     REFUSED = 1
     WRONG_USE = 2
@@ -60,7 +60,7 @@ def complain(message: str) -> None:
     sys.stderr.write(message.rstrip() + "\n")
 
 
-def fail(message: str, code: ExitCode) -> typer.Exit:
+def fail(message: str, code: CommandExit) -> typer.Exit:
     """Say why and return the exception to raise."""
     complain(message)
     return typer.Exit(int(code))
@@ -82,13 +82,13 @@ def controller_addresses() -> tuple[str, ...]:
         try:
             fleet = load_fleet_file(DEMO_FLEET_FILE)
         except ConfigError as error:
-            raise fail(f"rollcall: {error}", ExitCode.WRONG_USE) from None
+            raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
         complain(f"(controllers from {DEMO_FLEET_FILE})")
         return tuple(section.rest for section in fleet.controllers.values())
     raise fail(
         f"rollcall: where are the controllers? Use --controllers host:port,… or set {ENVIRONMENT}, "
         f"or work where {DEMO_FLEET_FILE} is (make demo-up).",
-        ExitCode.WRONG_USE,
+        CommandExit.WRONG_USE,
     )
 
 
@@ -114,12 +114,12 @@ def client(form: Format = Format.TABLE) -> Iterator[Client]:
             f"OUTCOME UNKNOWN  request {error.request_id}: {error}\n"
             f"It may have been executed. Find out with: rollcall events --request {error.request_id}\n"
             f"or repeat it with: --request-id {error.request_id}",
-            ExitCode.OUTCOME_UNKNOWN,
+            CommandExit.OUTCOME_UNKNOWN,
         ) from None
     except NoLeader as error:
-        raise fail(f"NO LEADER  no controller leads: {error}\nTry: rollcall status", ExitCode.NO_LEADER) from None
+        raise fail(f"NO LEADER  no controller leads: {error}\nTry: rollcall status", CommandExit.NO_LEADER) from None
     except (Unreachable, BadAnswer) as error:
-        raise fail(f"UNREACHABLE  {error}", ExitCode.UNREACHABLE) from None
+        raise fail(f"UNREACHABLE  {error}", CommandExit.UNREACHABLE) from None
     finally:
         made.close()
 
@@ -130,7 +130,7 @@ def _refused(error: RefusedError, form: Format) -> typer.Exit:
 
     is_for_programs = form in (Format.JSON, Format.YAML, Format.TSV)
     print_report(refusal_report(error.problem), form, stream=sys.stdout if is_for_programs else sys.stderr)
-    return typer.Exit(int(ExitCode.REFUSED))
+    return typer.Exit(int(CommandExit.REFUSED))
 
 
 def _user() -> str:
@@ -152,9 +152,9 @@ def find_set(page: SetPage, name: str) -> SetStatus:
         return found[0]
     if found:
         names = ", ".join(str(status.view.set_key) for status in found)
-        raise fail(f"rollcall: {name} is ambiguous; name the cluster too: {names}", ExitCode.WRONG_USE)
+        raise fail(f"rollcall: {name} is ambiguous; name the cluster too: {names}", CommandExit.WRONG_USE)
     known = ", ".join(str(status.view.set_key) for status in page.sets[:20]) or "none yet"
-    raise fail(f"rollcall: no broker set {name!r}; known: {known}", ExitCode.WRONG_USE)
+    raise fail(f"rollcall: no broker set {name!r}; known: {known}", CommandExit.WRONG_USE)
 
 
 def set_key(asking: Client, name: str) -> SetKey:

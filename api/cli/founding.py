@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rollcall_ha.api.cli.context import ExitCode, fail
+from rollcall_ha.api.cli.context import CommandExit, fail
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
 from rollcall_ha.node.config import (
@@ -83,12 +83,12 @@ def init(
         raise fail(
             f"rollcall: {fleet_file} exists: this fleet was founded already, and founding it again would forget what "
             "its brokers were promised. Choose another --directory.",
-            ExitCode.REFUSED,
+            CommandExit.REFUSED,
         )
     try:
         fleet = describe(name, controllers, brokers, settings, timing, name_service=name_service)
     except ConfigError as error:
-        raise fail(f"rollcall: {error}", ExitCode.WRONG_USE) from None
+        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
     directory.mkdir(parents=True, exist_ok=True)
     _write_certificates(directory / TLS_DIRECTORY, fleet)
     for section in fleet.controllers.values():

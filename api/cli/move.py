@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.api.cli import context
 from rollcall_ha.api.cli.act import OperatorOptions, confirm
-from rollcall_ha.api.cli.context import ExitCode
+from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.output import Column, Mood, Report, Table, id_set, number, print_report
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
         raise context.fail(
             "rollcall: RocketMQ's controllers do not list their sets: name them with --set, or name servers with "
             "--namesrv",
-            ExitCode.WRONG_USE,
+            CommandExit.WRONG_USE,
         )
     try:
         names = names_from(split_addresses(elsewhere.name_servers)) if elsewhere.name_servers else {}
@@ -56,10 +56,10 @@ def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
         with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
             found = controllers.sets(clusters)
     except ReadingError as error:
-        raise context.fail(f"UNREACHABLE  {error}", ExitCode.UNREACHABLE) from None
+        raise context.fail(f"UNREACHABLE  {error}", CommandExit.UNREACHABLE) from None
     missing = sorted(wanted.keys() - found.keys())
     if missing:
-        raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", ExitCode.WRONG_USE)
+        raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         lines = plan_import(tuple(found.values()), _views(asking), reason=order.reason)
         if not order.is_dry_run:
@@ -82,7 +82,7 @@ def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max:
     chosen = {key: view for key, view in views.items() if not wanted or wanted.get(key.name) in ("", key.cluster)}
     missing = sorted(wanted.keys() - {key.name for key in chosen})
     if missing or not chosen:
-        raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", ExitCode.WRONG_USE)
+        raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", CommandExit.WRONG_USE)
     try:
         with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
             lines = _read_both(controllers, chosen, raises_max, plan_export)
@@ -94,7 +94,7 @@ def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max:
                         replay(controllers, line)
     except ReadingError as error:
         raise context.fail(
-            f"UNREACHABLE  {error}\nRun the same command again to go on.", ExitCode.UNREACHABLE
+            f"UNREACHABLE  {error}\nRun the same command again to go on.", CommandExit.UNREACHABLE
         ) from None
     print_report(_export_report(lines, is_dry_run=order.is_dry_run), order.form)
     _end(any(line.refusal for line in lines))
@@ -116,7 +116,7 @@ def _views(asking: Client) -> dict[SetKey, SetView]:
 
 def _end(is_refused: bool) -> None:
     if is_refused:
-        raise context.fail("Some sets were refused; see above.", ExitCode.REFUSED)
+        raise context.fail("Some sets were refused; see above.", CommandExit.REFUSED)
 
 
 # --- how it looks ----------------------------------------------------------------------------------------------------

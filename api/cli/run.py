@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import rollcall_ha
-from rollcall_ha.api.cli.context import ExitCode, fail
+from rollcall_ha.api.cli.context import CommandExit, fail
 
 IMPORT_ROOT = str(Path(rollcall_ha.__file__).resolve().parents[1])
 """The folder in which ``rollcall_ha`` was found: what we become must find the same one."""
@@ -24,14 +24,14 @@ def module(name: str, *arguments: str) -> NoReturn:
     """
     Become ``python -m name arguments``, with the same code as ours.
 
-    Raises ``typer.ExitCode`` if this installation has no such module (2).
+    Raises ``typer.CommandExit`` if this installation has no such module (2).
     """
     try:
         found = find_spec(name) is not None
     except ModuleNotFoundError:
         found = False
     if not found:
-        raise fail(f"rollcall: this installation has no {name}", ExitCode.WRONG_USE)
+        raise fail(f"rollcall: this installation has no {name}", CommandExit.WRONG_USE)
     search_path = os.pathsep.join([IMPORT_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.stdout.flush()
     sys.stderr.flush()
@@ -41,10 +41,12 @@ def module(name: str, *arguments: str) -> NoReturn:
 
 
 def job(name: str, arguments: Sequence[str]) -> NoReturn:
-    """Become an analytics job. Raises ``typer.ExitCode`` if there is none of that name, or no Spark (2)."""
+    """Become an analytics job. Raises ``typer.CommandExit`` if there is none of that name, or no Spark (2)."""
     job_module = name.replace("-", "_")
     if not job_module.isidentifier():
-        raise fail(f"rollcall: {name!r} is not the name of a job", ExitCode.WRONG_USE)
+        raise fail(f"rollcall: {name!r} is not the name of a job", CommandExit.WRONG_USE)
     if find_spec("pyspark") is None:
-        raise fail("rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", ExitCode.WRONG_USE)
+        raise fail(
+            "rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", CommandExit.WRONG_USE
+        )
     module(f"rollcall_ha.analytics.jobs.{job_module}", *arguments)

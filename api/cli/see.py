@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.context import ExitCode
+from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.output import Format, Report, print_report
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
 
     show(fetch, form, watch)
     if is_check and degraded:
-        raise typer.Exit(int(ExitCode.DEGRADED))
+        raise typer.Exit(int(CommandExit.DEGRADED))
 
 
 def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
