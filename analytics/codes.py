@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rollcall_ha.controller.contract.commands import Phase, SilenceCause
+from rollcall_ha.controller.contract.values import Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
 
 if TYPE_CHECKING:

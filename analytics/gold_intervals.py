@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rollcall_ha.analytics.gold_days import MS_PER_DAY, SET, US_PER_MS, Days, last_day
 from rollcall_ha.analytics.gold_tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, SLA_PPM
 from rollcall_ha.analytics.intervals import BY_SET, numbered
-from rollcall_ha.controller.contract.commands import SilenceCause
+from rollcall_ha.controller.contract.values import SilenceCause
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

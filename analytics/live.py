@@ -20,8 +20,8 @@ import msgspec
 
 from rollcall_ha.api.client import Client
 from rollcall_ha.api.errors import BadAnswer, ClientError
-from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.values import EventRef
 
 PAGE_EVENTS = 500
 """As many as a controller gives at once."""

@@ -26,7 +26,7 @@ from rollcall_ha.analytics.tables import (
     SILVER_REIGNS,
     SILVER_TRUNCATIONS,
 )
-from rollcall_ha.controller.contract.commands import Phase
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
 
 if TYPE_CHECKING:

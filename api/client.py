@@ -27,9 +27,10 @@ import httpx
 import msgspec
 
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
-from rollcall_ha.controller.contract.commands import ApplyBrokerId, EventRef, ImportSet
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, ImportSet
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,

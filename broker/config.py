@@ -12,7 +12,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollcall_ha.controller.contract.commands import ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.contract.ids import (
     SERVED_ACK_MODES,
     AckMode,
@@ -23,6 +22,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
 )
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
 from rollcall_ha.node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bind, split_address
 
 SEGMENT_BYTES_MIN = 4 * 1024

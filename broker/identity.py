@@ -17,8 +17,8 @@ import msgspec
 
 from rollcall_ha.broker.core.durable import Identity, Lives, Marks, ProcessIdentity
 from rollcall_ha.broker.replica_files import ReplicaFiles, StoreMark
-from rollcall_ha.controller.contract.commands import CleanMark, StoredView
 from rollcall_ha.controller.contract.ids import Incarnation, RegisterCode, SetKey
+from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.node.config import ConfigError
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")

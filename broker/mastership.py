@@ -21,10 +21,11 @@ from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.handlers.ports import GateState
 from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Joining, Phase, Value
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import Joining, Phase, Value
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode

@@ -53,7 +53,7 @@ from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import CleanMark, Phase, SayGoodbye, StoredView, Value
+from rollcall_ha.controller.contract.commands import SayGoodbye
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
@@ -64,6 +64,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
+from rollcall_ha.controller.contract.values import CleanMark, Phase, StoredView, Value
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake

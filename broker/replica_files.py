@@ -32,7 +32,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rollcall_ha.broker.core.durable import Identity, Lives, Marks
-from rollcall_ha.controller.contract.commands import CleanMark, StoredView
+from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.node.files import DirectoryError, atomic_replace, durable_unlink
 
 FILE_VERSION = 1

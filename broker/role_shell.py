@@ -56,8 +56,8 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.ports import CutReason, CutRefusedError
 from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.replica_files import ReplicaFiles
-from rollcall_ha.controller.contract.commands import CleanMark, StoredView
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.truncation import Cut, FullResync, TruncationPlan

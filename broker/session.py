@@ -38,10 +38,11 @@ from rollcall_ha.broker.core.session import (
     TellView,
 )
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import Milestone, RecordMilestones, Value
+from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, RoleNotice
+from rollcall_ha.controller.contract.values import Milestone, Value
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
 from rollcall_ha.node.remoting.frame import Frame

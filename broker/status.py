@@ -17,9 +17,9 @@ from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
 from rollcall_ha.broker.session import ControllerSession
-from rollcall_ha.controller.contract.commands import Positions
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
+from rollcall_ha.controller.contract.values import Positions
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.node.telemetry import get_logger
 

@@ -26,19 +26,21 @@ from rollcall_ha.analytics.synthetic.truth import ExposureTruth, GapTruth, Truth
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
-    CleanMark,
-    Joining,
     MarkAlive,
     MarkSilent,
-    Positions,
     RegisterReplica,
-    ReplicaDescription,
     SayGoodbye,
-    SetConfiguration,
-    SilenceCause,
 )
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId, LogOffset, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import (
+    CleanMark,
+    Joining,
+    Positions,
+    ReplicaDescription,
+    SetConfiguration,
+    SilenceCause,
+)
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 UNSYNCED_US = US_PER_S

@@ -18,9 +18,10 @@ from rollcall_ha.analytics.synthetic.operations import SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault
 from rollcall_ha.analytics.synthetic.processes import Process, Seen, ServingMaster
 from rollcall_ha.analytics.synthetic.truth import OutageTruth, ReignTruth
-from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones, ReportEntered
+from rollcall_ha.controller.contract.commands import RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import Milestone, Phase
 
 if TYPE_CHECKING:
     from rollcall_ha.analytics.synthetic.broker_set import SetStory

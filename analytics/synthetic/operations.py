@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollcall_ha.controller.contract.commands import AnyCommand, Evidence
+from rollcall_ha.controller.contract.commands import AnyCommand
 from rollcall_ha.controller.contract.ids import ControllerName, SetKey
+from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.state import SetState
 
 

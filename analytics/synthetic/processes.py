@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollcall_ha.analytics.synthetic.plan import US_PER_S, Fault
-from rollcall_ha.controller.contract.commands import CleanMark, DetectionStamps, SilenceCause
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode
+from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, SilenceCause
 
 NO_EPOCH_YET = -1
 EARLIER_KEPT = 4

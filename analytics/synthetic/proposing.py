@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from rollcall_ha.analytics.synthetic.operations import SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S
 from rollcall_ha.analytics.synthetic.processes import Process, Seen
-from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, EventRef, Evidence, ReplicaEvidence
+from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, LossGraded, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.values import EventRef, Evidence, ReplicaEvidence
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 from rollcall_ha.controller.core.views import condition_of
 

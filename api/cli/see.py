@@ -21,7 +21,7 @@ from rollcall_ha.api.cli.output import Format, Report, print_report
 if TYPE_CHECKING:
     from rollcall_ha.api.cli.tables import ControllerRow
     from rollcall_ha.api.client import Client, Reached
-    from rollcall_ha.controller.contract.commands import EventRef
+    from rollcall_ha.controller.contract.values import EventRef
     from rollcall_ha.controller.contract.views import FleetStatus
 
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
@@ -169,7 +169,7 @@ def events(form: Format, *, start: str | None, name: str | None, limit: int, fol
 
 def decode_event_ref(text: str) -> EventRef:
     """``term.index.ordinal``, or ``index`` for the first event from there on. Raises ``typer.BadParameter``."""
-    from rollcall_ha.controller.contract.commands import EventRef
+    from rollcall_ha.controller.contract.values import EventRef
 
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or len(parts) not in (1, 3):

@@ -14,10 +14,10 @@ import msgspec
 
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Column, Mood, Report, Table
-from rollcall_ha.controller.contract.commands import Phase
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import (
     ControllerStatus,
     EventPage,

@@ -13,9 +13,9 @@ import asyncio
 import httpx
 import msgspec
 
-from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import ControllerRole, ControllerStatus, EventPage, FleetStatus
 from rollcall_ha.controller.runtime.event_journal import FILL_EVENTS_MAX, PAGE_EVENTS_MAX
 from rollcall_ha.controller.runtime.journal_segments import Gap

@@ -18,8 +18,8 @@ from typing import Annotated, dataclass_transform
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import ImportedReplica
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
+from rollcall_ha.controller.contract.values import ImportedReplica
 
 REQUEST_ID_CHARACTERS_MAX = 64
 RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQUEST_ID_CHARACTERS_MAX)]

@@ -38,8 +38,6 @@ from rollcall_ha.controller.contract.commands import (
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
-    EventRef,
-    Evidence,
     ImportSet,
     RegisterReplica,
     SayGoodbye,
@@ -47,6 +45,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
+from rollcall_ha.controller.contract.values import EventRef, Evidence
 from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,

@@ -12,15 +12,10 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.api.rest.requests import BootstrapBody, CleanBody, ElectBody, ElectUncleanBody
-from rollcall_ha.controller.contract.commands import (
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    RegisterReplica,
-    SayGoodbye,
-    Value,
-)
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.controller.contract.views import (
     ControllerStatus,
     ElectionPreview,

@@ -6,8 +6,8 @@ Here: each phase of an epoch once, as a ``Milestone``. Not here: sending them (`
 
 from __future__ import annotations
 
-from rollcall_ha.controller.contract.commands import Milestone, Phase
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.truncation import Cut, FullResync, TruncationPlan
 

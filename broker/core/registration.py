@@ -31,18 +31,17 @@ import msgspec
 
 from rollcall_ha.broker.core.durable import Identity, ProcessIdentity
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    ApplyBrokerId,
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, RegisterReplica
+from rollcall_ha.controller.contract.ids import BrokerId, RegisterCode, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.values import (
     CleanMark,
     Positions,
     RegisteredAs,
-    RegisterReplica,
     ReplicaDescription,
     SetConfiguration,
     StoredView,
 )
-from rollcall_ha.controller.contract.ids import BrokerId, RegisterCode, SessionOrdinal, SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
 
 MOVED_TRIES_MAX = 3
 """Registrations in a row whose evidence had moved before a pause is made: two processes may share one identity."""

@@ -89,10 +89,10 @@ from rollcall_ha.broker.core.role_lines import (
     note_done,
     role_of,
 )
-from rollcall_ha.controller.contract.commands import Phase, StoredView
 from rollcall_ha.controller.contract.ids import Incarnation, LogOffset, SetKey
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import Phase, StoredView
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.truncation import Isolate
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollcall_ha.broker.core.durable import Marks
-from rollcall_ha.controller.contract.commands import CleanMark, Milestone, Phase, ReportEntered, StoredView
+from rollcall_ha.controller.contract.commands import ReportEntered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, StoredView
 from rollcall_ha.ha.truncation import TruncationPlan
 
 # --- inputs ----------------------------------------------------------------------------------------------------------

@@ -32,10 +32,11 @@ from rollcall_ha.broker.core.role_io import (
     TruncationPlanned,
     WriteCleanMark,
 )
-from rollcall_ha.controller.contract.commands import CleanMark, ReportEntered
+from rollcall_ha.controller.contract.commands import ReportEntered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import CleanMark
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
 from rollcall_ha.ha.truncation import Keep
 

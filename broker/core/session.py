@@ -41,11 +41,11 @@ from rollcall_ha.broker.core.registration import (
     Registration,
     RegistrationAction,
 )
-from rollcall_ha.controller.contract.commands import Positions, StoredView
 from rollcall_ha.controller.contract.ids import SessionOrdinal
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import Positions, StoredView
 
 HINTS_MAX = 3
 ADDRESSES_MAX = 64

@@ -14,20 +14,6 @@ import hashlib
 import msgspec
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    CleanMark,
-    DetectionStamps,
-    EventRef,
-    Evidence,
-    ImportedReplica,
-    Milestone,
-    Positions,
-    ReplicaDescription,
-    SetConfiguration,
-    SilenceCause,
-    StoredView,
-    Value,
-)
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
@@ -43,6 +29,20 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import AlterVerdict
+from rollcall_ha.controller.contract.values import (
+    CleanMark,
+    DetectionStamps,
+    EventRef,
+    Evidence,
+    ImportedReplica,
+    Milestone,
+    Positions,
+    ReplicaDescription,
+    SetConfiguration,
+    SilenceCause,
+    StoredView,
+    Value,
+)
 from rollcall_ha.controller.contract.verdicts import Intactness, LossVerdict, Verdict
 
 SCHEMA_VERSION = 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 from enum import StrEnum
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import RegisteredAs, ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
@@ -22,6 +21,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.values import RegisteredAs, ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.controller.contract.verdicts import Intactness, Verdict
 from rollcall_ha.epoch.model import NO_EPOCH
 

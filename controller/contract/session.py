@@ -18,12 +18,10 @@ from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
-    Positions,
     RecordMilestones,
     RegisterReplica,
     ReportEntered,
     SayGoodbye,
-    Value,
 )
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -35,6 +33,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.values import Positions, Value
 
 SESSION_COMMANDS = {
     RequestCode.SESSION_APPLY_ID: ApplyBrokerId,

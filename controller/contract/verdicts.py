@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from rollcall_ha.controller.contract.commands import Value
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     LogOffset,
@@ -15,6 +14,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.values import Value
 
 
 class ElectionKind(StrEnum):

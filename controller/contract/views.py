@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from rollcall_ha.controller.contract.commands import EventRef, Phase, Value
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -21,6 +20,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import EventRef, Phase, Value
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
 

@@ -29,7 +29,6 @@ from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AlterSyncStateSet,
     Barrier,
-    EventRef,
     MarkAlive,
     MarkSilent,
     Operation,
@@ -47,6 +46,7 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.evolve import evolve_all

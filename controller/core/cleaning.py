@@ -13,9 +13,10 @@ living replica, the last member of the SyncStateSet, a set that recovers its pas
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import CleanReplicas, Operation, SilenceCause
+from rollcall_ha.controller.contract.commands import CleanReplicas, Operation
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
 from rollcall_ha.controller.core.state import FleetState, SetState

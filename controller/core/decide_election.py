@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Evidence, Operation
+from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Operation
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
 from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import Decision, elected, refuse

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Operation, RegisteredAs
+from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, CommandRefused, MasterElected
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
+from rollcall_ha.controller.contract.values import RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Verdict
 
 DONE = Done()

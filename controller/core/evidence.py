@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Evidence, Operation, ReplicaEvidence
+from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.values import Evidence, ReplicaEvidence
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.ranking import Candidate
 from rollcall_ha.controller.core.recovery import EPOCH_JUMP_DRAWS

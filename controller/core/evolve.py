@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import SilenceCause
 from rollcall_ha.controller.contract.events import (
     AlterRefused,
     AnyEvent,
@@ -40,6 +39,7 @@ from rollcall_ha.controller.contract.ids import (
     SessionOrdinal,
     SyncStateSet,
 )
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.core.importing import evolve_import
 from rollcall_ha.controller.core.proof import reign_of

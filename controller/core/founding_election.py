@@ -11,9 +11,10 @@ Rule 2: a log with records needs an operator who names its master; the set is th
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, Evidence, Operation
+from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, Operation
 from rollcall_ha.controller.contract.events import MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
+from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import Decision, elected, refuse

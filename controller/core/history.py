@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rollcall_ha.controller.contract.commands import Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected, MilestoneReached
 from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict
 from rollcall_ha.controller.contract.views import HistoryRow, PhaseSpan
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Evidence, ImportSet, Operation, StoredView
+from rollcall_ha.controller.contract.commands import ImportSet, Operation
 from rollcall_ha.controller.contract.events import SetImported
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -31,6 +31,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.values import Evidence, StoredView
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
 from rollcall_ha.controller.core.state import (

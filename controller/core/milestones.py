@@ -12,9 +12,10 @@ Rule 2: a report of what happened is taken from any incarnation of a replica: it
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Operation, Phase, RecordMilestones, ReportEntered
+from rollcall_ha.controller.contract.commands import Operation, RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
 from rollcall_ha.controller.contract.ids import ReplicaKind
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
 from rollcall_ha.controller.core.evolve import evolve
 from rollcall_ha.controller.core.mastership import refuse_other_mastership

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import Milestone, ReportEntered
+from rollcall_ha.controller.contract.commands import ReportEntered
 from rollcall_ha.controller.contract.events import MasterElected
 from rollcall_ha.controller.contract.ids import AckMode, ReplicaKind
+from rollcall_ha.controller.contract.values import Milestone
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
 from rollcall_ha.controller.core.state import Reign, SetState
 

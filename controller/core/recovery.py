@@ -17,8 +17,9 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import Positions, RegisterReplica, StoredView
+from rollcall_ha.controller.contract.commands import RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet, SyncStateSetEpoch
+from rollcall_ha.controller.contract.values import Positions, StoredView
 from rollcall_ha.controller.core.state import FleetState, Recovery, SetState
 
 EPOCH_JUMP = 2**20

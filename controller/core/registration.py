@@ -19,10 +19,11 @@ Rule 7: while a set recovers its past (R7) nobody leaves it: its members are tho
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Operation, RegisteredAs, RegisterReplica
+from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
 from rollcall_ha.controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
 from rollcall_ha.controller.contract.replies import Registered
+from rollcall_ha.controller.contract.values import RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import Decision, refuse

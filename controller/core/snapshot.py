@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Value
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FleetIncarnation, RequestId, SetKey
+from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, SetState
 
 SNAPSHOT_FORMAT = 1

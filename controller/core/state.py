@@ -15,17 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import (
-    FEATURE_LEVEL,
-    CleanMark,
-    Positions,
-    RegisteredAs,
-    ReplicaDescription,
-    SetConfiguration,
-    SilenceCause,
-    StoredView,
-    Value,
-)
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
@@ -42,6 +32,16 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply
+from rollcall_ha.controller.contract.values import (
+    CleanMark,
+    Positions,
+    RegisteredAs,
+    ReplicaDescription,
+    SetConfiguration,
+    SilenceCause,
+    StoredView,
+    Value,
+)
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
 
 REQUEST_WINDOW_ENTRIES = 1024

@@ -6,9 +6,9 @@ Here: pure rendering of replicated state. Not here: soft state of the leader (``
 
 from __future__ import annotations
 
-from rollcall_ha.controller.contract.commands import SetConfiguration
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
+from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.controller.core.importing import highest_shown, stale_reason
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollcall_ha.controller.contract.commands import AnyCommand, Evidence
+from rollcall_ha.controller.contract.commands import AnyCommand
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.values import Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     ElectMaster,
-    EventRef,
     MarkAlive,
     MarkSilent,
     RecordMilestones,
@@ -33,6 +32,7 @@ from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, Electing, PreviewOf
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin

@@ -26,10 +26,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ElectMaster, EventRef, Evidence, MarkSilent
+from rollcall_ha.controller.contract.commands import ElectMaster, MarkSilent
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import EventRef, Evidence
 from rollcall_ha.controller.contract.verdicts import Verdict
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, Stamps

@@ -29,9 +29,9 @@ from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.contract.events import EventRecord, chain_of
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.controller.runtime.journal_retention import (
     Dropped,

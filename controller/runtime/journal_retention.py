@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime.journal_segments import Gap, JournalDamaged, JournalSegment, Position
 from rollcall_ha.node.files import atomic_replace, durable_unlink
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.node.files import atomic_replace
 
 SPARSE_EVERY = 256

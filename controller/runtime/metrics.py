@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from rollcall_ha.controller.contract.commands import Milestone
 from rollcall_ha.controller.contract.events import (
     AnyEvent,
     CommandRefused,
@@ -25,6 +24,7 @@ from rollcall_ha.controller.contract.events import (
     MilestoneReached,
     ReplicaSilent,
 )
+from rollcall_ha.controller.contract.values import Milestone
 from rollcall_ha.controller.contract.views import SetStatus
 
 METRIC_SETS_MAX = 500

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones
+from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand
 from rollcall_ha.controller.runtime.session_state import NS_PER_US
 

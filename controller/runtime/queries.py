@@ -18,10 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TypeVar
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean, EventRef
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Elected, Refused
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
     ControllerRole,

@@ -26,7 +26,6 @@ from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     Barrier,
     ElectMaster,
-    Evidence,
     InitialiseFleet,
     Operation,
     RecordMilestones,
@@ -37,6 +36,7 @@ from rollcall_ha.controller.contract.events import LeadershipTaken
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
+from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rollcall_ha.controller.contract.commands import DetectionStamps, Positions, SilenceCause
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
 
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000

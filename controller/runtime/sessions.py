@@ -22,19 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rollcall_ha.controller.contract.commands import (
-    EventRef,
-    Evidence,
-    MarkAlive,
-    MarkSilent,
-    Positions,
-    ReplicaEvidence,
-    SilenceCause,
-)
+from rollcall_ha.controller.contract.commands import MarkAlive, MarkSilent
 from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import Condition, MemberView, Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import EventRef, Evidence, Positions, ReplicaEvidence, SilenceCause
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.session_refusals import fenced, knows_more, not_registered
 from rollcall_ha.controller.runtime.session_state import (

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from rollcall_ha.api.errors import ClientError
-from rollcall_ha.controller.contract.commands import Phase
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow, SetStatus
 from rollcall_ha.deploy.local import audit, faults, ledger, producer
 from rollcall_ha.deploy.local.fleet import Fleet

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from rollcall_ha.api.errors import ClientError
-from rollcall_ha.controller.contract.commands import Phase
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow
 from rollcall_ha.deploy.local import faults
 from rollcall_ha.deploy.local.fleet import Fleet, Layout

@@ -27,19 +27,7 @@ import msgspec
 import uvloop
 
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import (
-    ApplyBrokerId,
-    Milestone,
-    Phase,
-    Positions,
-    RecordMilestones,
-    RegisteredAs,
-    RegisterReplica,
-    ReplicaDescription,
-    ReportEntered,
-    SetConfiguration,
-    Value,
-)
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, RecordMilestones, RegisterReplica, ReportEntered
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -53,6 +41,15 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LeaderHint, LinkReport, RoleNotice
+from rollcall_ha.controller.contract.values import (
+    Milestone,
+    Phase,
+    Positions,
+    RegisteredAs,
+    ReplicaDescription,
+    SetConfiguration,
+    Value,
+)
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect

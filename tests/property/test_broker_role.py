@@ -37,7 +37,6 @@ from rollcall_ha.broker.core.role_io import (
     WriteCleanMark,
 )
 from rollcall_ha.broker.core.role_lines import LINES
-from rollcall_ha.controller.contract.commands import CleanMark, ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -52,6 +51,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import Condition, MemberView, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import CleanMark, ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.truncation import Cut, Keep

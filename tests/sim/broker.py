@@ -53,18 +53,7 @@ from rollcall_ha.broker.core.role_io import (
     WriteCleanMark,
 )
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    AlterSyncStateSet,
-    CleanMark,
-    Joining,
-    Milestone,
-    Positions,
-    RecordMilestones,
-    ReplicaDescription,
-    SayGoodbye,
-    SetConfiguration,
-    StoredView,
-)
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, RecordMilestones, SayGoodbye
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
@@ -83,6 +72,15 @@ from rollcall_ha.controller.contract.session import (
     ProbeAnswer,
 )
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import (
+    CleanMark,
+    Joining,
+    Milestone,
+    Positions,
+    ReplicaDescription,
+    SetConfiguration,
+    StoredView,
+)
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.sync_state import (
     ConfirmMoved,

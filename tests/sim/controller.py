@@ -14,7 +14,6 @@ from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AnyCommand,
     ElectMaster,
-    Evidence,
     InitialiseFleet,
     Operation,
     RecordMilestones,
@@ -33,6 +32,7 @@ from rollcall_ha.controller.contract.session import (
     RoleNotice,
 )
 from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of

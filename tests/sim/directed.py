@@ -28,11 +28,12 @@ from rollcall_ha.broker.core.role_io import (
     ViewArrived,
 )
 from rollcall_ha.broker.log.ports import CutReason
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, SilenceCause
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine

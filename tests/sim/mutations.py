@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.role_io import PersistMarks, PrepareMaster, StepDone, StopSlaveLink
-from rollcall_ha.controller.contract.commands import SilenceCause
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.replies import AlterDecided
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core.decision import Decision
 from rollcall_ha.epoch.history import EpochHistory

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry

@@ -15,8 +15,9 @@ from rollcall_ha.analytics import gold, gold_days, gold_totals, intervals, silve
 from rollcall_ha.analytics.gold_tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
 from rollcall_ha.analytics.inputs import events_of
 from rollcall_ha.analytics.tables import SILVER_HORIZONS, LakeTable
-from rollcall_ha.controller.contract.commands import DetectionStamps, EventRef, SilenceCause, TakeLeadership
+from rollcall_ha.controller.contract.commands import TakeLeadership
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.values import DetectionStamps, EventRef, SilenceCause
 from tests.support.analytics_story import BEGIN_MS, lines_of
 from tests.support.core_builders import Fleet, positions
 

@@ -11,17 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import (
-    DetectionStamps,
-    EventRef,
-    Evidence,
-    Milestone,
-    Phase,
-    SilenceCause,
-    TakeLeadership,
-)
+from rollcall_ha.controller.contract.commands import TakeLeadership
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, LogOffset
+from rollcall_ha.controller.contract.values import DetectionStamps, EventRef, Evidence, Milestone, Phase, SilenceCause
 from tests.support.core_builders import Fleet, positions
 
 BEGIN_MS = 1_767_225_600_000

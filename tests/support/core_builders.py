@@ -17,28 +17,17 @@ from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ApplyBrokerId,
     Bootstrap,
-    CleanMark,
     CleanReplicas,
-    DetectionStamps,
     ElectMaster,
     ElectUnclean,
-    Evidence,
     InitialiseFleet,
-    Joining,
     MarkAlive,
     MarkSilent,
-    Milestone,
     Operation,
-    Positions,
     RecordMilestones,
     RegisterReplica,
-    ReplicaDescription,
-    ReplicaEvidence,
     ReportEntered,
     SayGoodbye,
-    SetConfiguration,
-    SilenceCause,
-    StoredView,
 )
 from rollcall_ha.controller.contract.events import AnyEvent, EventRecord
 from rollcall_ha.controller.contract.ids import (
@@ -57,6 +46,19 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.contract.values import (
+    CleanMark,
+    DetectionStamps,
+    Evidence,
+    Joining,
+    Milestone,
+    Positions,
+    ReplicaDescription,
+    ReplicaEvidence,
+    SetConfiguration,
+    SilenceCause,
+    StoredView,
+)
 from rollcall_ha.controller.core.apply import AppliedOperations, apply_operations
 from rollcall_ha.controller.core.invariants import check_state, check_transition
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, ReplicaState, SetState

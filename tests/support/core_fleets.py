@@ -7,13 +7,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    DetectionStamps,
-    Milestone,
-    Phase,
-    SetConfiguration,
-    SilenceCause,
-)
 from rollcall_ha.controller.contract.events import (
     EventRecord,
     MasterElected,
@@ -27,6 +20,7 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
 )
 from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused
+from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SetConfiguration, SilenceCause
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.contract.views import Freshness
 from tests.support.core_builders import Fleet, positions, stored

@@ -16,22 +16,16 @@ from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ApplyBrokerId,
     Bootstrap,
-    CleanMark,
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
-    ImportedReplica,
     ImportSet,
     MarkAlive,
     MarkSilent,
-    Milestone,
     Operation,
-    Phase,
     RecordMilestones,
     ReportEntered,
     SayGoodbye,
-    SetConfiguration,
-    SilenceCause,
 )
 from rollcall_ha.controller.contract.ids import (
     AckMode,
@@ -43,6 +37,14 @@ from rollcall_ha.controller.contract.ids import (
     RegisterCode,
     ReplicaKind,
     SyncStateSetEpoch,
+)
+from rollcall_ha.controller.contract.values import (
+    CleanMark,
+    ImportedReplica,
+    Milestone,
+    Phase,
+    SetConfiguration,
+    SilenceCause,
 )
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 from tests.support.core_builders import Fleet, ids, positions, stored

@@ -16,9 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import EventPage, Freshness
 
 PAGE_EVENTS_MAX = 500

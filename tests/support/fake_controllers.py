@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import msgspec
 
-from rollcall_ha.controller.contract.commands import Phase, SetConfiguration
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -28,6 +27,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import Condition, SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import EventRef, Phase, SetConfiguration
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict, ElectionKind, Grade, Verdict
 from rollcall_ha.controller.contract.views import (
     ControllerRole,
@@ -41,8 +41,6 @@ from rollcall_ha.controller.contract.views import (
     SetPage,
     SetStatus,
 )
-
-from rollcall_ha.controller.contract.commands import EventRef  # isort: skip
 
 KEY = SetKey(ClusterName("demo"), BrokerName("broker-a"))
 NAMES = ("c1", "c2", "c3")

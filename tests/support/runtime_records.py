@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.contract.events import EventRecord, LeadershipTaken, chain_of
 from rollcall_ha.controller.contract.ids import (
     BrokerName,
@@ -14,6 +13,7 @@ from rollcall_ha.controller.contract.ids import (
     RequestId,
     SetKey,
 )
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.replication.ports import AppliedEntry
 
 SET_A = SetKey(ClusterName("demo"), BrokerName("broker-a"))

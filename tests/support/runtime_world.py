@@ -17,14 +17,10 @@ from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ApplyBrokerId,
     ElectMaster,
-    Evidence,
     InitialiseFleet,
     Operation,
-    Positions,
     RegisterReplica,
-    ReplicaDescription,
     ReportEntered,
-    SetConfiguration,
 )
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import (
@@ -45,6 +41,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, IdGranted, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import Evidence, Positions, ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of

@@ -19,9 +19,9 @@ from rollcall_ha.analytics.jobs import generate as job
 from rollcall_ha.analytics.synthetic.fleet import FleetStory
 from rollcall_ha.analytics.synthetic.plan import Fault, Mix, Plan
 from rollcall_ha.analytics.synthetic.truth import ReignTruth
-from rollcall_ha.controller.contract.commands import Phase, SilenceCause
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.values import Phase, SilenceCause
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.invariants import check_state, check_transition
 from rollcall_ha.controller.core.views import condition_of

@@ -10,8 +10,8 @@ import pytest
 
 from rollcall_ha.analytics.live import BEGINNING, LiveRecord, Mark, ReadFailed, split
 from rollcall_ha.api.errors import Unreachable
-from rollcall_ha.controller.contract.commands import EventRef, Phase
 from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.values import EventRef, Phase
 from tests.support.core_builders import Fleet
 from tests.support.event_pages import Journal
 

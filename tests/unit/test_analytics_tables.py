@@ -9,8 +9,8 @@ import pytest
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.gold_tables import GOLD
 from rollcall_ha.analytics.tables import BRONZE, SILVER, LakeTable
-from rollcall_ha.controller.contract.commands import Phase, SilenceCause
 from rollcall_ha.controller.contract.events import AnyEvent
+from rollcall_ha.controller.contract.values import Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
 
 TABLES = (*BRONZE, *SILVER, *GOLD)

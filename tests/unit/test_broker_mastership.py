@@ -9,7 +9,6 @@ from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
 from rollcall_ha.controller.contract.codes import RequestCode
-from rollcall_ha.controller.contract.commands import SetConfiguration, Value
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -23,6 +22,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, SetView
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import SetConfiguration, Value
 from rollcall_ha.ha.links import LinkReign
 from rollcall_ha.ha.sync_state import SyncOutput
 

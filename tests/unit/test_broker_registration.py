@@ -22,9 +22,10 @@ from rollcall_ha.broker.core.registration import (
 from rollcall_ha.broker.identity import remember
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import RegisteredAs, RegisterReplica
+from rollcall_ha.controller.contract.commands import RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, RegisterCode, SessionOrdinal
 from rollcall_ha.controller.contract.replies import Refused, Registered
+from rollcall_ha.controller.contract.values import RegisteredAs
 from tests.support.core_builders import NOTHING, THREE, Fleet
 
 FLEET = Fleet().serving()

@@ -24,7 +24,6 @@ from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -42,6 +41,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, MemberView, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.links import FollowTarget

@@ -6,11 +6,11 @@ from typing import cast
 
 from rollcall_ha.broker.core.registration import Opened, Registration, RegistrationAction
 from rollcall_ha.broker.core.session import Dial, SessionMachine, SessionState
-from rollcall_ha.controller.contract.commands import Positions, StoredView
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, SessionOrdinal
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import Positions, StoredView
 from rollcall_ha.controller.contract.verdicts import Intactness
 
 TIMING = PRESETS[Preset.FAST]

@@ -5,11 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    RecordMilestones,
-    ReportEntered,
-    SetConfiguration,
-)
+from rollcall_ha.controller.contract.commands import RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import (
     LossGraded,
 )
@@ -22,6 +18,7 @@ from rollcall_ha.controller.contract.ids import (
     ReplicaKind,
 )
 from rollcall_ha.controller.contract.replies import Done
+from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.controller.contract.verdicts import Grade, LossVerdict
 from tests.support.core_builders import SET_A, SET_B, Fleet, positions, stored
 from tests.support.core_fleets import failed_over, refusal_of, truncated

@@ -6,13 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    CleanReplicas,
-    ImportedReplica,
-    ImportSet,
-    RegisterReplica,
-    SetConfiguration,
-)
+from rollcall_ha.controller.contract.commands import CleanReplicas, ImportSet, RegisterReplica
 from rollcall_ha.controller.contract.events import CommandRefused, SetImported
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -25,6 +19,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused, Registered
+from rollcall_ha.controller.contract.values import ImportedReplica, SetConfiguration
 from rollcall_ha.controller.core.importing import followed_elsewhere
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import condition_of

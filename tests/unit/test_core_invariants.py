@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import (
-    EventRef,
-    Evidence,
-)
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
@@ -19,6 +15,7 @@ from rollcall_ha.controller.contract.ids import (
     SessionOrdinal,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.values import EventRef, Evidence
 from rollcall_ha.controller.core.invariants import check_state, check_transition
 from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import (
-    Milestone,
-    Phase,
-    SilenceCause,
-)
 from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
@@ -16,6 +11,7 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
 )
 from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
 from rollcall_ha.controller.core.explain import checked_rules, explain
 from rollcall_ha.controller.core.history import history_of

@@ -5,14 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    ApplyBrokerId,
-    CleanMark,
-    CleanReplicas,
-    MarkAlive,
-    SayGoodbye,
-    SetConfiguration,
-)
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, CleanReplicas, MarkAlive, SayGoodbye
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     Incarnation,
@@ -21,6 +14,7 @@ from rollcall_ha.controller.contract.ids import (
     SessionOrdinal,
 )
 from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted, Registered
+from rollcall_ha.controller.contract.values import CleanMark, SetConfiguration
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions, stored
 from tests.support.core_fleets import (

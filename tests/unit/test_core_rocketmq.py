@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import RegisterReplica, ReportEntered, SetConfiguration
+from rollcall_ha.controller.contract.commands import RegisterReplica, ReportEntered
 from rollcall_ha.controller.contract.events import LossGraded, MasterEntered, ReplicaRegistered
 from rollcall_ha.controller.contract.ids import LogOffset, ReplicaKind
 from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Done, Elected, Refused
+from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.controller.contract.verdicts import Grade, Intactness
 from tests.support.core_builders import Fleet, ids, positions, stored
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    AnyCommand,
-    ElectMaster,
-    Evidence,
-    MarkSilent,
-    SetConfiguration,
-    SilenceCause,
-)
+from rollcall_ha.controller.contract.commands import AnyCommand, ElectMaster, MarkSilent
 from rollcall_ha.controller.contract.events import (
     CommandRefused,
     MasterElected,
@@ -25,6 +18,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused, Registered
+from rollcall_ha.controller.contract.values import Evidence, SetConfiguration, SilenceCause
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.views import condition_of, view_of

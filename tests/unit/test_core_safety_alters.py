@@ -5,10 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    AlterSyncStateSet,
-    Joining,
-)
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.events import (
     AlterRefused,
     CommandRefused,
@@ -19,6 +16,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import AlterDecided
+from rollcall_ha.controller.contract.values import Joining
 from tests.support.core_builders import Fleet, ids
 from tests.support.core_fleets import (
     TWO,

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    CleanMark,
-    SetConfiguration,
-)
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
@@ -14,6 +10,7 @@ from rollcall_ha.controller.contract.ids import (
     ReplicaKind,
 )
 from rollcall_ha.controller.contract.replies import Condition, Elected
+from rollcall_ha.controller.contract.values import CleanMark, SetConfiguration
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.core.views import condition_of
 from tests.support.core_builders import Fleet, ids, positions

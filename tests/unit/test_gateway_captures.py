@@ -17,8 +17,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import MarkSilent, SilenceCause
+from rollcall_ha.controller.contract.commands import MarkSilent
 from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame, HeaderForm, decode_frame
 from tests.support.rocketmq_wire import CAPTURES, JavaListener, JavaPeer, Port, address_of, captured, with_port

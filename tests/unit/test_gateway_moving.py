@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from rollcall_ha.api.rocketmq.names.name_service import CommittedWord
-from rollcall_ha.controller.contract.commands import ImportedReplica, ImportSet
+from rollcall_ha.controller.contract.commands import ImportSet
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -17,6 +17,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import Done
+from rollcall_ha.controller.contract.values import ImportedReplica
 from tests.support.rocketmq_wire import Port, address_of, with_port
 from tests.support.runtime_controller import until
 

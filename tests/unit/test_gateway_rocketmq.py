@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.controller.contract.commands import AnyCommand, MarkSilent, SilenceCause
+from rollcall_ha.controller.contract.commands import AnyCommand, MarkSilent
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Refused, Registered
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
 from tests.support.rocketmq_wire import JavaListener, JavaPeer, Port, address_of, with_port
 from tests.support.runtime_controller import until

@@ -19,7 +19,6 @@ from rollcall_ha.api.client import Client
 from rollcall_ha.api.rocketmq.moving.plan import Apply, CleanIds, Elect, Raise, Verb, Wipe, plan_export, plan_import
 from rollcall_ha.api.rocketmq.moving.reading import Controllers, ForeignSet, ReadingError, names_from, split_addresses
 from rollcall_ha.api.rocketmq.moving.replay import replay
-from rollcall_ha.controller.contract.commands import ReplicaDescription
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -32,6 +31,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import Condition, Done, MemberView, SetView
+from rollcall_ha.controller.contract.values import ReplicaDescription
 from tests.support import fake_controllers as ours
 from tests.support.fake_rocketmq import FakeBroker, FakeControllers, FakeSet, serving
 from tests.support.runtime_controller import NAMES, running_group

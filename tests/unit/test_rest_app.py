@@ -14,10 +14,10 @@ import pytest
 from starlette.responses import StreamingResponse
 
 from rollcall_ha.api.rest.routes import Routes
-from rollcall_ha.controller.contract.commands import EventRef
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,

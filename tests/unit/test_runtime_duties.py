@@ -8,20 +8,13 @@ import msgspec
 import pytest
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    ElectMaster,
-    MarkAlive,
-    MarkSilent,
-    Milestone,
-    Phase,
-    RecordMilestones,
-    SilenceCause,
-)
+from rollcall_ha.controller.contract.commands import ElectMaster, MarkAlive, MarkSilent, RecordMilestones
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
+from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause
 from rollcall_ha.controller.runtime.actions import ProposeCommand
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.journal_segments import JournalDamaged

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from rollcall_ha.controller.contract.commands import EventRef
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime import event_journal, journal_retention
 from rollcall_ha.controller.runtime.event_journal import RETENTION_INTERVAL_MS, EventJournal
 from rollcall_ha.controller.runtime.journal_retention import Dropped, Retention

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ElectMaster, Joining, SilenceCause
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ElectMaster
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
 from rollcall_ha.controller.contract.replies import AlterDecided, Condition, Elected
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import Joining, SilenceCause
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from tests.support.runtime_world import Replica, World, set_key

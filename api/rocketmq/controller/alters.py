@@ -30,9 +30,10 @@ from rollcall_ha.api.rocketmq.controller.leading import for_leader
 from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
 from rollcall_ha.api.rocketmq.headers import read_header
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Joining
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused
+from rollcall_ha.controller.contract.values import Joining
 from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.runtime.service import ControllerService
 

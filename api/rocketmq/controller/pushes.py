@@ -25,9 +25,10 @@ from rollcall_ha.api.rocketmq.controller.beans import ExchangeHaHeader, MasterHe
 from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
 from rollcall_ha.api.rocketmq.headers import Header, header_fields, read_header
 from rollcall_ha.controller.contract.codes import RequestCode
-from rollcall_ha.controller.contract.commands import Milestone, Phase, RecordMilestones
+from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import MemberView, SetView
+from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService

@@ -28,14 +28,7 @@ from typing import Any
 from rollcall_ha.api.rocketmq.controller.beans import BrokerHeartbeatHeader
 from rollcall_ha.api.rocketmq.controller.broker_sets import SetsByName
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import (
-    AnyCommand,
-    Positions,
-    RegisterReplica,
-    ReplicaDescription,
-    ReportEntered,
-    SetConfiguration,
-)
+from rollcall_ha.controller.contract.commands import AnyCommand, RegisterReplica, ReportEntered
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     Incarnation,
@@ -47,6 +40,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Refused
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat
+from rollcall_ha.controller.contract.values import Positions, ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime.ports import NoAuthority

@@ -20,9 +20,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from rollcall_ha.api.rocketmq.moving.reading import ForeignSet, Read
-from rollcall_ha.controller.contract.commands import ImportedReplica, ImportSet
+from rollcall_ha.controller.contract.commands import ImportSet
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.replies import Condition, SetView
+from rollcall_ha.controller.contract.values import ImportedReplica
 
 RAISES_MAX = 100_000
 """Epochs that one export raises: RocketMQ does it one by one, some thousands per second."""

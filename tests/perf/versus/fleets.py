@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rollcall_ha.controller.contract.commands import Phase
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.interop_java import asking

@@ -1,0 +1,225 @@
+"""
+Values that commands, replies, events and sessions are made of.
+
+Here: what a replica tells about itself, evidence of elections, detection stamps, milestones of a failover. Not here:
+orders (``commands``), answers (``replies``), facts (``events``), ids (``ids``).
+Rule 1: no floats. Ages and offsets are integers with a unit in the name or in the type: every controller must encode a
+value to the same bytes, because the events' hash chain runs over them.
+Rule 2: unknown fields are ignored; a new mandatory field raises ``commands.FEATURE_LEVEL`` (R15).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import dataclass_transform
+
+import msgspec
+
+from rollcall_ha.controller.contract.ids import (
+    AckMode,
+    BrokerId,
+    FleetIncarnation,
+    FlushMode,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    ReplicaKind,
+    SessionOrdinal,
+    SyncStateSet,
+    SyncStateSetEpoch,
+)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of everything that is part of a command, a reply or an event."""
+
+
+class Positions(Value):
+    """What a replica holds, by its own word."""
+
+    last_epoch: MasterEpoch
+    """Last entry of its epoch history; -1 if there is none."""
+    max_offset: LogOffset
+    confirm_offset: LogOffset
+    released: LogOffset = LogOffset(0)
+    """Highest end that it acknowledged to a producer as a master; kept in its checkpoint (safety.md, proof 4)."""
+
+
+class CleanMark(Value):
+    """A clean stop: log and epoch list were synced up to ``end_offset`` before the mark was written (R3a)."""
+
+    nonce: str
+    end_offset: LogOffset
+
+
+class StoredView(Value):
+    """What a replica last heard from controllers and keeps on its own disk (R7)."""
+
+    fleet_incarnation: FleetIncarnation
+    master_epoch: MasterEpoch
+    sync_state_set_epoch: SyncStateSetEpoch
+    sync_state_set: SyncStateSet
+
+
+class RegisteredAs(Value):
+    """What is registered under an id. It moves with every registration, and never comes back (R14)."""
+
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    """0 = not known; enough to replace another incarnation, not to open a further session of the same one."""
+
+
+class SetConfiguration(Value):
+    """Belongs to the set; comes with its first registration (design section 9)."""
+
+    expected_replicas: int = 1
+    ack_mode: AckMode = AckMode.ALL
+    min_in_sync: int = 0
+    """0 = half of the expected replicas, rounded up; read it through ``effective_min_in_sync``."""
+    flush: FlushMode = FlushMode.ASYNC
+
+    @property
+    def effective_min_in_sync(self) -> int:
+        return self.min_in_sync or max(1, (self.expected_replicas + 1) // 2)
+
+
+class ReplicaDescription(Value):
+    """What an operator configured about one replica."""
+
+    address: str
+    """host:port of the broker's listen port."""
+    ha_address: str
+    kind: ReplicaKind = ReplicaKind.NATIVE
+    zone: str = ""
+    priority: int = 100
+    """Smaller is preferred, as in RocketMQ."""
+    is_learner: bool = False
+
+
+class Joining(Value):
+    """A member that an alter adds, by the incarnation whose ack passed the join test (R1)."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+
+
+class SilenceCause(StrEnum):
+    """How a replica was found to be gone."""
+
+    TIMEOUT = "timeout"
+    DEAD_AT_ONCE = "dead-at-once"
+    """Session closed, probe refused, HA link closed as seen by an electable member (R13)."""
+    REPLACED = "replaced"
+    """A newer incarnation answered the probe or registered (R13)."""
+    GOODBYE = "goodbye"
+
+
+class EventRef(Value):
+    """Names one event for ever."""
+
+    term: int
+    index: int
+    ordinal: int
+
+
+class DetectionStamps(Value):
+    """
+    When the leader noticed what, as ages in microseconds at the moment of the proposal, on its monotonic clock.
+
+    ``None`` = was not seen. The phases of a failover begin at ``fault_age_us``.
+    """
+
+    cause: SilenceCause
+    last_heartbeat_age_us: int | None = None
+    session_closed_age_us: int | None = None
+    link_closed_age_us: int | None = None
+    probe_refused_age_us: int | None = None
+    detected_age_us: int = 0
+
+    @property
+    def fault_age_us(self) -> int:
+        """
+        Where the phases of a failover begin: the first sign of the fault.
+
+        A heartbeat is a sign of life. It bounds the fault only where silence was all that there was; where a session
+        or a link broke, the fault is when it did.
+        """
+        heartbeat = self.last_heartbeat_age_us if self.cause is SilenceCause.TIMEOUT else None
+        signs = (self.session_closed_age_us, self.link_closed_age_us, self.probe_refused_age_us, heartbeat)
+        return max((age for age in signs if age is not None), default=self.detected_age_us)
+
+
+class ReplicaEvidence(Value):
+    """One replica as the leader saw it; apply checks incarnation and session ordinal (R14)."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    heartbeat_age_ms: int | None
+    is_ready: bool
+    """Recovered, and its store accepts a role (S46)."""
+    last_epoch: MasterEpoch
+    max_offset: LogOffset
+    confirm_offset: LogOffset
+    released: LogOffset = LogOffset(0)
+
+
+class Evidence(Value):
+    """Soft facts that a decision was taken on, with what they were taken against."""
+
+    read_at_index: int
+    master_epoch: MasterEpoch
+    sync_state_set_epoch: SyncStateSetEpoch
+    replicas: tuple[ReplicaEvidence, ...]
+    triggered_by: EventRef | None = None
+    detection: DetectionStamps | None = None
+    epoch_jump_draw: int = 0
+    """0..15, drawn by the proposer: which of the next 16 multiples of 2**20 a jump goes to (R7)."""
+
+
+class Phase(StrEnum):
+    """Steps of a failover, in the order in which they happen."""
+
+    DETECTED = "detected"
+    PROPOSED = "proposed"
+    COMMITTED = "committed"
+    NOTIFIED = "notified"
+    PROMISED = "promised"
+    TRUNCATED = "truncated"
+    ROLE_APPLIED = "role-applied"
+    SERVING = "serving"
+    FIRST_ACK = "first-ack"
+    ROUTE_CONVERGED = "route-converged"
+    IN_SYNC = "in-sync"
+    FULL_REDUNDANCY = "full-redundancy"
+
+
+class Milestone(Value):
+    """
+    Something that happened in a broker or in the leader on behalf of one masterEpoch.
+
+    ``elapsed_us`` runs on the reporter's own monotonic clock: for a broker from the push that it answers,
+    for the leader from the proposal. ``observed_us`` is the leader's: from its oldest detection stamp to the arrival
+    of the report.
+    """
+
+    master_epoch: MasterEpoch
+    phase: Phase
+    elapsed_us: int
+    broker_id: BrokerId | None = None
+    """None = the leading controller."""
+    incarnation: Incarnation | None = None
+    observed_us: int | None = None
+    cut_from: LogOffset | None = None
+    """TRUNCATED: first byte that was cut; None = nothing to cut."""
+    cut_to: LogOffset | None = None
+    released: LogOffset | None = None
+    """TRUNCATED: the highest end that this replica ever acknowledged as a master (proof 4)."""
+
+
+class ImportedReplica(Value):
+    """One replica of a set that other controllers gave its id to."""
+
+    broker_id: BrokerId
+    address: str
