@@ -51,10 +51,6 @@ class EpochHistory:
         return self._entries
 
     @property
-    def first(self) -> EpochEntry | None:
-        return self._entries[0] if self._entries else None
-
-    @property
     def last(self) -> EpochEntry | None:
         return self._entries[-1] if self._entries else None
 
@@ -119,11 +115,6 @@ class EpochHistory:
     def truncated_suffix(self, offset: LogOffset) -> EpochHistory:
         """Without the entries that start at or behind ``offset``: what is left when the log is cut there."""
         return EpochHistory(entry for entry in self._entries if entry.start_offset < offset)
-
-    def truncated_prefix(self, offset: LogOffset) -> EpochHistory:
-        """Without the entries whose bytes all lie before ``offset``; starts stay as they are (R20)."""
-        index = bisect_right(self._entries, offset, key=_start_of) - 1
-        return EpochHistory(self._entries[max(index, 0) :])
 
     def repaired(self, log_end: LogOffset) -> EpochHistory:
         """Without the entries that begin beyond the end of the log: for a start after bytes were lost (R9, W5)."""

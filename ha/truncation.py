@@ -86,15 +86,13 @@ def plan_truncation(
     if own.max_offset < master.min_offset:
         return _resync(own, master, f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}")
     common = own.history.common_entry(master.history)
+    point = own.history.consistent_point(own.max_offset, master.history, master.max_offset)
     is_explained = unclean_epoch > (common.epoch if common else NO_EPOCH)
-    if common is None:
+    if common is None or point is None:
         floor = max(master.min_offset, own.min_offset)
         if own_confirm > floor and not is_explained:
             return _isolate(floor, own_confirm, "the master shares no epoch with the own log")
         return _resync(own, master, "no epoch in common with the master")
-    point = min(
-        own.history.end_of(common.epoch, own.max_offset), master.history.end_of(common.epoch, master.max_offset)
-    )
     if point < own_confirm and not is_explained:
         return _isolate(point, own_confirm, f"both logs agree up to {point} only, in epoch {common.epoch}")
     if point < max(master.min_offset, own.min_offset):

@@ -31,7 +31,7 @@ def test_a_history_that_does_not_grow_cannot_be_made(pairs: tuple[tuple[int, int
 def test_lookups() -> None:
     """Before the first start there is no epoch; the last one has no end of its own."""
     epochs = history((1, 100), (3, 200))
-    assert (epochs.first, epochs.last, epochs.last_epoch) == (entry(1, 100), entry(3, 200), 3)
+    assert (epochs.last, epochs.last_epoch) == (entry(3, 200), 3)
     assert epochs.find_by_offset(LogOffset(99)) is None
     assert epochs.find_by_offset(LogOffset(199)) == entry(1, 100)
     assert epochs.find_by_offset(LogOffset(10**9)) == entry(3, 200)
@@ -48,12 +48,6 @@ def test_a_cut_drops_the_entries_behind_it() -> None:
     """An entry that starts at the cut lost its bytes, too; an emptied history is a value like any other."""
     assert history((1, 0), (2, 100)).truncated_suffix(LogOffset(100)) == history((1, 0))
     assert history((1, 0)).truncated_suffix(LogOffset(0)) == EpochHistory()
-
-
-def test_deleting_old_segments_never_changes_a_start() -> None:
-    """R20: the entry that covers the first byte stays as it is."""
-    assert history((1, 0), (2, 100), (3, 200)).truncated_prefix(LogOffset(150)) == history((2, 100), (3, 200))
-    assert history((1, 0), (2, 100)).truncated_prefix(LogOffset(0)) == history((1, 0), (2, 100))
 
 
 def test_repair_drops_entries_beyond_the_end_only() -> None:
