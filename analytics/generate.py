@@ -38,6 +38,9 @@ LINES_PER_WRITE = 2_000
 PLAN_FILE = "plan.json"
 COUNTS_DDL = "fleet bigint, entries bigint, events bigint, bytes bigint, reigns bigint, false_failovers bigint"
 
+_PLANS = msgspec.json.Decoder(Plan)
+_decode_counts = msgspec.json.Decoder(dict[str, int]).decode
+
 
 class FolderInUse(ValueError):
     """The folder holds something else; the message says what to do."""
@@ -71,7 +74,7 @@ def generate(spark: SparkSession, plan: Plan, folder: Path, *, compression: str 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        wanted = msgspec.json.decode(plan_text, type=Plan)
+        wanted = _plan_of(plan_text)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 counts = write_fleet(wanted, number, Path(root), compression=compression)
@@ -84,6 +87,11 @@ def generate(spark: SparkSession, plan: Plan, folder: Path, *, compression: str 
     return {name: int(value) for name, value in row.asDict().items()}
 
 
+def _plan_of(text: bytes) -> Plan:
+    # Reached by name: a decoder within ``write`` would be pickled with it, which it cannot be.
+    return _PLANS.decode(text)
+
+
 def write_fleet(plan: Plan, number: int, folder: Path, *, compression: str = "zstd") -> dict[str, int]:
     """
     Live one fleet and write its files, unless they are all there; returns its counts.
@@ -93,7 +101,7 @@ def write_fleet(plan: Plan, number: int, folder: Path, *, compression: str = "zs
     cluster = fleet_name(plan, number).cluster
     counted = folder / "counts" / f"{cluster}.json"
     if counted.exists():
-        return msgspec.json.decode(counted.read_bytes(), type=dict[str, int])
+        return _decode_counts(counted.read_bytes())
     story = FleetStory(plan, number)
     journal = _Journal(folder / "journals" / cluster / "events", compression)
     was_collecting = gc.isenabled()

@@ -68,6 +68,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Stream (its checkpoint) -> the last micro-batch that is in here: one that is repeated adds nothing."""
 
 
+_decode_manifest = msgspec.json.Decoder(Manifest).decode
+
+
 class Lake:
     def __init__(self, root: Path) -> None:
         """Nothing is read or made."""
@@ -80,7 +83,7 @@ class Lake:
     def manifest(self) -> Manifest:
         """The newest published one; an empty one if nothing was published."""
         try:
-            return msgspec.json.decode(self.manifest_path.read_bytes(), type=Manifest)
+            return _decode_manifest(self.manifest_path.read_bytes())
         except FileNotFoundError:
             return Manifest()
         except msgspec.DecodeError as error:
@@ -262,7 +265,7 @@ class LakeWriter:
             if version > self.published.version or len(kept) >= VERSIONS_KEPT:
                 path.unlink()
             elif version < self.published.version:
-                kept.append(msgspec.json.decode(path.read_bytes(), type=Manifest))
+                kept.append(_decode_manifest(path.read_bytes()))
         for folder in (self.lake.root / "data").glob("*/*/run=*"):
             table, run = str(folder.parent.relative_to(self.lake.root / "data")), folder.name.removeprefix("run=")
             named = {

@@ -125,6 +125,9 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ConfigError(f"no broker {name!r} in the fleet file; it has: {known}") from None
 
 
+msgspec.json.Decoder(FleetFile)  # builds the type for ``load_fleet_file``; msgspec has no decoder object for TOML
+
+
 def load_fleet_file(path: Path) -> FleetFile:
     """
     Read and check the shape of a fleet file.

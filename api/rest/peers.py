@@ -23,6 +23,8 @@ from rollcall_ha.controller.runtime.settings import ControllerAddresses, Service
 
 STATUS_MS_MAX = 400
 PAGE_MS_MAX = 2_000
+_decode_status = msgspec.json.Decoder(FleetStatus).decode
+_decode_page = msgspec.json.Decoder(EventPage).decode
 
 
 class Peers:
@@ -46,7 +48,7 @@ class Peers:
                 answer = await self._http.get(
                     f"http://{where.rest}/v1/status", params={"consistency": "local", "limit": "1"}
                 )
-            return msgspec.json.decode(answer.content, type=FleetStatus).controller
+            return _decode_status(answer.content).controller
         except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError):
             return ControllerStatus(
                 name=name,
@@ -84,7 +86,7 @@ class Peers:
                 params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
             async with asyncio.timeout(PAGE_MS_MAX / 1000):
                 answer = await self._http.get(url, params=params)
-            page = msgspec.json.decode(answer.content, type=EventPage)
+            page = _decode_page(answer.content)
             if page.gap is not None:
                 return None
             inside = [record for record in page.events if record.index <= gap.to_index]

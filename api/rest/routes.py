@@ -97,6 +97,23 @@ def _json(value: object, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json", headers=headers)
 
 
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (
+        ElectBody,
+        ElectUncleanBody,
+        BootstrapBody,
+        CleanBody,
+        ImportBody,
+        ApplyBrokerId,
+        RegisterReplica,
+        AlterSyncStateSet,
+        SayGoodbye,
+        Heartbeat,
+    )
+}
+
+
 async def _read_body(request: Request, kind: type[T]) -> T:
     content = bytearray()
     async for chunk in request.stream():
@@ -104,11 +121,12 @@ async def _read_body(request: Request, kind: type[T]) -> T:
         if len(content) > BODY_BYTES_MAX:
             raise BadRequestBody(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
     try:
-        return msgspec.json.decode(content, type=kind)
+        decoded: T = _DECODERS[kind].decode(content)
     except msgspec.ValidationError as error:
         raise BadRequestBody(422, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestBody(400, f"the body is not JSON: {error}") from error
+    return decoded
 
 
 def _key(cluster: str, name: str) -> SetKey:

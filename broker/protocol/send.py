@@ -95,6 +95,10 @@ class _LongFields(msgspec.Struct, gc=False):
 
 
 _decode_fast = msgspec.json.Decoder(SendHeader, strict=False).decode
+# For ``convert``: without this it builds the types at the first send in the general form, and two threads that do so at
+# once crash the interpreter.
+msgspec.json.Decoder(SendFields)
+msgspec.json.Decoder(_LongFields)
 
 
 def parse_frame(part: memoryview) -> SendRequest | Frame:

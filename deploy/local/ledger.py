@@ -35,6 +35,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Listen address (host:port) of the broker that acknowledged it; empty = not known."""
 
 
+_decode_line = msgspec.json.Decoder(Line).decode
+
+
 def offset_of(message_id: str) -> int | None:
     """Physical offset in an offsetMsgId (address, port and int64 in hex), None without one."""
     return int(message_id[-16:], 16) if len(message_id) in (32, 56) else None
@@ -63,8 +66,7 @@ def read(directory: Path) -> list[Line]:
         content = (directory / LEDGER_FILE_NAME).read_bytes()
     except FileNotFoundError:
         return []
-    decoder = msgspec.json.Decoder(Line)
-    return [decoder.decode(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+    return [_decode_line(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,10 +52,13 @@ class SendCounts(msgspec.Struct, kw_only=True, rename="camel"):
     gap_ms_max: float = 0.0
 
 
+_decode_counts = msgspec.json.Decoder(SendCounts).decode
+
+
 def read_counts(directory: Path) -> SendCounts:
     """What the producer counted so far; zeros before it started."""
     try:
-        return msgspec.json.decode((directory / COUNTS_FILE_NAME).read_bytes(), type=SendCounts)
+        return _decode_counts((directory / COUNTS_FILE_NAME).read_bytes())
     except FileNotFoundError:
         return SendCounts()
 

@@ -231,6 +231,37 @@ def test_only_what_talks_to_people_prints() -> None:
     assert printing == []
 
 
+SCALARS = {"float", "RequestIdText"}
+"""Types of ``convert`` that are no struct: msgspec keeps nothing of them between two calls."""
+
+
+def test_types_of_msgspec_are_built_at_import() -> None:
+    """
+    Two threads that decode into a struct for the first time at once crash the interpreter: msgspec builds a type when
+    it first meets it, and shows the half-built one to the other thread. A decoder at the top of a module builds it.
+    """
+    lazy = []
+    for path in files(*PACKAGES):
+        at_import = [statement for statement in tree(path).body if not isinstance(statement, ast.FunctionDef)]
+        built = {
+            getattr(call.args[0], "id", "")
+            for statement in at_import
+            for call in ast.walk(statement)
+            if isinstance(call, ast.Call) and getattr(call.func, "attr", None) == "Decoder" and call.args
+        }
+        for call in calls(path):
+            method = getattr(call.func, "attr", None)
+            kinds = [keyword.value for keyword in call.keywords if keyword.arg == "type"]
+            if is_call_of(call, "msgspec", "convert"):
+                kinds += call.args[1:2]
+            if method in {"decode", "convert"} and any(
+                getattr(kind, "id", None) not in built | SCALARS for kind in kinds
+            ):
+                lazy.append(where(path, call))
+
+    assert lazy == []
+
+
 def test_no_file_is_dead() -> None:
     """Every module is imported by another one, or is a program."""
     used = {module for path in files(*PACKAGES, "tests") for module, _ in imports(path)}

@@ -12,7 +12,7 @@ Rule: nothing is guessed. What cannot be read raises ``ReadingError`` with who d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, dataclass_transform
+from typing import TypeVar, dataclass_transform
 
 import msgspec
 
@@ -121,10 +121,16 @@ def split_addresses(text: str) -> tuple[str, ...]:
     return tuple(address.strip() for address in text.replace(",", ";").split(";") if address.strip())
 
 
-def decode(body: bytes, kind: Any) -> Any:
+T = TypeVar("T")
+_DECODE_TABLE = msgspec.json.Decoder(_Table)
+_DECODE_EPOCH_CACHE = msgspec.json.Decoder(_EpochCache)
+_DECODE_CLUSTER_INFO = msgspec.json.Decoder(_ClusterInfo)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """A body of Java's. Raises ``ReadingError``."""
     try:
-        return msgspec.json.decode(quote_keys(body), type=kind)
+        return decoder.decode(quote_keys(body))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ReadingError(f"an answer cannot be read: {error}") from error
 
@@ -157,7 +163,7 @@ def names_from(addresses: Sequence[str]) -> dict[str, str]:
             troubles.append(f"{address}: {error}")
             continue
         if answer.code == SUCCESS:
-            found: _ClusterInfo = decode(answer.body, _ClusterInfo)
+            found = _decode(_DECODE_CLUSTER_INFO, answer.body)
             return {name: data.cluster for name, data in sorted(found.broker_addr_table.items())}
         troubles.append(f"{address}: code {answer.code} {answer.remark or ''}")
     raise ReadingError("no name server lists its sets: " + "; ".join(troubles))
@@ -205,7 +211,7 @@ class Controllers:
         answer = self.ask(GET_SYNC_STATE_DATA, body=msgspec.json.encode(sorted(clusters)))
         if answer.code != SUCCESS:
             raise ReadingError(f"{self.leader} answered {GET_SYNC_STATE_DATA} with {answer.code} {answer.remark or ''}")
-        table: _Table = decode(answer.body, _Table)
+        table = _decode(_DECODE_TABLE, answer.body)
         return {
             name: self._read_set(name, clusters[name], info, asks_brokers)
             for name, info in table.replicas_info_table.items()
@@ -258,8 +264,7 @@ def _epochs_of(address: str) -> _EpochCache | None:
         return None
     if answer.code != SUCCESS:
         return None
-    cache: _EpochCache = decode(answer.body, _EpochCache)
-    return cache
+    return _decode(_DECODE_EPOCH_CACHE, answer.body)
 
 
 def _last_epoch(cache: _EpochCache | None) -> MasterEpoch | None:
