@@ -35,7 +35,6 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.epoch.history import EpochHistory, EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
-from rollcall_ha.ha.decoder import HeaderDecoder
 from rollcall_ha.ha.errors import ErrorCode, FrameCorrupt, FrameTooLarge, VersionUnknown
 from rollcall_ha.ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
 
@@ -92,15 +91,58 @@ def encode(frame: NativeFrame) -> bytes:
             return _framed(_KIND_ERROR, payload + _text(frame.expected) + _text(frame.actual))
 
 
-class NativeDecoder(HeaderDecoder[NativeFrame]):
-    """What either end says."""
+class NativeDecoder:
+    """
+    Cuts a link's bytes, in pieces of any size, into frames; never holds more than one frame's header.
 
-    def _first_size(self) -> int:
-        return PREFIX_BYTES
+    After a frame with a body, ``body_left`` counts down: the bytes are not collected here, their place is the log.
+    """
 
-    def _next_size(self, header: bytes) -> int:
-        if len(header) > PREFIX_BYTES:
-            return len(header)
+    def __init__(self) -> None:
+        self._header = bytearray()
+        self._size = PREFIX_BYTES
+        self.body_left = 0
+        """Bytes of the current body that are still to come."""
+
+    @property
+    def header_wanted(self) -> int:
+        """Bytes up to the next boundary: a reader that takes at most so many never gets a byte of a body."""
+        return self._size - len(self._header)
+
+    def body_taken(self, length: int) -> None:
+        """``length`` body bytes went straight to their place."""
+        if not 0 < length <= self.body_left:
+            raise ValueError(f"took {length} bytes of a body that has {self.body_left} left")
+        self.body_left -= length
+
+    def feed(self, data: memoryview) -> tuple[NativeFrame | None, int]:
+        """
+        Take header bytes from the front of ``data``; return a finished frame, if any, and how many bytes were taken.
+
+        Raises:
+            HaProtocolError: this link cannot go on.
+        """
+        if self.body_left:
+            raise ValueError(f"{self.body_left} body bytes come first")
+        taken = 0
+        while taken < len(data):
+            piece = data[taken : taken + self.header_wanted]
+            self._header += piece
+            taken += len(piece)
+            if self.header_wanted:
+                break
+            if len(self._header) == PREFIX_BYTES:
+                # Judged before one more byte is kept: a prefix that announces 4 GiB ends the link here.
+                self._size = self._header_size(bytes(self._header))
+                continue
+            header = bytes(self._header)
+            self._header.clear()
+            self._size = PREFIX_BYTES
+            frame, self.body_left = self._parse(header)
+            return frame, taken
+        return None, taken
+
+    def _header_size(self, header: bytes) -> int:
         magic, version, kind, zero, payload_bytes, body_bytes = _PREFIX.unpack(header)
         if magic != MAGIC:
             raise FrameCorrupt(f"magic is {magic.hex()}, expected {MAGIC.hex()}")

@@ -1,8 +1,8 @@
 """
 What two replicas say to each other, as values.
 
-Here: the frames of the native protocol, and those of RocketMQ's AutoSwitch and classic protocols.
-Not here: their bytes (``codec_native``, ``codec_rocketmq``), when they are said (``master_link``, ``slave_link``).
+Here: the frames of the native protocol. Not here: their bytes (``codec_native``), when they are said (``master_link``,
+``slave_link``).
 Rule: bodies are never part of a frame; a header announces ``body_length`` raw log bytes that follow it.
 """
 
@@ -109,62 +109,3 @@ class LinkError:
 
 
 NativeFrame = Handshake | HandshakeReply | Transfer | Ack | LinkError
-
-# --- RocketMQ, AutoSwitch (controller mode) --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoSwitchHandshake:
-    """Slave to master, 16 bytes."""
-
-    broker_id: BrokerId
-    is_sync_from_last_file: bool = False
-    is_async_learner: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoSwitchReport:
-    """Slave to master, 12 bytes: its max offset."""
-
-    offset: LogOffset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoSwitchHandshakeReply:
-    """Master to slave, 20 + 12n bytes, to be sent in one piece."""
-
-    max_offset: LogOffset
-    last_epoch: MasterEpoch
-    entries: tuple[EpochEntry, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoSwitchTransfer:
-    """Master to slave, 36 bytes before the body. Heartbeat: no body, ``offset`` may be -1 (empty master)."""
-
-    body_length: int
-    offset: int
-    epoch: MasterEpoch
-    epoch_start: LogOffset
-    confirm_offset: LogOffset
-
-
-AutoSwitchSlaveFrame = AutoSwitchHandshake | AutoSwitchReport
-AutoSwitchMasterFrame = AutoSwitchHandshakeReply | AutoSwitchTransfer
-
-# --- RocketMQ, classic (no controller) -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicReport:
-    """Slave to master, 8 bytes: its max offset."""
-
-    offset: LogOffset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicTransfer:
-    """Master to slave, 12 bytes before the body; no body = heartbeat."""
-
-    offset: LogOffset
-    body_length: int

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.ha.actions import (
     ConfirmHeard,
     HigherEpochSeen,
@@ -366,12 +366,6 @@ class HaClient:
         """Room is ready in the own log, or will not be: read on."""
         if self._connection is not None:
             self._connection.answer(())
-
-    def promise_synced(self, master_epoch: MasterEpoch) -> None:
-        """The promise of this epoch is on disk."""
-        connection = self._connection
-        if connection is not None and connection.link.target.master_epoch == master_epoch:
-            connection.execute(connection.link.promise_synced(self._clock_ms()))
 
     async def _run(self, target: FollowTarget) -> None:
         delay_ms = self._delay_ms

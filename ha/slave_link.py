@@ -15,7 +15,7 @@ Not here: sockets (``transport``), reconnecting (``service``), cutting and recor
 | TRANSFER | header with bytes of a new epoch | RecordEpoch | RECORDING |
 | TRANSFER | body bytes | (LogGrew, ConfirmHeard?, Send at the end of the batch) | TRANSFER |
 | TRANSFER | heartbeat | ConfirmHeard? | TRANSFER |
-| TRANSFER | log_synced, promise_synced | Send? | TRANSFER |
+| TRANSFER | log_synced | Send? | TRANSFER |
 | RECORDING | epoch_recorded | ConfirmHeard? | TRANSFER |
 | WAITING, TRANSFER | tick | Send (heartbeat), or Send, CloseLink when nothing was heard | the same, or CLOSED |
 | any | bad bytes, a frame at the wrong time, bytes that do not fit the own log | Send, CloseLink | CLOSED |
@@ -94,7 +94,6 @@ class SlaveLink:
         self._opened_at_ms = self._heard_at_ms = self._sent_at_ms = now_ms
         self._link_generation = -1
         self._acked: LogOffset | None = None
-        self._acked_with_promise = False
         self._synced_end = LogOffset(0)
         self._reported_end = LogOffset(0)
         self._master_confirm = LogOffset(0)
@@ -209,11 +208,6 @@ class SlaveLink:
     def log_synced(self, end: LogOffset, now_ms: int) -> list[SlaveAction]:
         """The own log is on disk up to ``end``."""
         self._synced_end = max(self._synced_end, end)
-        return self._ack_if_due(now_ms)
-
-    def promise_synced(self, now_ms: int) -> list[SlaveAction]:
-        """The promise of the target's epoch is on disk: acks count from now on (R2)."""
-        self._is_promise_durable = True
         return self._ack_if_due(now_ms)
 
     def tick(self, now_ms: int) -> list[SlaveAction]:
@@ -390,11 +384,10 @@ class SlaveLink:
     def _ack_if_due(self, now_ms: int) -> list[SlaveAction]:
         if self.state not in (SlaveLinkState.TRANSFER, SlaveLinkState.RECORDING) or self._acked is None:
             return []
-        is_news = self._ackable() > self._acked or self._is_promise_durable != self._acked_with_promise
-        return self._ack(now_ms) if is_news else []
+        return self._ack(now_ms) if self._ackable() > self._acked else []
 
     def _ack(self, now_ms: int) -> list[SlaveAction]:
-        self._acked, self._acked_with_promise = self._ackable(), self._is_promise_durable
+        self._acked = self._ackable()
         self._sent_at_ms = now_ms
         ack = Ack(
             master_epoch=self.target.master_epoch,
@@ -402,6 +395,6 @@ class SlaveLink:
             incarnation=self._identity.incarnation,
             offset=self._acked,
             log_end=self._log.max_offset,
-            is_promise_durable=self._acked_with_promise,
+            is_promise_durable=self._is_promise_durable,
         )
         return [Send(data=encode(ack))]

@@ -28,11 +28,11 @@ import structlog
 
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.ha.actions import CloseLink, MasterAction, Send, SendTransfer, SlaveAcked, SlaveAction
-from rollcall_ha.ha.codec_rocketmq import SNIFF_BYTES, Protocol, sniff
 from rollcall_ha.ha.errors import ErrorCode, FrameCorrupt
 from rollcall_ha.ha.master_link import MasterLink
 from rollcall_ha.ha.ports import FileRegion, ReplicaLog
 from rollcall_ha.ha.slave_link import SlaveLink
+from rollcall_ha.ha.sniff import SNIFF_BYTES, Protocol, sniff
 
 TURN_BYTES_MAX = 1024 * 1024
 SEND_QUEUE_BYTES_MAX = 4 * 1024 * 1024

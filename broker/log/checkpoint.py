@@ -56,20 +56,6 @@ def encode_checkpoint(value: RocketCheckpoint) -> bytes:
     return _CHECKPOINT.pack(*numbers).ljust(CHECKPOINT_BYTES, b"\0")
 
 
-def decode_checkpoint(data: bytes) -> RocketCheckpoint:
-    """Raises ``CheckpointError`` if it is shorter than its numbers."""
-    if len(data) < _CHECKPOINT.size:
-        raise CheckpointError(f"a checkpoint of {len(data)} bytes; its numbers take {_CHECKPOINT.size}")
-    log_ms, queue_ms, index_ms, flushed, confirm = _CHECKPOINT.unpack_from(data)
-    return RocketCheckpoint(
-        log_stored_at_ms=log_ms,
-        queue_stored_at_ms=queue_ms,
-        index_stored_at_ms=index_ms,
-        master_flushed_offset=flushed,
-        confirm_offset=confirm,
-    )
-
-
 class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="log-state"):
     """What is durable besides the bytes. ``checked_offset`` is a record boundary at or below what was flushed."""
 

@@ -1,7 +1,7 @@
 """
 Next offset of every queue: a fold of the log, in memory.
 
-Here: the table. Not here: who walks the log (``commit_log``), consume-queue files (``consume_queue`` has their unit).
+Here: the table. Not here: reading the log (``log_index``).
 
 Rule 1 (R19): rebuilt before the first append of a new master, cut with the log.
 Rule 2: within a queue offsets count from 0 without a hole, so cutting a record makes its offset the next one again; the

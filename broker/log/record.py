@@ -341,35 +341,3 @@ def check(view: memoryview, at: int, physical_offset: int) -> int:
     if not topic or b"\0" in topic or b"\0" in record.properties:
         raise RecordError(f"topic or properties of the record at {physical_offset} are damaged")
     return int(record.size_bytes)
-
-
-# --- small things that readers and answers need ----------------------------------------------------------------------
-
-
-def parse_properties(raw: bytes) -> dict[str, str]:
-    """Pairs of the property form; a missing last separator is fine. Raises ``RecordError``."""
-    pairs: dict[str, str] = {}
-    try:
-        for part in raw.split(b"\x02"):
-            name, separator, value = part.partition(b"\x01")
-            if separator and name and value:
-                pairs[str(name, "utf-8")] = str(value, "utf-8")
-    except UnicodeDecodeError as error:
-        raise RecordError(f"properties are not UTF-8: {error}") from error
-    return pairs
-
-
-def format_properties(pairs: dict[str, str]) -> bytes:
-    """The property form, with the last separator, as 5.2.0 and later write it."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items()).encode()
-
-
-def crc_property(preceding: bytes | memoryview) -> bytes:
-    """The optional 20 bytes that close a record's properties: CRC digits, least significant first (section 5.3)."""
-    digits = f"{zlib.crc32(preceding) & CRC_MASK:010d}"[::-1]
-    return b"__CRC32#\x01" + digits.encode() + b"\x02"
-
-
-def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """Upper-case hex of store host and physical offset: 32 digits, or 56 with IPv6."""
-    return f"{store_host.hex().upper()}{physical_offset:016X}"

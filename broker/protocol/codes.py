@@ -40,7 +40,6 @@ class ClientResult(IntEnum):
     MESSAGE_ILLEGAL = 13
     SERVICE_NOT_AVAILABLE = 14
     TOPIC_NOT_EXIST = 17
-    PULL_RETRY_IMMEDIATELY = 20
 
 
 class SendOutcome(StrEnum):

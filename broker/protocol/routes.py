@@ -67,7 +67,6 @@ class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode_route = msgspec.json.Decoder(RouteState).decode
-_decode_topic = msgspec.json.Decoder(TopicRouteData).decode
 
 
 def encode_topic_route(route: RouteState) -> bytes:
@@ -89,13 +88,6 @@ def encode_topic_route(route: RouteState) -> bytes:
             ),
         )
     )
-
-
-def decode_topic_route(data: bytes) -> TopicRouteData:
-    try:
-        return _decode_topic(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RouteError(f"topic route: {error}") from error
 
 
 def encode_route(route: RouteState) -> bytes:

@@ -14,7 +14,6 @@ Rule 3: nonsense raises ``SendError`` or ``FrameError`` and nothing else.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -246,20 +245,3 @@ def decode_batch(data: memoryview) -> list[BatchItem]:
     if not items:
         raise SendError("an empty batch")
     return items
-
-
-def encode_batch(items: Sequence[BatchItem]) -> bytes:
-    """The body of a 320. Raises ``SendError`` if a part is too long."""
-    parts: list[bytes | memoryview] = []
-    try:
-        for item in items:
-            total = _BATCH_HEAD.size + len(item.body) + 2 + len(item.properties)
-            parts += (
-                _BATCH_HEAD.pack(total, 0, 0, item.flag, len(item.body)),
-                item.body,
-                _INT16.pack(len(item.properties)),
-                item.properties,
-            )
-    except struct.error as error:
-        raise SendError(f"a message that does not fit into a batch: {error}") from error
-    return b"".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from rollcall_ha.broker.handlers.put import PutLimits, PutPath, _Waiting
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
-from rollcall_ha.broker.protocol.send import BatchItem, SendRequest, encode_batch, encode_send, parse_frame
+from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_frame
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
@@ -60,6 +61,13 @@ def send(
     found = parse_frame(memoryview(raw)[4:])
     assert isinstance(found, SendRequest)
     return found
+
+
+def batch_item(body: bytes, properties: bytes, *, flag: int) -> bytes:
+    """One message of a batch body, as a Java client writes it."""
+    total = 20 + len(body) + 2 + len(properties)
+    head = struct.pack(">iiiii", total, 0, 0, flag, len(body))
+    return head + body + struct.pack(">h", len(properties)) + properties
 
 
 @pytest.fixture
@@ -200,7 +208,7 @@ def test_an_illegal_message_in_a_batch_is_refused_alone(broker: LogBroker) -> No
 def test_a_batch_message_is_appended_as_a_whole_and_answered_once(broker: LogBroker) -> None:
     """320: all in one segment, ids as a list, offset of the first."""
     sink = Sink()
-    body = encode_batch([BatchItem(body=b"m%d" % n, properties=b"K\x01v\x02", flag=n) for n in range(3)])
+    body = b"".join(batch_item(b"m%d" % n, b"K\x01v\x02", flag=n) for n in range(3))
     frame = encode_frame(Frame(code=320, opaque=6, ext_fields={"b": "T", "e": "2", "m": "true"}, body=body))
     request = parse_frame(memoryview(frame)[4:])
     assert isinstance(request, SendRequest)
