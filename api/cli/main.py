@@ -1,7 +1,7 @@
 """
 The command ``rollcall``: names, options and help of every command.
 
-Here: the surface. Not here: what commands do (``see``, ``act``, ``run``, ``founding``) and how answers look
+Here: the surface. Not here: what commands do (``reads``, ``orders``, ``run``, ``founding``) and how answers look
 (``tables``, ``decisions``).
 Rule: nothing heavy is imported before a command needs it; servers are reached by HTTP and exec only.
 """
@@ -14,8 +14,10 @@ from typing import Annotated
 
 import typer
 
+from rollcall_ha import __version__
 from rollcall_ha.api.cli import context
 from rollcall_ha.api.cli.output import Format
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
 app = typer.Typer(
     name="rollcall",
@@ -43,16 +45,29 @@ RequestIdOption = Annotated[
 ConfigOption = Annotated[Path, typer.Option("--config", help="The fleet file.")]
 
 
+def _identity(request_id: str | None) -> RequestId | None:
+    return None if request_id is None else RequestId(request_id)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"rollcall {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     controllers: Annotated[
         str, typer.Option(help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, else ./.demo.")
     ] = "",
+    version: Annotated[  # noqa: ARG001 - the callback answers before anything else is read
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     context.OPTIONS.controllers = controllers
 
 
-# --- see -------------------------------------------------------------------------------------------------------------
+# --- reads -----------------------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -62,17 +77,17 @@ def status(
     check: Annotated[bool, typer.Option("--check", help="Exit with 6 if something is degraded.")] = False,
 ) -> None:
     """The fleet on one page; answers without a leader too, marked STALE."""
-    from rollcall_ha.api.cli import see
+    from rollcall_ha.api.cli import reads
 
-    see.status(output, watch, is_check=check)
+    reads.status(output, watch, is_check=check)
 
 
 @app.command()
 def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
     """One line per broker set."""
-    from rollcall_ha.api.cli import see
+    from rollcall_ha.api.cli import reads
 
-    see.sets(output, watch)
+    reads.sets(output, watch)
 
 
 @app.command()
@@ -84,9 +99,9 @@ def history(
     before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
 ) -> None:
     """Who reigned when, how it came about, how long it took, what was lost."""
-    from rollcall_ha.api.cli import see
+    from rollcall_ha.api.cli import reads
 
-    see.history(name, output, watch, limit=limit, before=before)
+    reads.history(name, output, watch, limit=limit, before=before)
 
 
 @app.command()
@@ -98,9 +113,9 @@ def explain(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Why this master: evidence, every candidate with its reason, phases, proof."""
-    from rollcall_ha.api.cli import see
+    from rollcall_ha.api.cli import reads
 
-    see.explain(name, epoch, output)
+    reads.explain(name, epoch, output)
 
 
 @app.command()
@@ -114,33 +129,31 @@ def events(
     request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
 ) -> None:
     """The record itself, oldest first."""
-    from rollcall_ha.api.cli import see
+    from rollcall_ha.api.cli import reads
 
-    see.events(output, start=start, name=of_set, limit=limit, follow=follow, request=request)
+    reads.events(output, start=start, name=of_set, limit=limit, follow=follow, request=request)
 
 
 controllers_app = typer.Typer(help="The controllers.", invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(controllers_app, name="controllers")
 
 
+@controllers_app.command("list")
+def controllers_list(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
+    """Who leads, by each controller's own word."""
+    from rollcall_ha.api.cli import reads
+
+    reads.controllers(output, watch)
+
+
 @controllers_app.callback(invoke_without_command=True)
 def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
     """Who leads, by each controller's own word."""
     if caller.invoked_subcommand is None:
-        from rollcall_ha.api.cli import see
-
-        see.controllers(output, watch)
+        controllers_list(output, watch)
 
 
-@controllers_app.command("list")
-def controllers_list(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """Who leads, by each controller's own word."""
-    from rollcall_ha.api.cli import see
-
-    see.controllers(output, watch)
-
-
-# --- act -------------------------------------------------------------------------------------------------------------
+# --- orders ----------------------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -161,19 +174,18 @@ def elect(
     """Elect a master now: by policy and clean, unless --unclean --accept-loss BYTES."""
     if unclean != (accept_loss is not None):
         raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
-    from rollcall_ha.api.cli import act
-    from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
+    from rollcall_ha.api.cli import orders
 
-    order = act.OperatorOptions(
+    order = orders.OperatorOptions(
         form=output,
         expect_master=None if expect_master is None else BrokerId(expect_master),
         expect_epoch=None if expect_epoch is None else MasterEpoch(expect_epoch),
         reason=reason,
         is_dry_run=dry_run,
         is_confirmed=yes,
-        request_id=None if request_id is None else RequestId(request_id),
+        request_id=_identity(request_id),
     )
-    act.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
+    orders.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
 
 
 @app.command()
@@ -187,12 +199,10 @@ def bootstrap(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """First election by your word, for sets that may not elect by themselves."""
-    from rollcall_ha.api.cli import act
-    from rollcall_ha.controller.contract.ids import BrokerId, RequestId
+    from rollcall_ha.api.cli import orders
 
-    identity = None if request_id is None else RequestId(request_id)
-    order = act.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=identity)
-    act.bootstrap(name, order, master=BrokerId(master))
+    order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=_identity(request_id))
+    orders.bootstrap(name, order, master=BrokerId(master))
 
 
 @app.command()
@@ -208,12 +218,13 @@ def clean(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Forget replicas, or the whole set; epochs never go down."""
-    from rollcall_ha.api.cli import act
-    from rollcall_ha.controller.contract.ids import BrokerId, RequestId
+    from rollcall_ha.api.cli import orders
 
-    identity = None if request_id is None else RequestId(request_id)
-    order = act.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes, request_id=identity)
-    act.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
+    identity = _identity(request_id)
+    order = orders.OperatorOptions(
+        form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes, request_id=identity
+    )
+    orders.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
 
 
 # --- admin -----------------------------------------------------------------------------------------------------------
@@ -286,9 +297,9 @@ def import_rocketmq(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Know running sets with their ids and epochs; nobody is elected before all brokers of a set have come here."""
-    from rollcall_ha.api.cli import act, move
+    from rollcall_ha.api.cli import move, orders
 
-    order = act.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run)
+    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run)
     move.import_rocketmq(move.Elsewhere(controllers=controllers, name_servers=namesrv, sets=tuple(only or ())), order)
 
 
@@ -303,9 +314,9 @@ def export_rocketmq(
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
-    from rollcall_ha.api.cli import act, move
+    from rollcall_ha.api.cli import move, orders
 
-    order = act.OperatorOptions(form=output, is_dry_run=dry_run, is_confirmed=yes)
+    order = orders.OperatorOptions(form=output, is_dry_run=dry_run, is_confirmed=yes)
     move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
 
 

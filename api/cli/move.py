@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rollcall_ha.api.cli import context
-from rollcall_ha.api.cli.act import OperatorOptions, confirm
 from rollcall_ha.api.cli.context import CommandExit
+from rollcall_ha.api.cli.orders import OperatorOptions, confirm
 from rollcall_ha.api.cli.output import Column, Mood, Report, Table, id_set, number, print_report
 
 if TYPE_CHECKING:

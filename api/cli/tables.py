@@ -2,7 +2,7 @@
 Answers that are lists: status, sets, controllers, history, events, as reports.
 
 Here: pure functions from values of ``controller.contract.views`` to ``Report``. Not here: decisions told one by one
-(``decisions``), fetching (``see``), alignment and formats (``output``).
+(``decisions``), fetching (``reads``), alignment and formats (``output``).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import rollcall_ha
 from rollcall_ha.api.cli import context, tables
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.client import Client
@@ -277,17 +278,23 @@ def test_full_set_name_needs_no_lookup(rollcall: Run) -> None:
     assert rollcall(script, "history", "demo/broker-a").code == 0
 
 
-def test_help_imports_nothing_heavy() -> None:
-    """--help is fast because neither HTTP, nor servers, nor tables of the contract are imported for it."""
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_imports_nothing_heavy(option: str) -> None:
+    """It is fast because neither HTTP, nor servers, nor tables of the contract are imported for it."""
     code = (
         "import sys\nfrom rollcall_ha.api.cli.main import app\n"
-        "try: app(args=['--help'])\nexcept SystemExit: pass\n"
+        f"try: app(args=['{option}'])\nexcept SystemExit: pass\n"
         "heavy = {'httpx', 'fastapi', 'pysyncobj', 'pydantic', 'cryptography', 'yaml', 'uvloop', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path.cwd())
 
     assert done.returncode == 0, done.stderr
+
+
+def test_version_is_that_of_the_package(rollcall: Run) -> None:
+    """One line, without a controller and without anything heavy."""
+    assert rollcall({}, "--version").out == f"rollcall {rollcall_ha.__version__}\n"
 
 
 def test_addresses_come_from_the_demo_if_nobody_says_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
