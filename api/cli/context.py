@@ -2,7 +2,7 @@
 Where the controllers are, and which exit code an outcome has.
 
 Here: addresses from option, environment or the demo's fleet file; errors of the client as messages and exit codes.
-Not here: commands (``see``, ``act``, ``run``), texts of answers (``tables``, ``decisions``).
+Not here: commands (``reads``, ``orders``, ``run``), texts of answers (``tables``, ``decisions``).
 
 Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
 6 degraded, only for ``status --check``.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from rollcall_ha.api.cli.output import Format
+from rollcall_ha.api.cli.output import Format, harmless
 
 if TYPE_CHECKING:
     from rollcall_ha.api.client import Client
@@ -56,8 +56,8 @@ OPTIONS = CommonOptions()
 
 
 def complain(message: str) -> None:
-    """One line for a human, on standard error."""
-    sys.stderr.write(message.rstrip() + "\n")
+    """Lines for a human, on standard error."""
+    sys.stderr.write("".join(harmless(line) + "\n" for line in message.rstrip().splitlines()))
 
 
 def fail(message: str, code: CommandExit) -> typer.Exit:

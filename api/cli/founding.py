@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import tomli_w
 
 from rollcall_ha.api.cli.context import CommandExit, fail
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
@@ -48,6 +49,10 @@ TLS_DIRECTORY = "tls"
 DATA_DIRECTORY = "data"
 CERTIFICATE_DAYS = 3650
 SEGMENT_BYTES_MIN = 64 * 1024
+FLEET_FILE_HEAD = """\
+# One file for every process of the fleet: only the name on the command line differs.
+# Paths are relative to this file. Made by: rollcall init
+"""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _BROKER_NAME = re.compile(r"(?P<set>[A-Za-z0-9][A-Za-z0-9_-]{0,59})-(?P<number>[0-9]{1,3})")
 
@@ -197,31 +202,20 @@ def _require_distinct(controllers: Sequence[str], brokers: Sequence[str]) -> Non
 
 def render_fleet_file(fleet: FleetFile) -> str:
     """The document as TOML; values that are defaults are left out."""
-    lines = [
-        "# One file for every process of the fleet: only the name on the command line differs.",
-        "# Paths are relative to this file. Made by: rollcall init",
-        f"version = {fleet.version}",
-        "",
-        "[fleet]",
-        *_pairs(fleet.fleet),
-    ]
-    if fleet.tls is not None:
-        lines += ["", "[tls]", *_pairs(fleet.tls)]
-    for node, controller in fleet.controllers.items():
-        lines += ["", f"[controllers.{node}]", *_pairs(controller)]
-    for node, broker in fleet.brokers.items():
-        lines += ["", f"[brokers.{node}]", *_pairs(broker)]
-    return "\n".join(lines) + "\n"
+    return FLEET_FILE_HEAD + tomli_w.dumps({name: _plain(value) for name, value in _told(fleet)})
 
 
-def _pairs(section: msgspec.Struct) -> list[str]:
-    """A TOML basic string is a JSON string for the values that pass ``describe``."""
-    lines = []
+def _told(section: msgspec.Struct) -> Iterator[tuple[str, object]]:
     for field in msgspec.structs.fields(section):
         value = getattr(section, field.name)
-        if value != field.default:
-            lines.append(f"{field.name} = {msgspec.json.encode(value).decode()}")
-    return lines
+        if value not in (field.default, {}):
+            yield field.name, value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return dict(_told(value)) if isinstance(value, msgspec.Struct) else value
 
 
 # --- certificates ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from rollcall_ha.api.cli import founding
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.tls import TlsFiles, mutual_context
@@ -119,3 +120,15 @@ def test_wrong_description_names_the_value_and_founds_nothing(
     assert done.exit_code == 2
     assert words in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fleet_file_begins_with_its_comments_and_has_no_defaults() -> None:
+    """What an operator reads first; a table that is empty, and a value that is a default, are not written."""
+    fleet = founding.describe("lab", ["c1=h:1,h:2,h:3"], [], founding.BrokerSettings(), "normal")
+
+    text = founding.render_fleet_file(fleet)
+
+    assert text.startswith("# One file for every process of the fleet")
+    assert "timing" not in text
+    assert "[brokers]" not in text
+    assert '[controllers.c1]\nraft = "h:1"\n' in text

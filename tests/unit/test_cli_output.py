@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from rollcall_ha.api.cli import output
@@ -61,3 +63,53 @@ def test_numbers_are_right_aligned_and_silent_columns_left_out() -> None:
         "long name      7",
         "footer",
     ]
+
+
+def test_wide_characters_take_two_places() -> None:
+    """Columns stay straight on a terminal, where a Chinese character is twice as wide as a letter."""
+    table = Table(
+        columns=(Column(title="SET"), Column(title="N", is_right=True)), rows=(("数据", "1"), ("data-a", "22"))
+    )
+
+    text = output.render_text(Report(document=None, parts=(table,)))
+
+    assert text.splitlines() == ["SET      N", "数据     1", "data-a  22"]
+
+
+@pytest.mark.parametrize("form", [output.Format.TABLE, output.Format.TSV])
+def test_a_name_cannot_clear_the_screen(form: output.Format) -> None:
+    """Control characters are written out, those of a whole line and of a column's end too."""
+    hostile = "c\x1b[2J\x9b2J\u202e\tx\ny"
+    table = Table(columns=(Column(title="SET"),), rows=((hostile,),))
+    stream = io.StringIO()
+
+    output.print_report(Report(document=None, verdict=hostile, parts=(hostile, table)), form, stream=stream)
+
+    assert set(stream.getvalue()) <= {"\n", *map(chr, range(0x20, 0x7F))}
+    assert "c\\x1b[2J\\x9b2J\\u202e\\tx\\ny" in stream.getvalue()
+
+
+def test_long_cells_are_neither_wrapped_nor_cut() -> None:
+    """What a program cuts out of a line is there whole."""
+    table = Table(columns=(Column(title="REASON"), Column(title="X")), rows=(("r" * 5_000, "x"),))
+
+    assert output.render_text(Report(document=None, parts=(table,))).splitlines()[1] == "r" * 5_000 + "  x"
+
+
+def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first word only; none with NO_COLOR, and none in a pipe."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def printed(stream: io.StringIO) -> str:
+        report = Report(document=None, verdict="OK  fine", mood=output.Mood.GOOD)
+        output.print_report(report, output.Format.TABLE, stream=stream)
+        return stream.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert printed(Terminal()) == "\x1b[1;32mOK\x1b[0m  fine\n"
+    assert printed(io.StringIO()) == "OK  fine\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed(Terminal()) == "OK  fine\n"
