@@ -16,7 +16,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response, StreamingResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
 
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.problems import REQUEST_ID_HEADER, refused
@@ -167,7 +168,8 @@ class Routes:
         stream: dict[int | str, dict[str, Any]] = {
             200: {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": _TEXT}}}
         }
-        add("/events/stream", self.stream, **read, responses=stream | {422: answers(SetPage, problems=(422,))[422]})
+        stream[422] = answers(SetPage, problems=(422,))[422]
+        add("/events/stream", self.stream, **read, responses=stream, response_class=EventSourceResponse)
 
     async def status(
         self,
@@ -229,27 +231,24 @@ class Routes:
         key = parse_set_key(set_key) if set_key is not None else None
         return _json(await self._queries.events(_mark(start), limit=limit, wait_ms=wait_ms, set_key=key))
 
-    async def stream(self, request: Request, start: FromMark = None) -> Response:
+    async def stream(self, request: Request, start: FromMark = None) -> AsyncIterator[ServerSentEvent]:
         """The same as server-sent events, without end; ``id`` is the mark to go on from."""
-        return StreamingResponse(
-            self._stream(request, request.headers.get("Last-Event-ID") or start), media_type="text/event-stream"
-        )
-
-    async def _stream(self, request: Request, start: str | None) -> AsyncIterator[bytes]:
         try:
-            mark = _mark(start)
+            mark = _mark(request.headers.get("Last-Event-ID") or start)
         except ValueError:
             mark = None
-        while not await request.is_disconnected():
+        while True:
             page = await self._queries.events(mark, limit=PAGE_EVENTS_MAX, wait_ms=STREAM_IDLE_MS)
             mark = page.next_from or mark
             if page.gap is not None:
-                yield b"event: gap\ndata: " + msgspec.json.encode(page.gap) + b"\n\n"
+                yield ServerSentEvent(event="gap", raw_data=msgspec.json.encode(page.gap).decode())
             if not page.events:
-                yield b": nothing new\n\n"
+                # Only a write shows that the listener has gone, and proxies end a link that is silent for a minute.
+                yield ServerSentEvent(comment="nothing new")
             for record in page.events:
-                following = f"{record.term}.{record.index}.{record.ordinal + 1}".encode()
-                yield b"id: " + following + b"\ndata: " + msgspec.json.encode(record) + b"\n\n"
+                # The mark behind this event: with its own, a listener that comes again would get it twice.
+                following = f"{record.term}.{record.index}.{record.ordinal + 1}"
+                yield ServerSentEvent(id=following, raw_data=msgspec.json.encode(record).decode())
 
     # --- orders of operators -----------------------------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.responses import StreamingResponse
 
-from rollcall_ha.api.rest.routes import Routes
+from rollcall_ha.api.rest import routes
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Elected
@@ -300,35 +299,64 @@ def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
     _run(tmp_path, scenario)
 
 
+async def _listen(app: Any, headers: dict[str, str], count: int) -> list[bytes]:
+    """The first ``count`` server-sent events of the stream; then the listener hangs up."""
+    chunks: list[bytes] = []
+    enough = asyncio.Event()
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.body" and message["body"]:
+            chunks.append(message["body"])
+        if len(chunks) >= count:
+            enough.set()
+
+    async def receive() -> dict[str, Any]:
+        await enough.wait()
+        return {"type": "http.disconnect"}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/events/stream",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+    }
+    async with asyncio.timeout(10):
+        await app(scope, receive, send)
+    return chunks[:count]
+
+
 def test_event_stream_resumes_where_it_ended(tmp_path: Path) -> None:
-    """Server-sent events carry the mark to go on from as their id."""
+    """Server-sent events carry the mark to go on from as their id; a mark that cannot be read is none."""
 
     async def scenario(group: Group) -> None:
         leader = await group.elect("c1")
         await make_set(leader)
         await until(lambda: leader.journal.synced_index == leader.service.published.index)
         total = len(leader.journal.read(None, limit=500).records)
-        routes = Routes(leader.service, leader.queries, leader.peers)
 
-        class Gone:
-            def __init__(self) -> None:
-                self.headers: dict[str, str] = {}
-                self.reads = 0
+        chunks = await _listen(leader.app, {}, total)
+        data, first_id, *end = chunks[0].decode().split("\n")
+        assert end == ["", ""]
+        assert msgspec.json.decode(data.removeprefix("data: "), type=EventRecord).event
+        again = await _listen(leader.app, {"Last-Event-ID": first_id.removeprefix("id: ")}, total - 1)
+        assert again == chunks[1:]
+        assert await _listen(leader.app, {"Last-Event-ID": "here"}, 1) == chunks[:1]
 
-            async def is_disconnected(self) -> bool:
-                self.reads += 1
-                return self.reads > 1
+    _run(tmp_path, scenario)
 
-        async def lines(start: str | None) -> list[bytes]:
-            answer = await routes.stream(Gone(), start)  # type: ignore[arg-type]
-            assert isinstance(answer, StreamingResponse)
-            return [bytes(chunk) async for chunk in answer.body_iterator]  # type: ignore[arg-type]
 
-        chunks = await lines(None)
-        assert len(chunks) >= total
-        first_id = chunks[0].split(b"\n")[0].removeprefix(b"id: ").decode()
-        assert (await lines(first_id))[: total - 1] == chunks[1:total]
-        assert msgspec.json.decode(chunks[0].split(b"data: ")[1], type=EventRecord).event
+def test_event_stream_says_that_nothing_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comment while nothing happens: without it nobody notices that the listener has gone."""
+    monkeypatch.setattr(routes, "STREAM_IDLE_MS", 5)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        total = len(leader.journal.read(None, limit=500).records)
+
+        chunks = await _listen(leader.app, {}, total + 1)
+        assert chunks[-1] == b": nothing new\n\n"
 
     _run(tmp_path, scenario)
 
