@@ -7,7 +7,7 @@ Rule 1: every ``truncation_wanted`` is answered, also when the role machine turn
 before.
 Rule 2: an epoch entry of a link is stored on the executor that all durable writes go through, so a later promotion's
 entry comes behind it.
-Rule 3: folds follow the received bytes ``FOLD_BYTES_MAX`` at a time, so that a burst never holds the loop.
+Rule 3: folds follow the received bytes ``INDEX_BYTES_MAX`` at a time, so that a burst never holds the loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rollcall_ha.ha.truncation import Isolate, TruncationPlan
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.telemetry import get_logger
 
-FOLD_BYTES_MAX = 256 * 1024
+INDEX_BYTES_MAX = 256 * 1024
 
 _log = get_logger("following")
 
@@ -89,8 +89,8 @@ class Following:
         """A truncation waits for its answer."""
         self._was_ready = False
         self._master_end: LogOffset | None = None
-        self._is_folding = False
-        self._is_held = False
+        self._is_indexing = False
+        self._is_paused = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -142,10 +142,10 @@ class Following:
         self._master_end = None
         return self._log.ackable_offset if self._was_ready else LogOffset(0)
 
-    def hold_folds(self, is_held: bool) -> None:
+    def pause_indexing(self, is_paused: bool) -> None:
         """While a thread cuts or closes the log nobody else touches it."""
-        self._is_held = is_held
-        if not is_held:
+        self._is_paused = is_paused
+        if not is_paused:
             self.log_grew(self._log.max_offset, self._log.max_offset)
 
     def log_has_room(self) -> None:
@@ -205,9 +205,9 @@ class Following:
     def log_grew(self, start: LogOffset, end: LogOffset) -> None:
         """Let the folds follow behind the copy."""
         del start, end
-        if not self._is_folding and not self._is_held:
-            self._is_folding = True
-            self._fold()
+        if not self._is_indexing and not self._is_paused:
+            self._is_indexing = True
+            self._index_step()
 
     def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
         """What is confirmed and here."""
@@ -228,14 +228,14 @@ class Following:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _fold(self) -> None:
-        if self._is_held:
-            self._is_folding = False
+    def _index_step(self) -> None:
+        if self._is_paused:
+            self._is_indexing = False
             return
-        left = self._log.fold(FOLD_BYTES_MAX)
-        self._is_folding = left > 0
-        if self._is_folding:
-            asyncio.get_running_loop().call_soon(self._fold)
+        left = self._log.extend_index(INDEX_BYTES_MAX)
+        self._is_indexing = left > 0
+        if self._is_indexing:
+            asyncio.get_running_loop().call_soon(self._index_step)
 
     async def _record(self, target: FollowTarget, entry: EpochEntry) -> None:
         assert self.client is not None, "only a link asks for an entry"

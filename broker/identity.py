@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.broker.core.durable import Identity, Lives, Marks, ProcessIdentity
+from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessIdentity, ProcessStarts
 from rollcall_ha.broker.replica_files import ReplicaFiles, StoreMark
 from rollcall_ha.controller.contract.ids import Incarnation, RegisterCode, SetKey
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
@@ -29,7 +29,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 
     process: ProcessIdentity
     identity: Identity | None
-    marks: Marks
+    marks: EpochMarks
     stored: StoredView | None
     clean_mark: CleanMark | None
 
@@ -77,15 +77,15 @@ def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:
     if store is None:
         store = StoreMark(store_id=secrets.token_hex(16))
         files.store.store(store)
-    lives = files.lives.load() or Lives()
+    starts = files.starts.load() or ProcessStarts()
     incarnation = draw_incarnation()
-    files.lives.store(lives.begun(incarnation))
+    files.starts.store(starts.with_start(incarnation))
     return Remembered(
         process=ProcessIdentity(
             incarnation=incarnation,
             boot_id=BOOT_ID_FILE.read_text().strip(),
             store_id=store.store_id,
-            previous_incarnations=lives.incarnations,
+            previous_incarnations=starts.incarnations,
         ),
         identity=identity,
         marks=files.load_marks(),

@@ -261,9 +261,9 @@ class Replica:
         """Apply and ack nothing."""
         return self.following.stop(detail)
 
-    def hold_folds(self, is_held: bool) -> None:
+    def pause_indexing(self, is_paused: bool) -> None:
         """A thread works on the log."""
-        self.following.hold_folds(is_held)
+        self.following.pause_indexing(is_paused)
 
     def prepare_master(self, action: PrepareMaster) -> None:
         """Everything but the permission to append."""

@@ -31,7 +31,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from rollcall_ha.broker.core.durable import Identity, Lives, Marks
+from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessStarts
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.node.files import DirectoryError, atomic_replace, durable_unlink
 
@@ -88,7 +88,7 @@ class DurableFile(Generic[T]):
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_marks = msgspec.json.Decoder(Marks).decode
+_decode_marks = msgspec.json.Decoder(EpochMarks).decode
 
 
 def _seal(value: object) -> bytes:
@@ -120,10 +120,10 @@ class MarksFile:
         """Nothing is read yet."""
         self._path = path
         self._descriptor: int | None = None
-        self._marks = Marks()
+        self._marks = EpochMarks()
         self._next_slot = 0
 
-    def load(self) -> Marks:
+    def load(self) -> EpochMarks:
         """
         What is on disk; without a file nothing was ever promised.
 
@@ -132,10 +132,10 @@ class MarksFile:
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError:
-            return Marks()
+            return EpochMarks()
         if len(raw) != SLOTS * SLOT_BYTES:
             raise DirectoryError(f"{self._path} has {len(raw)} bytes, expected {SLOTS * SLOT_BYTES}; {_REMEDY}")
-        found = Marks()
+        found = EpochMarks()
         for slot in range(SLOTS):
             content = raw[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\x00")
             marks = _open(self._path, content, _decode_marks)
@@ -144,7 +144,7 @@ class MarksFile:
         self._marks = found
         return found
 
-    def store(self, marks: Marks) -> None:
+    def store(self, marks: EpochMarks) -> None:
         """Durable on return. Raises ``ValueError`` rather than letting a mark fall (R9), ``OSError``."""
         if self._descriptor is None:
             self._descriptor = self._open()
@@ -162,7 +162,7 @@ class MarksFile:
         """A descriptor of the file, which is made by a rename, so that it is there with both slots or not at all."""
         self.load()
         if not self._path.exists():
-            atomic_replace(self._path, SLOTS * _seal(Marks()).ljust(SLOT_BYTES, b"\x00"))
+            atomic_replace(self._path, SLOTS * _seal(EpochMarks()).ljust(SLOT_BYTES, b"\x00"))
         return os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
 
 
@@ -176,11 +176,11 @@ class ReplicaFiles:
         self.view = DurableFile(directory / "view.json", StoredView)
         self.clean_mark = DurableFile(directory / "clean.json", CleanMark)
         self.store = DurableFile(directory / "store.json", StoreMark)
-        self.lives = DurableFile(directory / "lives.json", Lives)
+        self.starts = DurableFile(directory / "lives.json", ProcessStarts)
 
-    def load_marks(self) -> Marks:
+    def load_marks(self) -> EpochMarks:
         return self._marks.load()
 
-    def store_marks(self, marks: Marks) -> None:
+    def store_marks(self, marks: EpochMarks) -> None:
         """Durable on return. Raises ``ValueError`` rather than letting a mark fall (R9), ``OSError``."""
         self._marks.store(marks)

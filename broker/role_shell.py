@@ -64,7 +64,7 @@ from rollcall_ha.ha.truncation import Cut, FullResync, TruncationPlan
 from rollcall_ha.node.telemetry import get_logger
 
 VIEW_DELAY_MS = 50
-FOLD_BYTES_MAX = 4 * 1024 * 1024
+INDEX_BYTES_MAX = 4 * 1024 * 1024
 """Before a reign the folds catch up in pieces of this size, with a turn of the loop between two."""
 
 _log = get_logger("role")
@@ -81,7 +81,7 @@ class RoleOwner(Protocol):
 
     def stop_link(self, detail: str) -> LogOffset: ...
 
-    def hold_folds(self, is_held: bool) -> None: ...
+    def pause_indexing(self, is_paused: bool) -> None: ...
 
     def prepare_master(self, action: PrepareMaster) -> None: ...
 
@@ -249,7 +249,7 @@ class RoleShell:
         elif isinstance(step, RecordEpochEntry):
             return StepDone(step=step.step, offset=await self._alone(lambda: self._record(step.master_epoch)))
         elif isinstance(step, PrepareMaster):
-            while self._commit_log.fold(FOLD_BYTES_MAX) > 0:  # noqa: ASYNC110 (turns for the others, not a wait)
+            while self._commit_log.extend_index(INDEX_BYTES_MAX) > 0:  # noqa: ASYNC110 (turns for the others, not a wait)
                 await asyncio.sleep(0)
             self._owner.prepare_master(step)
         elif isinstance(step, ExecuteCut):
@@ -277,11 +277,11 @@ class RoleShell:
 
     async def _alone(self, work: Callable[[], LogOffset]) -> LogOffset:
         """On the disk's thread, while nothing on the loop touches the log."""
-        self._owner.hold_folds(is_held=True)
+        self._owner.pause_indexing(is_paused=True)
         try:
             return await self._loop.run_in_executor(self._disk, work)
         finally:
-            self._owner.hold_folds(is_held=False)
+            self._owner.pause_indexing(is_paused=False)
 
     def _record(self, master_epoch: MasterEpoch) -> LogOffset:
         """R12: start = end, behind the last whole record; W4: an empty last entry is replaced."""

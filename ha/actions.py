@@ -155,7 +155,7 @@ SlaveAction = (
 )
 
 
-def farewell(
+def last_word(
     identity: ReplicaIdentity, code: ErrorCode, master_epoch: MasterEpoch, *, expected: str, actual: str
 ) -> list[Send | CloseLink]:
     """The last frame of a link, and its end."""

@@ -41,7 +41,7 @@ from rollcall_ha.ha.actions import (
     SendTransfer,
     SlaveAcked,
     SlaveOpened,
-    farewell,
+    last_word,
 )
 from rollcall_ha.ha.codec_native import NativeDecoder, encode
 from rollcall_ha.ha.confirm_offset import MemberAck
@@ -309,4 +309,4 @@ class MasterLink:
         if self.state is MasterLinkState.CLOSED:
             return []
         self.state = MasterLinkState.CLOSED
-        return [*farewell(self._identity, code, self._own_epoch(), expected=expected, actual=actual)]
+        return [*last_word(self._identity, code, self._own_epoch(), expected=expected, actual=actual)]

@@ -47,7 +47,7 @@ from rollcall_ha.ha.actions import (
     Send,
     SlaveAction,
     TruncateLog,
-    farewell,
+    last_word,
 )
 from rollcall_ha.ha.codec_native import NativeDecoder, encode
 from rollcall_ha.ha.errors import ErrorCode, FrameUnexpected, HaProtocolError
@@ -231,7 +231,7 @@ class SlaveLink:
         if self.state is SlaveLinkState.CLOSED:
             return []
         self.connection_lost()
-        return [*farewell(self._identity, code, self.target.master_epoch, expected=expected, actual=actual)]
+        return [*last_word(self._identity, code, self.target.master_epoch, expected=expected, actual=actual)]
 
     def connection_lost(self) -> None:
         """The socket is gone; nothing more will be said, and what was buffered is dropped (R12)."""

@@ -136,7 +136,7 @@ class SyncState:
         self._table = SlaveAcks(reign.master_epoch)
         self._caught_up = {member: self._fresh(now_ms) for member in self._others(self._local)}
         self._linkless_since_ms = dict.fromkeys(self._others(self._local), now_ms)
-        self._courted: dict[BrokerId, int] = {}
+        self._held_for: dict[BrokerId, int] = {}
         """Replicas about to join, with the time until which confirm waits for them."""
         self._last_tick_ms = now_ms
         self._ended: MastershipEnded | None = None
@@ -212,7 +212,7 @@ class SyncState:
             return []
         if self._table.open_link(broker_id, incarnation, link_generation, is_learner=is_learner):
             self._linkless_since_ms.pop(broker_id, None)
-            self._courted.pop(broker_id, None)
+            self._held_for.pop(broker_id, None)
             state = self._caught_up.get(broker_id)
             if state is not None:
                 state.log_end_at_previous_ack = None
@@ -224,7 +224,7 @@ class SyncState:
         if self._ended or not self._table.close_link(broker_id, link_generation):
             return []
         self._linkless_since_ms[broker_id] = now_ms
-        return self._stop_courting(broker_id)
+        return self._stop_holding(broker_id)
 
     def ack(self, ack: MemberAck, now_ms: int) -> list[SyncOutput]:
         """An ack came. Whatever does not count changes nothing."""
@@ -295,7 +295,7 @@ class SyncState:
         if now_ms - self._last_tick_ms > self.reign.stall_ms:
             self._grant_grace(now_ms)
         self._last_tick_ms = now_ms
-        outputs = self._stop_courting(*(member for member, until_ms in self._courted.items() if now_ms >= until_ms))
+        outputs = self._stop_holding(*(member for member, until_ms in self._held_for.items() if now_ms >= until_ms))
         outstanding = self._outstanding
         if outstanding is None:
             return outputs + (self._propose_leaving(now_ms) or self._propose_joining(now_ms))
@@ -324,7 +324,7 @@ class SyncState:
     def _advance_confirm(self) -> list[SyncOutput]:
         if not self.may_release:
             return []
-        waited_for = (*self._others(self.required_set), *self._courted)
+        waited_for = (*self._others(self.required_set), *self._held_for)
         candidate = confirm_candidate(self._own_end(), waited_for, self._table)
         if candidate is None or candidate <= self._confirm or candidate < self.reign.start_offset:
             return []
@@ -344,13 +344,13 @@ class SyncState:
         elif state.log_end_at_previous_ack is not None and ack.offset >= state.log_end_at_previous_ack:
             state.caught_up_at_ms = max(state.caught_up_at_ms, state.previous_ack_at_ms)
             if self._may_join(ack.broker_id):
-                self._courted.setdefault(ack.broker_id, now_ms + self.reign.survivors_wait_ms)
+                self._held_for.setdefault(ack.broker_id, now_ms + self.reign.survivors_wait_ms)
         state.previous_ack_at_ms = now_ms
         state.log_end_at_previous_ack = self._log_end
 
-    def _stop_courting(self, *members: BrokerId) -> list[SyncOutput]:
+    def _stop_holding(self, *members: BrokerId) -> list[SyncOutput]:
         for member in members:
-            self._courted.pop(member, None)
+            self._held_for.pop(member, None)
         return self._advance_confirm() if members else []
 
     def _report_in_sync(self, broker_id: BrokerId) -> list[SyncOutput]:
@@ -400,7 +400,7 @@ class SyncState:
             return []
         ids = [broker_id for broker_id, _ in joining]
         for broker_id in ids:
-            self._courted.pop(broker_id, None)
+            self._held_for.pop(broker_id, None)
         return self._propose(tuple(sorted({*self._local, *ids})), joining, f"{ids} caught up", now_ms)
 
     def _may_join(self, broker_id: BrokerId) -> bool:

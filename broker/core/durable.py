@@ -13,11 +13,11 @@ import msgspec
 from rollcall_ha.controller.contract.ids import BrokerId, ClusterName, Incarnation, MasterEpoch, RegisterCode, SetKey
 from rollcall_ha.epoch.model import NO_EPOCH
 
-LIVES_KEPT = 16
+STARTS_KEPT = 16
 """Starts in a row without a registration after which a restart proves nothing any more."""
 
 
-class Marks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class EpochMarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The promised/entered mark of R9. ``NO_EPOCH`` = none yet."""
 
     promised: MasterEpoch = NO_EPOCH
@@ -25,15 +25,15 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     entered: MasterEpoch = NO_EPOCH
     """The newest epoch that this replica was master of."""
 
-    def with_promised(self, epoch: MasterEpoch) -> Marks:
+    def with_promised(self, epoch: MasterEpoch) -> EpochMarks:
         """Grown to ``epoch``; unchanged if it is there already."""
         return msgspec.structs.replace(self, promised=max(self.promised, epoch))
 
-    def with_entered(self, epoch: MasterEpoch) -> Marks:
+    def with_entered(self, epoch: MasterEpoch) -> EpochMarks:
         """Grown to ``epoch``, promise included."""
-        return Marks(promised=max(self.promised, epoch), entered=max(self.entered, epoch))
+        return EpochMarks(promised=max(self.promised, epoch), entered=max(self.entered, epoch))
 
-    def covers(self, other: Marks) -> bool:
+    def covers(self, other: EpochMarks) -> bool:
         """Whether going from ``other`` to this one lets no mark fall."""
         return self.promised >= other.promised and self.entered >= other.entered and self.entered <= self.promised
 
@@ -63,11 +63,11 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Earlier starts on this directory, the newest last (R3): on its disk, like this one, before it registers."""
 
 
-class Lives(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ProcessStarts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The starts of the process on one directory: an older copy of it does not know the newest ones (R3)."""
 
     incarnations: tuple[Incarnation, ...] = ()
-    """Newest last; at most ``LIVES_KEPT``."""
+    """Newest last; at most ``STARTS_KEPT``."""
 
-    def begun(self, incarnation: Incarnation) -> Lives:
-        return Lives(incarnations=(*self.incarnations, incarnation)[-LIVES_KEPT:])
+    def with_start(self, incarnation: Incarnation) -> ProcessStarts:
+        return ProcessStarts(incarnations=(*self.incarnations, incarnation)[-STARTS_KEPT:])

@@ -40,7 +40,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_peer, goal_for_view
 from rollcall_ha.broker.core.phases import PhaseClock, cut_range
 from rollcall_ha.broker.core.role_io import (
@@ -139,7 +139,7 @@ class RoleMachine:
         return self._facts.published
 
     @property
-    def marks(self) -> Marks:
+    def marks(self) -> EpochMarks:
         """As they are on disk."""
         return self._facts.marks
 

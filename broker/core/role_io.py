@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.controller.contract.commands import ReportEntered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Registered, SetView
@@ -31,7 +31,7 @@ class RecoveryStarted:
 class Recovered:
     """The log ends at a whole record, epoch entries beyond it are dropped (R9), interrupted cuts are finished (R20)."""
 
-    marks: Marks
+    marks: EpochMarks
     has_clean_mark: bool
     """The mark of the last clean stop is still on disk: it goes before the first append or ack (R3a)."""
 
@@ -193,7 +193,7 @@ class PersistMarks:
     """Durably, before anything that they allow (R9)."""
 
     step: int
-    marks: Marks
+    marks: EpochMarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

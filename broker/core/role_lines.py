@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.goals import Goal, GoalKind
 from rollcall_ha.broker.core.role_io import (
     CloseLog,
@@ -79,7 +79,7 @@ class Facts:
     )
     is_registered: bool = False
     has_session: bool = False
-    marks: Marks = field(default_factory=Marks)
+    marks: EpochMarks = field(default_factory=EpochMarks)
     """As they are on disk."""
     has_clean_mark: bool = False
     link: SlaveLinkFacts | None = None

@@ -24,7 +24,7 @@ import msgspec
 from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.handlers.ports import AnswerSink, GateState, MasterGate
-from rollcall_ha.broker.log.ports import BrokerLog, FoldsBehindError
+from rollcall_ha.broker.log.ports import BrokerLog, IndexBehindError
 from rollcall_ha.broker.log.record import SYS_FLAG_BORN_IPV6, Draft, RecordError, record_bytes
 from rollcall_ha.broker.protocol.codes import ClientCode, SendRefusal
 from rollcall_ha.broker.protocol.send import SendError, SendRequest, decode_batch, put_duplicate, put_ok, put_refused
@@ -180,7 +180,7 @@ class PutPath:
             return
         try:
             self._log.begin_run(stored_at_ms=self._now_ms())
-        except FoldsBehindError as error:
+        except IndexBehindError as error:
             self._refuse_all(sink, requests, (SendRefusal.NOT_MASTER, str(error)), state)
             return
         waiting = _Waiting(sink, [], [])

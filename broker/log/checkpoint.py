@@ -27,7 +27,7 @@ CHECKPOINT_BYTES = 4096
 STATE_FILE_NAME = "rollcall-checkpoint"
 CLEAN_FILE_NAME = "clean-stop"
 CUT_FILE_NAME = "cut-mark"
-FOLDS_FILE_NAME = "folds"
+INDEX_FILE_NAME = "folds"
 _CHECKPOINT = struct.Struct(">qqqqq")
 
 
@@ -103,22 +103,22 @@ class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cu
         return f"{self.began_at_ms}-{self.cut_offset:020d}"
 
 
-class Folds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="folds"):
+class IndexSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="folds"):
     """Queue offsets after folding the log up to ``offset``, which was durable when this was written."""
 
     offset: LogOffset
     queues: tuple[tuple[bytes, int, int, int], ...]
 
 
-Small = TypeVar("Small", LogState, CleanStop, CutMark, Folds)
+Small = TypeVar("Small", LogState, CleanStop, CutMark, IndexSnapshot)
 
 # Built with the module: two threads that decode a type for the first time at once crash msgspec 0.22.
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (LogState, CleanStop, CutMark, Folds)
+    kind: msgspec.json.Decoder(kind) for kind in (LogState, CleanStop, CutMark, IndexSnapshot)
 }
 
 
-def write_small(path: Path, value: LogState | CleanStop | CutMark | Folds) -> None:
+def write_small(path: Path, value: LogState | CleanStop | CutMark | IndexSnapshot) -> None:
     """Replace ``path``; durable on return. Raises ``OSError``."""
     raw = msgspec.json.encode(value)
     atomic_replace(path, b"%08x %s\n" % (zlib.crc32(raw), raw), mode=0o644)

@@ -19,14 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from rollcall_ha.broker.core.producers import ProducerTable
 from rollcall_ha.broker.log.checkpoint import (
     CHECKPOINT_FILE_NAME,
     CLEAN_FILE_NAME,
-    FOLDS_FILE_NAME,
+    INDEX_FILE_NAME,
     STATE_FILE_NAME,
     CleanStop,
     CutMark,
-    Folds,
+    IndexSnapshot,
     LogState,
     RocketCheckpoint,
     encode_checkpoint,
@@ -36,20 +37,21 @@ from rollcall_ha.broker.log.checkpoint import (
 from rollcall_ha.broker.log.cut import LogFiles, begin_cut, finish_cut, remove_expired
 from rollcall_ha.broker.log.flush import GroupFlusher
 from rollcall_ha.broker.log.log_index import LogIndex
-from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError, FoldsBehindError, RecoveryReport
-from rollcall_ha.broker.log.positions import LogPositions
-from rollcall_ha.broker.log.preallocation import SegmentSupply
+from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError, IndexBehindError, RecoveryReport
+from rollcall_ha.broker.log.preallocation import SegmentPreallocator
+from rollcall_ha.broker.log.queue_offsets import QueueOffsets
 from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
+from rollcall_ha.ha.ports import FileRegion
 from rollcall_ha.node.files import atomic_replace
 
 FLUSH_INTERVAL_MS = 500
 """Mode async: how much time of writes a power cut may take."""
-FOLDS_STEP_BYTES = 64 * 1024 * 1024
+INDEX_STEP_BYTES = 64 * 1024 * 1024
 """The folds are written down whenever the log has grown by this much, so that a start reads at most about this much."""
 
 
@@ -57,24 +59,29 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CommitLog(LogPositions):
+class CommitLog:
     """See the module. Made by ``open``; ended by ``close``."""
 
     def __init__(self, files: LogFiles, state: LogState, report: RecoveryReport, *, store_host: bytes) -> None:
         self.recovery = report
         """What ``open`` found."""
-        super().__init__(files, state, report.end_offset)
-        self._store_host = store_host
         end = report.end_offset
-        self._folds_saved = LogOffset(0)
-        self._supply = SegmentSupply(files, lambda: self._post(self._tell_room))
+        self._files = files
+        self._state = state
+        self._whole = self._max = self._flushed = end
+        self._confirm, self._released = state.confirm_offset, state.released_offset
+        self._index = LogIndex(LogOffset(files.segments[0].base if files.segments else 0))
+        self._flush_mode = FlushMode.ASYNC
+        self._store_host = store_host
+        self._index_saved = LogOffset(0)
+        self._preallocator = SegmentPreallocator(files, lambda: self._post(self._tell_room))
         self._disk = threading.Lock()
         """Held by a sync, by chores and by a cut: one at a time."""
         self._generation = 0
         """Counts the cuts of this process."""
         self._synced_generation = 0
         self._synced = end
-        self._folds_pending: Folds | None = None
+        self._index_pending: IndexSnapshot | None = None
         self._stored_at_ms = 0
         self._flusher: GroupFlusher | None = None
         self._on_flushed: list[Callable[[LogOffset], None]] = []
@@ -113,7 +120,7 @@ class CommitLog(LogPositions):
         files, state, report = recover(root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step)
         log = cls(files, state, report, store_host=store_host)
         log._post, log._now_ms, log._flush_mode = post, now_ms, flush_mode
-        log._load_folds()
+        log._load_index()
         remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days, keep_bytes=quarantine_bytes)
         log._prepare_first()
         log._start_flusher(flush_interval_ms, stop_process)
@@ -134,23 +141,136 @@ class CommitLog(LogPositions):
             stop_process=stop_process,
         )
         self._flusher.start(self._flushed)
-        self._flusher.want_chores()
+        self._flusher.request_chores()
 
     def _prepare_first(self) -> None:
         """Blocking. A log without a segment would make it in front of its first byte; a full disk is told then."""
         if not self._files.segments:
             with contextlib.suppress(OSError):
-                self._supply.prepare(self._max)
+                self._preallocator.prepare(self._max)
 
-    def _load_folds(self) -> None:
-        saved = read_small_or_none(self._files.root / FOLDS_FILE_NAME, Folds)
-        if saved is not None and self._folds.offset <= saved.offset <= self._whole:
-            self._folds.load(saved)
-            self._folds_saved = saved.offset
-            self._folds.follow(self._files.segments, self._whole)
-            self._folds.rebuild_producers(self._files.segments)
+    def _load_index(self) -> None:
+        saved = read_small_or_none(self._files.root / INDEX_FILE_NAME, IndexSnapshot)
+        if saved is not None and self._index.offset <= saved.offset <= self._whole:
+            self._index.load(saved)
+            self._index_saved = saved.offset
+            self._index.extend(self._files.segments, self._whole)
+            self._index.rebuild_producers(self._files.segments)
         else:
-            self._folds.follow(self._files.segments, self._whole)
+            self._index.extend(self._files.segments, self._whole)
+
+    # --- what others may ask ------------------------------------------------------------------------------------------
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of every file of the log."""
+        return self._files.segment_bytes
+
+    @property
+    def min_offset(self) -> LogOffset:
+        """First byte that is still there."""
+        return LogOffset(self._files.segments[0].base) if self._files.segments else self._max
+
+    @property
+    def max_offset(self) -> LogOffset:
+        """End of the log, bytes of a record that is not whole included."""
+        return self._max
+
+    @property
+    def whole_offset(self) -> LogOffset:
+        """End of the last whole record."""
+        return self._whole
+
+    @property
+    def flushed_offset(self) -> LogOffset:
+        """Everything below is on disk; a record boundary."""
+        return self._flushed
+
+    @property
+    def flush_mode(self) -> FlushMode:
+        """Whether acks wait for the disk."""
+        return self._flush_mode
+
+    @property
+    def ackable_offset(self) -> LogOffset:
+        """What this replica may ack."""
+        return self._flushed if self._flush_mode is FlushMode.SYNC else self._whole
+
+    @property
+    def confirm_offset(self) -> LogOffset:
+        """Highest confirm that ``note_confirm`` was told, never above the end of the log."""
+        return self._confirm
+
+    @property
+    def durable_confirm_offset(self) -> LogOffset:
+        """The confirm that survives a power cut (R26)."""
+        return self._state.confirm_offset
+
+    @property
+    def released_offset(self) -> LogOffset:
+        """Highest end that was acknowledged to a producer by this replica as master."""
+        return self._released
+
+    @property
+    def unindexed_bytes(self) -> int:
+        """Whole records that the folds have not seen yet."""
+        return self._whole - self._index.offset
+
+    @property
+    def history(self) -> EpochHistory:
+        """Epochs of the bytes that are there."""
+        return self._files.history
+
+    @property
+    def producers(self) -> ProducerTable:
+        """Fold of the log for idempotent sends (R18)."""
+        return self._index.producers
+
+    @property
+    def queues(self) -> QueueOffsets:
+        """Fold of the log: next offset of every queue (R19)."""
+        return self._index.queues
+
+    def confirmed_queue_end(self, topic: bytes, queue_id: int) -> int:
+        """Next offset of a queue, counting confirmed records only; costs reading the others."""
+        return self._index.queue_end_at(self._files.segments, topic, queue_id, self._confirm)
+
+    def is_record_boundary(self, offset: LogOffset) -> bool:
+        """Whether a record starts at ``offset``, or it is the end of the log."""
+        if offset in (self._max, self._whole):
+            return True
+        if not self.min_offset <= offset < self._whole:
+            return False
+        segment = self._segment_of(offset)
+        start = max(self._index.boundary_at_or_below(offset), segment.base)
+        return walk(segment.view, start - segment.base, offset - segment.base, []) == offset - segment.base
+
+    def plan_cut(self, offset: LogOffset, reason: CutReason, explanation: str = "") -> CutPlan:
+        """Check a cut. Raises ``CutRefusedError`` if ``offset`` is no record boundary or outside of the log."""
+        if not self.min_offset <= offset <= self._max:
+            raise CutRefusedError(f"cut at {offset}: the log is [{self.min_offset}, {self._max})")
+        if reason is not CutReason.FULL_RESYNC and not self.is_record_boundary(offset):
+            raise CutRefusedError(f"cut at {offset}: no record starts there")
+        return CutPlan(
+            cut_offset=offset,
+            end_offset=self._max,
+            reason=reason,
+            is_below_confirm=offset < self.durable_confirm_offset,
+            is_below_released=offset < self._released,
+            explanation=explanation,
+        )
+
+    def _segment_of(self, offset: int) -> LogSegment:
+        segments = self._files.segments
+        return segments[(offset - segments[0].base) // self._files.segment_bytes]
+
+    def region(self, offset: LogOffset, length_max: int) -> FileRegion | None:
+        """Bytes from ``offset`` on, cut at the end of the log and of the segment; None if there are none."""
+        if not self.min_offset <= offset < self._max:
+            return None
+        segment = self._segment_of(offset)
+        length = min(length_max, self._max - offset, segment.end - offset)
+        return FileRegion(fd=segment.fd, position=offset - segment.base, length=length)
 
     # --- HA ----------------------------------------------------------------------------------------------------------
 
@@ -208,10 +328,10 @@ class CommitLog(LogPositions):
         """Whether the next ``length`` bytes need no wait for the disk; if not, ``subscribe_room`` says when to ask."""
         segments = self._files.segments
         left = segments[-1].end - self._max if segments else 0
-        if left >= length + BLANK_BYTES_MIN or self._supply.is_ready or self._flusher is None:
+        if left >= length + BLANK_BYTES_MIN or self._preallocator.is_ready or self._flusher is None:
             return True
-        self._supply.want()
-        self._flusher.want_chores()
+        self._preallocator.request()
+        self._flusher.request_chores()
         return False
 
     def subscribe_room(self, on_room: Callable[[], object]) -> None:
@@ -225,10 +345,10 @@ class CommitLog(LogPositions):
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def begin_run(self, *, stored_at_ms: int) -> None:
-        """Start one append run. Raises ``FoldsBehindError``."""
-        if self._folds.offset != self._max:
-            raise FoldsBehindError(
-                f"the log ends at {self._max}, whole records at {self._whole}, folds at {self._folds.offset} (R19)"
+        """Start one append run. Raises ``IndexBehindError``."""
+        if self._index.offset != self._max:
+            raise IndexBehindError(
+                f"the log ends at {self._max}, whole records at {self._whole}, folds at {self._index.offset} (R19)"
             )
         self._stored_at_ms = stored_at_ms
 
@@ -245,12 +365,12 @@ class CommitLog(LogPositions):
             space = last.end - self._max
             if length + BLANK_BYTES_MIN <= space:
                 return
-            following = self._supply.grow(self._max)
+            following = self._preallocator.grow(self._max)
             pack_blank(last.view, self._max - last.base, space)
         else:
-            following = self._supply.grow(self._max)
+            following = self._preallocator.grow(self._max)
         self._max = self._whole = LogOffset(following.base)
-        self._folds.offset = self._max
+        self._index.offset = self._max
 
     def append(self, draft: Draft) -> tuple[int, int]:
         """Copy one record behind the end; returns its physical and its queue offset. See the port for errors."""
@@ -260,7 +380,7 @@ class CommitLog(LogPositions):
             self.ensure_room(total)
         segment = segments[-1]
         offset = self._max
-        queue_offset = self._folds.queues.take(draft.topic, draft.queue_id)
+        queue_offset = self._index.queues.take(draft.topic, draft.queue_id)
         try:
             pack(
                 segment.view,
@@ -274,24 +394,24 @@ class CommitLog(LogPositions):
             )
         except RecordError:
             segment.zero(offset - segment.base, offset - segment.base + total)
-            self._folds.queues.give_back(draft.topic, draft.queue_id, queue_offset)
+            self._index.queues.give_back(draft.topic, draft.queue_id, queue_offset)
             raise
         if draft.stamp is not None:
-            self._folds.producers.fold(draft.stamp, offset)
-        self._folds.note_boundary(offset)
+            self._index.producers.fold(draft.stamp, offset)
+        self._index.note_boundary(offset)
         self._max = LogOffset(offset + total)
         return offset, queue_offset
 
     def end_run(self) -> LogOffset:
         """Publish the run: returns the new ``max_offset``. Nothing is synced."""
-        self._whole = self._folds.offset = self._max
-        self._folds.producers.advance(self._max)
+        self._whole = self._index.offset = self._max
+        self._index.producers.advance(self._max)
         self.request_flush(self._max)
         return self._max
 
-    def fold(self, budget_bytes: int) -> int:
+    def extend_index(self, budget_bytes: int) -> int:
         """Let the folds follow the received bytes, at most about ``budget_bytes``; returns what is left."""
-        start = self._folds.offset
+        start = self._index.offset
         if start + budget_bytes >= self._whole:
             end = self._whole
         else:
@@ -301,7 +421,7 @@ class CommitLog(LogPositions):
             stop = walk(segment.view, at, limit, [])
             # A record larger than the budget is folded alone.
             end = LogOffset(segment.base + stop) if stop > at else self._end_of_record(segment, at)
-        self._folds.follow(self._files.segments, end)
+        self._index.extend(self._files.segments, end)
         return self._whole - end
 
     @staticmethod
@@ -311,7 +431,7 @@ class CommitLog(LogPositions):
     def _segment_with_room(self) -> LogSegment:
         segments = self._files.segments
         if not segments or self._max == segments[-1].end:
-            self._supply.grow(self._max)
+            self._preallocator.grow(self._max)
         return segments[-1]
 
     # --- durability --------------------------------------------------------------------------------------------------
@@ -326,8 +446,8 @@ class CommitLog(LogPositions):
         if self._flusher is None:
             return
         self._flusher.request(offset)
-        if self._supply.asks(self._max):
-            self._flusher.want_chores()
+        if self._preallocator.is_due(self._max):
+            self._flusher.request_chores()
 
     def sync_before_acks(self) -> None:
         """Mode sync from here on; never back."""
@@ -350,8 +470,8 @@ class CommitLog(LogPositions):
         if generation != self._generation or flushed <= self._flushed:
             return
         self._flushed = flushed
-        if self._folds.offset - self._folds_saved >= FOLDS_STEP_BYTES and self._folds_pending is None:
-            self._folds_pending = self._folds.saved()
+        if self._index.offset - self._index_saved >= INDEX_STEP_BYTES and self._index_pending is None:
+            self._index_pending = self._index.saved()
         for on_flushed in self._on_flushed:
             on_flushed(flushed)
 
@@ -374,16 +494,16 @@ class CommitLog(LogPositions):
         """On the flush thread. Raises ``OSError``; nothing depends on it having worked."""
         with self._disk:
             self._store_state()
-            pending = self._folds_pending
+            pending = self._index_pending
             if pending is not None and pending.offset <= self._synced:
-                write_small(self._files.root / FOLDS_FILE_NAME, pending)
-                self._folds_saved = pending.offset
-                self._folds_pending = None
+                write_small(self._files.root / INDEX_FILE_NAME, pending)
+                self._index_saved = pending.offset
+                self._index_pending = None
 
     def _prepare_segment(self) -> None:
         """On the flush thread, before its sync: a busy disk must not make the loop wait for the next segment."""
         with self._disk:
-            self._supply.prepare(self._max)
+            self._preallocator.prepare(self._max)
 
     def _store_state(self) -> None:
         state = LogState(
@@ -447,14 +567,14 @@ class CommitLog(LogPositions):
         with self._disk:
             begin_cut(self._files, mark)
             self._generation += 1
-            self._supply.discard()
+            self._preallocator.discard()
             end = plan.cut_offset if new_start is None else new_start
             if plan.reason is CutReason.FULL_RESYNC:
-                self._folds = LogIndex(end)
+                self._index = LogIndex(end)
             else:
-                self._folds.cut(self._files.segments, end)
-            self._folds_pending = None
-            self._folds_saved = min(self._folds_saved, end)
+                self._index.cut(self._files.segments, end)
+            self._index_pending = None
+            self._index_saved = min(self._index_saved, end)
             finish_cut(self._files, mark)
             self._state = mark.state_before.clamped(end)
             self._confirm, self._released = self._state.confirm_offset, self._state.released_offset
@@ -478,12 +598,12 @@ class CommitLog(LogPositions):
             if self._whole < self._max:
                 self.execute_cut(self.plan_cut(self._whole, CutReason.TORN_TAIL, "stopped while receiving a record"))
             self._sync()
-            self.fold(self.fold_lag_bytes)
-            write_small(self._files.root / FOLDS_FILE_NAME, self._folds.saved())
+            self.extend_index(self.unindexed_bytes)
+            write_small(self._files.root / INDEX_FILE_NAME, self._index.saved())
             self._store_state()
             self._files.epochs.save(self._files.history)
             write_small(self._files.root / CLEAN_FILE_NAME, CleanStop(end_offset=self._max))
-        self._supply.discard()
+        self._preallocator.discard()
         for segment in self._files.segments:
             segment.close()
         self._files.segments.clear()

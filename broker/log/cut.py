@@ -26,10 +26,10 @@ import msgspec
 from rollcall_ha.broker.log.checkpoint import (
     CLEAN_FILE_NAME,
     CUT_FILE_NAME,
-    FOLDS_FILE_NAME,
+    INDEX_FILE_NAME,
     STATE_FILE_NAME,
     CutMark,
-    Folds,
+    IndexSnapshot,
     read_small_or_none,
     write_small,
 )
@@ -203,9 +203,9 @@ def _cut_history(files: LogFiles, mark: CutMark) -> None:
 def _clamp_state(files: LogFiles, mark: CutMark) -> None:
     end = mark.cut_offset if mark.new_start is None else mark.new_start
     write_small(files.root / STATE_FILE_NAME, mark.state_before.clamped(end))
-    folds = read_small_or_none(files.root / FOLDS_FILE_NAME, Folds)
+    folds = read_small_or_none(files.root / INDEX_FILE_NAME, IndexSnapshot)
     if folds is None or folds.offset > mark.cut_offset or mark.new_start is not None:
-        durable_unlink(files.root / FOLDS_FILE_NAME)
+        durable_unlink(files.root / INDEX_FILE_NAME)
     durable_unlink(files.root / CLEAN_FILE_NAME)
 
 

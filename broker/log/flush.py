@@ -51,7 +51,7 @@ class GroupFlusher:
         self._wake = threading.Condition()
         self._requested = LogOffset(0)
         self._flushed = LogOffset(0)
-        self._chore_wanted = False
+        self._chore_requested = False
         self._are_chores_due = True
         self._chores_done_at_s = 0.0
         self._is_stopping = False
@@ -75,10 +75,10 @@ class GroupFlusher:
                 if self._mode is FlushMode.SYNC:
                     self._wake.notify()
 
-    def want_chores(self) -> None:
+    def request_chores(self) -> None:
         """Run the chores soon, without a sync in mode async."""
         with self._wake:
-            self._chore_wanted = True
+            self._chore_requested = True
             self._wake.notify()
 
     def sync_at_once(self) -> None:
@@ -137,10 +137,10 @@ class GroupFlusher:
         with self._wake:
             if not self._has_urgent_work():
                 self._wake.wait(self._interval_s)
-            self._are_chores_due |= self._chore_wanted
-            self._chore_wanted = False
+            self._are_chores_due |= self._chore_requested
+            self._chore_requested = False
             return not self._is_stopping
 
     def _has_urgent_work(self) -> bool:
         is_asked = self._mode is FlushMode.SYNC and self._requested > self._flushed
-        return self._is_stopping or self._chore_wanted or is_asked
+        return self._is_stopping or self._chore_requested or is_asked

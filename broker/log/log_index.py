@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, window_start
-from rollcall_ha.broker.log.checkpoint import Folds
+from rollcall_ha.broker.log.checkpoint import IndexSnapshot
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
-from rollcall_ha.broker.log.record import blank_bytes, fold_parts, walk
+from rollcall_ha.broker.log.record import blank_bytes, index_fields, walk
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
 from rollcall_ha.epoch.model import LogOffset
@@ -42,7 +42,7 @@ class LogIndex:
         index = bisect_right(self._boundaries, offset) - 1
         return LogOffset(self._boundaries[max(index, 0)])
 
-    def follow(self, segments: Sequence[LogSegment], end: LogOffset) -> None:
+    def extend(self, segments: Sequence[LogSegment], end: LogOffset) -> None:
         """
         Fold the records of ``[offset, end)``, whole ones only.
 
@@ -54,10 +54,10 @@ class LogIndex:
             self.note_boundary(offset)
             if blank_bytes(segment.view, at) is not None:
                 continue
-            topic, queue_id, queue_offset, is_queued, properties = fold_parts(segment.view, at)
+            topic, queue_id, queue_offset, is_queued, properties = index_fields(segment.view, at)
             if is_queued:
                 self.queues.fold(topic, queue_id, queue_offset)
-            self._fold_stamp(properties, offset)
+            self._note_stamp(properties, offset)
         self.offset = end
         self.producers.advance(end)
 
@@ -67,7 +67,7 @@ class LogIndex:
             end = segment.base + at + int.from_bytes(segment.view[at : at + 4], "big")
             if end <= offset or blank_bytes(segment.view, at) is not None:
                 continue
-            found_topic, found_id, queue_offset, is_queued, _ = fold_parts(segment.view, at)
+            found_topic, found_id, queue_offset, is_queued, _ = index_fields(segment.view, at)
             if is_queued and (found_topic, found_id) == (topic, queue_id):
                 return queue_offset
         return self.queues.max_offset(topic, queue_id)
@@ -83,7 +83,7 @@ class LogIndex:
         lowest: dict[tuple[bytes, int], int] = {}
         for segment, at in _records(segments, end, self.offset):
             if blank_bytes(segment.view, at) is None:
-                topic, queue_id, queue_offset, is_queued, _ = fold_parts(segment.view, at)
+                topic, queue_id, queue_offset, is_queued, _ = index_fields(segment.view, at)
                 if is_queued:
                     lowest.setdefault((topic, queue_id), queue_offset)
         for (topic, queue_id), queue_offset in lowest.items():
@@ -99,20 +99,20 @@ class LogIndex:
         lowest = window_start(self.offset)
         for segment, at in _records(segments, start, self.offset):
             if segment.base + at >= lowest and blank_bytes(segment.view, at) is None:
-                self._fold_stamp(fold_parts(segment.view, at)[4], segment.base + at)
+                self._note_stamp(index_fields(segment.view, at)[4], segment.base + at)
         self.producers.advance(self.offset)
 
-    def saved(self) -> Folds:
+    def saved(self) -> IndexSnapshot:
         """What ``load`` takes. Producers are not in it: their window is read again."""
-        return Folds(offset=self.offset, queues=tuple(self.queues.rows()))
+        return IndexSnapshot(offset=self.offset, queues=tuple(self.queues.rows()))
 
-    def load(self, saved: Folds) -> None:
+    def load(self, saved: IndexSnapshot) -> None:
         """Start from what an earlier process knew at ``saved.offset``, a record boundary."""
         self.queues.load(saved.queues)
         self.offset = saved.offset
         self.note_boundary(saved.offset)
 
-    def _fold_stamp(self, properties: bytes, offset: int) -> None:
+    def _note_stamp(self, properties: bytes, offset: int) -> None:
         try:
             stamp = find_stamp(properties)
         except StampError:

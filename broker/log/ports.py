@@ -26,7 +26,7 @@ from rollcall_ha.epoch.model import EpochEntry, LogOffset, MasterEpoch
 from rollcall_ha.ha.ports import ReplicaLog
 
 
-class FoldsBehindError(RuntimeError):
+class IndexBehindError(RuntimeError):
     """An append before the folds have seen the whole log; nothing was written."""
 
 
@@ -124,7 +124,7 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     @property
-    def fold_lag_bytes(self) -> int:
+    def unindexed_bytes(self) -> int:
         """Received bytes that the folds (queue offsets, producers) have not seen yet; 0 is needed for ``begin_run``."""
         ...
 
@@ -155,7 +155,7 @@ class BrokerLog(ReplicaLog, Protocol):
         Start one append run.
 
         Raises:
-            FoldsBehindError: ``fold_lag_bytes`` is not 0 (R19), or the last record is not whole: cut it first.
+            IndexBehindError: ``unindexed_bytes`` is not 0 (R19), or the last record is not whole: cut it first.
         """
         ...
 
@@ -179,7 +179,7 @@ class BrokerLog(ReplicaLog, Protocol):
         """Publish the run: returns the new ``max_offset``. Nothing is synced."""
         ...
 
-    def fold(self, budget_bytes: int) -> int:
+    def extend_index(self, budget_bytes: int) -> int:
         """Let the folds follow the received bytes, at most about ``budget_bytes``; returns what is left."""
         ...
 

@@ -24,17 +24,17 @@ from rollcall_ha.broker.log.segment import LogSegment
 _NEVER = 1 << 63
 
 
-class SegmentSupply:
+class SegmentPreallocator:
     """At most one spare segment. ``prepare`` runs on the flush thread, the rest on the thread that owns the log."""
 
-    def __init__(self, files: LogFiles, told: Callable[[], object]) -> None:
+    def __init__(self, files: LogFiles, on_ready: Callable[[], object]) -> None:
         """Nothing is prepared yet. ``told`` runs on the preparing thread when ``is_ready`` may have changed."""
         self._files = files
-        self._told = told
+        self._on_ready = on_ready
         self._spare: LogSegment | None = None
         self._lock = threading.Lock()
-        self._ask_at = _NEVER
-        self._is_wanted = False
+        self._due_at = _NEVER
+        self._is_requested = False
         self._error: OSError | None = None
 
     @property
@@ -46,15 +46,15 @@ class SegmentSupply:
         """Whether ``grow`` will not wait for the disk. A disk that refused counts: who grows gets its error."""
         return self._spare is not None or self._error is not None
 
-    def want(self) -> None:
+    def request(self) -> None:
         """Have the next segment made by the next ``prepare``, wherever the log ends."""
-        self._is_wanted = True
+        self._is_requested = True
 
-    def asks(self, end: int) -> bool:
+    def is_due(self, end: int) -> bool:
         """Whether a log that ends at ``end`` should have the next segment prepared now; once per segment."""
-        if end < self._ask_at:
+        if end < self._due_at:
             return False
-        self._ask_at = _NEVER
+        self._due_at = _NEVER
         return True
 
     def prepare(self, end: int) -> None:
@@ -66,17 +66,17 @@ class SegmentSupply:
         with self._lock:
             segments = self._files.segments
             base = segments[-1].end if segments else end
-            is_due = self._is_wanted or end >= base - self._files.segment_bytes // 2
-            if self._spare is not None or not is_due:
+            is_needed = self._is_requested or end >= base - self._files.segment_bytes // 2
+            if self._spare is not None or not is_needed:
                 return
             try:
                 self._spare = LogSegment.create(self._files.log_folder, base, self._files.segment_bytes)
-                self._is_wanted, self._error = False, None
+                self._is_requested, self._error = False, None
             except OSError as error:
                 self._error = error
                 raise
             finally:
-                self._told()
+                self._on_ready()
 
     def grow(self, end: int) -> LogSegment:
         """
@@ -95,7 +95,7 @@ class SegmentSupply:
                 spare = LogSegment.create(self._files.log_folder, base, self._files.segment_bytes)
             assert spare.base == base, "rules 1 and 2"
             segments.append(spare)
-            self._ask_at = base + self._files.segment_bytes // 2
+            self._due_at = base + self._files.segment_bytes // 2
             return spare
 
     def discard(self) -> None:

@@ -50,7 +50,7 @@ _TAIL = struct.Struct(">iqI")
 _INT64 = struct.Struct(">q")
 _UINT16 = struct.Struct(">H")
 _UINT32 = struct.Struct(">I")
-_FOLD_PARTS = struct.Struct(">i4xq8xI44xI")
+_INDEX_FIELDS = struct.Struct(">i4xq8xI44xI")
 """From byte 12: queue id, queue offset, system flag, and, with IPv4 hosts, the body's length."""
 
 
@@ -201,13 +201,13 @@ def blank_bytes(view: memoryview, at: int) -> int | None:
     return int(size) if magic == MAGIC_BLANK else None
 
 
-def fold_parts(view: memoryview, at: int) -> tuple[bytes, int, int, bool, bytes]:
+def index_fields(view: memoryview, at: int) -> tuple[bytes, int, int, bool, bytes]:
     """
     What folds want of a record: topic, queue id, queue offset, whether it has a place in a queue, properties.
 
     Raises ``RecordError``.
     """
-    queue_id, queue_offset, sys_flag, body_bytes = _FOLD_PARTS.unpack_from(view, at + 12)
+    queue_id, queue_offset, sys_flag, body_bytes = _INDEX_FIELDS.unpack_from(view, at + 12)
     is_queued = sys_flag & _TRANSACTION_BITS not in _NOT_QUEUED
     if sys_flag & _IPV6_BITS or view[at + 7] != MAGIC_V1 & 0xFF:
         record = RecordView(view, at)

@@ -10,7 +10,7 @@ from rollcall_ha.broker.log.record import (
     RecordView,
     blank_bytes,
     check,
-    fold_parts,
+    index_fields,
     pack,
     pack_blank,
     record_bytes,
@@ -89,7 +89,7 @@ def test_records_of_java_brokers_pass_every_check_and_pack_again_to_the_same_byt
         store_host=raw[64:72],
     )
     assert bytes(buffer) == raw
-    assert fold_parts(view, 0) == (record.topic, record.queue_id, record.queue_offset, True, record.properties)
+    assert index_fields(view, 0) == (record.topic, record.queue_id, record.queue_offset, True, record.properties)
 
 
 def test_the_blank_at_the_end_of_a_file() -> None:

@@ -79,7 +79,7 @@ class Receiver:
             return
         self.log.commit_received(length)
         self.link.send(ACK.pack(self.log.ackable_offset))
-        self.log.fold(length * 2)
+        self.log.extend_index(length * 2)
 
 
 class Master:

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from rollcall_ha.broker.core import role as role_module
-from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
     ExecuteCut,
@@ -99,13 +99,13 @@ class Replica:
         self.machine = RoleMachine(set_key=KEY, incarnation=INCARNATION)
         self.now_us = 0
         self.index = 0
-        self.marks = Marks()
+        self.marks = EpochMarks()
         self.link: StartSlaveLink | None = None
         self.may_resume = False
         self.reign: MasterEpoch | None = None
         self.step: Step | None = None
         self.counted = 0
-        self.give(Recovered(marks=Marks(), has_clean_mark=True))
+        self.give(Recovered(marks=EpochMarks(), has_clean_mark=True))
         self.give(SessionEstablished(registered=registered(view_of(None, 0, 0))))
 
     def give(self, event: RoleInput) -> None:

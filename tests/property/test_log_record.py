@@ -12,7 +12,7 @@ from rollcall_ha.broker.log.record import (
     RecordError,
     RecordView,
     check,
-    fold_parts,
+    index_fields,
     pack,
     record_bytes,
     walk,
@@ -65,7 +65,7 @@ def test_what_was_packed_is_read_again_with_every_reader(draft: Draft, host: byt
     assert (bytes(record.body), record.properties, record.flag) == (draft.body, draft.properties, draft.flag)
     assert (record.born_at_ms, record.stored_at_ms, record.physical_offset) == (draft.born_at_ms, 9, 77)
     is_queued = draft.sys_flag & 12 in (0, 8)
-    assert fold_parts(view, 0) == (draft.topic, draft.queue_id, 5, is_queued, draft.properties)
+    assert index_fields(view, 0) == (draft.topic, draft.queue_id, 5, is_queued, draft.properties)
     starts: list[int] = []
     assert walk(view, 0, len(view), starts) == len(view)
     assert starts == [0]
@@ -90,7 +90,7 @@ def test_nonsense_raises_the_declared_error_only(raw: bytes, at: int) -> None:
     for decode, errors in (
         (lambda: check(view, min(at, len(raw)), 0), RecordError),
         (lambda: check(head, 0, 0), RecordError),
-        (lambda: fold_parts(head, 0), RecordError),
+        (lambda: index_fields(head, 0), RecordError),
         (lambda: walk(view, 0, len(view), []), RecordError),
         (lambda: decode_batch(view), SendError),
         (lambda: parse_frame(view), (FrameError, SendError)),

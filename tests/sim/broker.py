@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rollcall_ha.broker.core.acks import WaitingSends
-from rollcall_ha.broker.core.durable import Identity, Lives, Marks, ProcessIdentity
+from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessIdentity, ProcessStarts
 from rollcall_ha.broker.core.producers import ProducerStamp, SequenceVerdict
 from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine
@@ -197,8 +197,10 @@ class BrokerNode:
         try:
             if not disk.exists(STORE_ID):
                 disk.replace(STORE_ID, self.kernel.hex_digits().encode())
-            lives = msgspec.json.decode(disk.read(LIVES), type=Lives) if disk.exists(LIVES) else Lives()
-            disk.replace(LIVES, msgspec.json.encode(lives.begun(self.incarnation)))
+            starts = (
+                msgspec.json.decode(disk.read(LIVES), type=ProcessStarts) if disk.exists(LIVES) else ProcessStarts()
+            )
+            disk.replace(LIVES, msgspec.json.encode(starts.with_start(self.incarnation)))
             report = self.log.open()
         except OSError:
             self.process.kill()
@@ -223,7 +225,7 @@ class BrokerNode:
                 incarnation=self.incarnation,
                 boot_id=self.process.host.boot_id,
                 store_id=disk.read(STORE_ID).decode(),
-                previous_incarnations=lives.incarnations,
+                previous_incarnations=starts.incarnations,
             ),
             description=self.plan.description,
             configuration=self.plan.configuration,
@@ -243,11 +245,11 @@ class BrokerNode:
         self.broker_id = broker_id
         self.has_an_id(broker_id)
 
-    def durable_marks(self) -> Marks:
+    def durable_marks(self) -> EpochMarks:
         """As they are on disk."""
         if not self.disk.exists(MARKS):
-            return Marks()
-        return msgspec.json.decode(self.disk.read(MARKS), type=Marks)
+            return EpochMarks()
+        return msgspec.json.decode(self.disk.read(MARKS), type=EpochMarks)
 
     def stop(self) -> None:
         """SIGTERM."""

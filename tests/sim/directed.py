@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker.core.acks import WaitingSends
-from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
 from rollcall_ha.broker.core.role import RoleMachine
@@ -467,7 +467,7 @@ def answer_of_another_term() -> None:
 # --- roles -----------------------------------------------------------------------------------------------------------
 
 
-def _registered_machine(fleet: Fleet, broker_id: int, marks: Marks) -> RoleMachine:
+def _registered_machine(fleet: Fleet, broker_id: int, marks: EpochMarks) -> RoleMachine:
     """A role machine whose process found ``marks`` on its disk, as far as the fleet's present view carries it."""
     view = view_of(fleet.state, fleet.key)
     replica = fleet.replica(broker_id)
@@ -496,7 +496,7 @@ def epoch_entered_twice() -> None:
     """A controller (restored, or wrong) gives a broker an epoch that it had promised before this process began."""
     fleet = Fleet().serving()
     epoch = fleet.set.master_epoch
-    machine = _registered_machine(fleet, A, Marks(promised=epoch, entered=epoch))
+    machine = _registered_machine(fleet, A, EpochMarks(promised=epoch, entered=epoch))
     is_on_its_way = machine.published.state in (BrokerState.MASTER, BrokerState.PROMISED)
     must(not is_on_its_way, f"W3: epoch {epoch} is entered twice")
 
@@ -505,7 +505,7 @@ def stale_master_after_a_restart() -> None:
     """B promised epoch 2 and restarts; what it is told still names A in epoch 1: B must not follow."""
     fleet = Fleet().serving()
     epoch = MasterEpoch(fleet.set.master_epoch + 1)
-    machine = _registered_machine(fleet, B, Marks(promised=epoch))
+    machine = _registered_machine(fleet, B, EpochMarks(promised=epoch))
     must(
         machine.goal.kind is not GoalKind.FOLLOW, f"R9: B promised epoch {epoch} and follows the master of {epoch - 1}"
     )
@@ -514,7 +514,7 @@ def stale_master_after_a_restart() -> None:
 def start_after_the_link() -> None:
     """B follows A and is elected: the link is stopped before the start of the new epoch is fixed."""
     fleet = Fleet().serving()
-    machine = _registered_machine(fleet, B, Marks())
+    machine = _registered_machine(fleet, B, EpochMarks())
     must(machine.goal.kind is GoalKind.FOLLOW, "B follows")
     fleet.silence(A)
     must(isinstance(fleet.elect(B), Elected), "B is elected")

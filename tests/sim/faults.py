@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from rollcall_ha.broker.core.durable import Lives
+from rollcall_ha.broker.core.durable import ProcessStarts
 from rollcall_ha.controller.core.state import FleetState
 from tests.sim import amnesia
 from tests.sim.broker import LIVES
@@ -308,7 +308,7 @@ class Chaos:
         stored = dict(image.files).get(LIVES)
         if replica is None or replica.incarnation is None or stored is None:
             return False
-        return replica.incarnation not in msgspec.json.decode(stored, type=Lives).incarnations
+        return replica.incarnation not in msgspec.json.decode(stored, type=ProcessStarts).incarnations
 
     # --- operators and stragglers ---
 

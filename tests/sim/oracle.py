@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.events import (
     AlterRefused,
@@ -410,12 +410,12 @@ class Oracle:
                 f"D1: {name} of {key} recovered with an epoch that starts at {last_start}, its log ends at {end}"
             )
 
-    def marks_written(self, name: str, before: Marks, after: Marks) -> None:
+    def marks_written(self, name: str, before: EpochMarks, after: EpochMarks) -> None:
         """R9: marks never fall."""
         if not after.covers(before):
             raise Violation(f"R9: {name} replaces its marks {before} by {after}")
 
-    def link_ready(self, name: str, marks: Marks, epoch: MasterEpoch) -> None:
+    def link_ready(self, name: str, marks: EpochMarks, epoch: MasterEpoch) -> None:
         """R9: the promise is durable before the first ack."""
         if marks.promised < epoch:
             raise Violation(f"R9: {name} acks in epoch {epoch}, its durable promise is {marks.promised}")

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.broker.core.durable import Marks
+from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, SLOT_BYTES, SLOTS, MarksFile
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.node.files import DirectoryError
 
 
-def marks(promised: int, entered: int) -> Marks:
-    return Marks(promised=MasterEpoch(promised), entered=MasterEpoch(entered))
+def marks(promised: int, entered: int) -> EpochMarks:
+    return EpochMarks(promised=MasterEpoch(promised), entered=MasterEpoch(entered))
 
 
-def stored(tmp_path: Path, *values: Marks) -> Path:
+def stored(tmp_path: Path, *values: EpochMarks) -> Path:
     path = tmp_path / MARKS_FILE_NAME
     file = MarksFile(path)
     for value in values:
@@ -25,7 +25,7 @@ def stored(tmp_path: Path, *values: Marks) -> Path:
 
 
 def test_a_new_directory_has_promised_nothing(tmp_path: Path) -> None:
-    assert MarksFile(tmp_path / MARKS_FILE_NAME).load() == Marks()
+    assert MarksFile(tmp_path / MARKS_FILE_NAME).load() == EpochMarks()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])

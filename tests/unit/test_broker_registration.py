@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.broker.core.durable import LIVES_KEPT, Identity, Lives, ProcessIdentity
+from rollcall_ha.broker.core.durable import STARTS_KEPT, Identity, ProcessIdentity, ProcessStarts
 from rollcall_ha.broker.core.registration import (
     MOVED_TRIES_MAX,
     AskForId,
@@ -117,16 +117,16 @@ def test_a_start_is_on_the_disk_before_it_is_used(tmp_path: Path) -> None:
 
     assert first.previous_incarnations == ()
     assert second.previous_incarnations == (first.incarnation,)
-    assert files.lives.load() == Lives(incarnations=(first.incarnation, second.incarnation))
+    assert files.starts.load() == ProcessStarts(incarnations=(first.incarnation, second.incarnation))
 
 
 def test_the_list_of_lives_is_bounded() -> None:
     """The newest stay."""
-    lives = Lives()
-    for number in range(LIVES_KEPT + 2):
-        lives = lives.begun(Incarnation(str(number)))
+    starts = ProcessStarts()
+    for number in range(STARTS_KEPT + 2):
+        starts = starts.with_start(Incarnation(str(number)))
 
-    assert lives.incarnations == tuple(str(number) for number in range(2, LIVES_KEPT + 2))
+    assert starts.incarnations == tuple(str(number) for number in range(2, STARTS_KEPT + 2))
 
 
 class Power(Exception):

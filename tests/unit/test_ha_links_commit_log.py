@@ -44,7 +44,7 @@ def opened(root: Path, *, segment_bytes: int = SEGMENT_BYTES) -> LogOnDisk:
 
 
 def enter(log: LogOnDisk, epoch: int, messages: int, body: bytes = b"x") -> None:
-    log.fold(log.fold_lag_bytes)
+    log.extend_index(log.unindexed_bytes)
     log.record(EpochEntry(epoch=MasterEpoch(epoch), start_offset=log.max_offset))
     for _ in range(messages):
         append_all(log, draft(body * 3000))

@@ -13,7 +13,7 @@ import pytest
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
-from rollcall_ha.broker.log.ports import CutReason, CutRefusedError, FoldsBehindError
+from rollcall_ha.broker.log.ports import CutReason, CutRefusedError, IndexBehindError
 from rollcall_ha.broker.log.record import RecordError, pack_blank
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.controller.contract.ids import FlushMode
@@ -227,9 +227,9 @@ def test_received_bytes_count_as_acked_only_by_whole_records(tmp_path: Path) -> 
         assert slave.is_record_boundary(slave.ackable_offset)
         assert slave.whole_offset <= sent
     assert log_bytes(slave) == data
-    with pytest.raises(FoldsBehindError):
+    with pytest.raises(IndexBehindError):
         slave.begin_run(stored_at_ms=1)
-    while slave.fold(1000):
+    while slave.extend_index(1000):
         pass
     assert append_all(slave, draft()) == append_all(master, draft())
     crash(slave)
@@ -380,7 +380,7 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
     never_synced(log)
     log._prepare_segment()
-    spare = log._supply.spare
+    spare = log._preallocator.spare
     assert spare is not None
     assert spare.base == SEGMENT_BYTES
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
@@ -422,7 +422,7 @@ def test_who_asks_for_room_hears_when_it_is_there(tmp_path: Path) -> None:
     room = threading.Event()
     log.subscribe_room(room.set)
     assert log.is_room_ready(1)
-    spare = log._supply.spare
+    spare = log._preallocator.spare
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 4)))
     assert log._files.segments == [spare]
     assert not log.is_room_ready(SEGMENT_BYTES)

@@ -98,9 +98,9 @@ def test_a_full_disk_in_a_chore_is_reported_and_tried_again() -> None:
 
     flusher = make(lambda: LogOffset(0), chores=chores)
     flusher.start(LogOffset(0))
-    flusher.want_chores()
+    flusher.request_chores()
     assert failed.wait(DEADLINE_S)
-    flusher.want_chores()
+    flusher.request_chores()
     assert worked.wait(DEADLINE_S)
     flusher.stop()
     assert flusher.chore_error is None
@@ -120,7 +120,7 @@ def test_a_fault_in_a_chore_ends_the_process_too() -> None:
 
     flusher = make(lambda: LogOffset(1), chores=chores, stop=stop)
     flusher.start(LogOffset(0))
-    flusher.want_chores()
+    flusher.request_chores()
     assert stopped.wait(DEADLINE_S)
     assert isinstance(faults[0], ValueError)
     flusher.stop()
