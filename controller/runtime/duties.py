@@ -1,11 +1,12 @@
 """
 The leader's duties as one machine: sessions, elections and milestones behind one set of inputs.
 
-Here: which part hears what. Not here: rules (``sessions``, ``election_duty``, ``milestones``), clocks and sockets
+Here: which part gets which input. Not here: rules (``sessions``, ``election_duty``, ``milestones``), clocks and sockets
 (``service``; the simulation drives this same class).
 
 Rule 1: every input has the time as an argument; every answer is a list of ``Action``, done by the shell.
-Rule 2: before ``take`` and after ``stand_down`` inputs are heard and change nothing.
+Rule 2: before ``take`` and after ``stand_down`` inputs change nothing: what a former leader heard is older than what
+its successor knows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, Probe
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
-from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, Electing, PreviewOf
+from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty, PreviewOf
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
 from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
@@ -42,12 +43,13 @@ from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
 _CHANGES_NO_SET = (MilestoneReached, LossGraded, CommandRefused)
 
 
-def touched_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
+def changed_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
     """The sets that these events changed, in order, each with the event that it should act on."""
     found: dict[SetKey, EventRef] = {}
     for record in records:
         if record.set_key is None or isinstance(record.event, _CHANGES_NO_SET):
             continue
+        # Of several events in one entry, an election is triggered by the silence: that is the one ``explain`` follows.
         if record.set_key not in found or isinstance(record.event, ReplicaSilent):
             found[record.set_key] = record.ref
     return found
@@ -67,7 +69,7 @@ class LeaderDuties:
     ) -> None:
         """Ports: the newest applied state of a set, a dry run on it, and a draw of 0..15."""
         self.sessions = Sessions(timing=timing, view_of=view_of)
-        self.electing = Electing(
+        self.elections = ElectionDuty(
             timing=timing,
             view_of=view_of,
             sessions=self.sessions,
@@ -82,17 +84,19 @@ class LeaderDuties:
     # --- leadership --------------------------------------------------------------------------------------------------
 
     def take(self, keys: Sequence[SetKey], now_ns: int) -> list[Action]:
-        """Begin: the own ``TakeLeadership`` was applied. Sets without a master are tried without being asked (S37)."""
+        """Begin: the own ``TakeLeadership`` was applied. Sets without a master are tried at once (S37)."""
         self.stand_down()
         self.is_active = True
         self.sessions.arm(keys, now_ns)
-        return [action for key in keys for action in self.electing.touched(key, None, now_ns)]
+        return [action for key in keys for action in self.elections.set_changed(key, None, now_ns)]
 
     def stand_down(self) -> None:
         """End: this controller no longer leads. Outcomes of earlier proposals mean nothing afterwards."""
         self.is_active = False
+        # Everything goes: a session of term 3 that is found again in term 5 would be silent since term 3, and be dead
+        # at the first tick.
         self.sessions.disarm()
-        self.electing.disarm()
+        self.elections.disarm()
         self.milestones.disarm()
         self._requested_ns.clear()
 
@@ -102,24 +106,27 @@ class LeaderDuties:
         """An entry was applied; ``view_of`` already shows its state. ``now_ns`` is when it was applied."""
         if not self.is_active:
             return []
+        # Stamps BEFORE the loop below: ``set_changed`` drops the pending election that knows when it was proposed.
         for record in records:
             if isinstance(record.event, MasterElected) and record.set_key is not None:
                 self._stamp_election(record.set_key, record.event, now_ns)
         actions: list[Action] = []
-        for key, ref in touched_sets(records).items():
+        for key, ref in changed_sets(records).items():
+            # Sessions first: the evidence of an election must name the session that this entry has just opened (R14).
             self.sessions.track(key, now_ns)
-            actions += self.electing.touched(key, ref, now_ns)
+            actions += self.elections.set_changed(key, ref, now_ns)
         return actions
 
     def _stamp_election(self, key: SetKey, event: MasterElected, now_ns: int) -> None:
-        want = self.electing.want_of(key)
-        proposed_ns = (want.proposed_ns if want is not None else None) or self._requested_ns.pop(key, now_ns)
-        stamps = want.stamps if want is not None else None
+        pending = self.elections.pending_of(key)
+        proposed_ns = (pending.proposed_ns if pending is not None else None) or self._requested_ns.pop(key, now_ns)
+        stamps = pending.stamps if pending is not None else None
         origin = Origin(proposed_ns=proposed_ns, fault_ns=stamps.fault_ns if stamps is not None else proposed_ns)
         self.milestones.committed(key, event.master_epoch, origin, now_ns)
 
     def handle_requested(self, key: SetKey, now_ns: int) -> None:
         """An operator's election was submitted: its milestones count from here."""
+        # Bounded: orders that elect nobody leave their line here until this leader stands down.
         if self.is_active and len(self._requested_ns) < 1_000:
             self._requested_ns[key] = now_ns
 
@@ -143,11 +150,12 @@ class LeaderDuties:
         if isinstance(outcome, Refused):
             return outcome, []
         if beat.is_ready and not was_ready:
-            outcome += self.electing.became_ready(beat.set_key, now_ns)
+            outcome += self.elections.became_ready(beat.set_key, now_ns)
         return None, outcome
 
     def handle_link(self, report: LinkReport, now_ns: int) -> list[Action]:
         """A member's word about its link to the master; nonsense is ignored."""
+        # A report is one-way: there is nobody to refuse to, and an old incarnation's report just does not count.
         outcome = self.sessions.link(report, now_ns) if self.is_active else []
         return [] if isinstance(outcome, Refused) else self._with_elections(outcome, now_ns)
 
@@ -171,8 +179,9 @@ class LeaderDuties:
         if isinstance(command, MarkSilent | MarkAlive):
             self.sessions.proposed(command, now_ns)
         elif isinstance(command, ElectMaster):
-            return self.electing.proposed(command, reply, now_ns)
+            return self.elections.proposed(command, reply, now_ns)
         elif isinstance(command, RecordMilestones) and is_certainly_not_executed:
+            # Only then: with an unknown outcome they may be in the log already, and would be there twice.
             self.milestones.give_back(command)
         return []
 
@@ -186,13 +195,16 @@ class LeaderDuties:
         if not self.is_active:
             return []
         found = self._with_elections(self.sessions.tick(now_ns), now_ns)
-        return [*found, *self.electing.tick(now_ns), *self.milestones.flush()]
+        return [*found, *self.elections.tick(now_ns), *self.milestones.flush()]
 
     def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:
-        """With the elections that follow, behind all silences: no winner is chosen among those who fall silent."""
+        """With the elections that follow from them."""
+        # Behind ALL silences: when brokers 1 and 2 of a set die together, an election between the two silences would
+        # still take broker 2 for alive, and elect it.
         proposed = [action.command for action in actions if isinstance(action, ProposeCommand)]
         silences = [command for command in proposed if isinstance(command, MarkSilent)]
-        return [*actions, *(election for silence in silences for election in self.electing.silencing(silence, now_ns))]
+        elections = [action for silence in silences for action in self.elections.silence_proposed(silence, now_ns)]
+        return [*actions, *elections]
 
 
 def _not_leading() -> Refused:

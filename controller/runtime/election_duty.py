@@ -1,23 +1,24 @@
 """
 When the leader proposes an election: the duty, as a machine.
 
-Here: which sets want a master, when to try, with which evidence, and whose ``entered`` is overdue.
-Not here: who wins (``controller.core``), who is silent (``sessions``), sending (``service``). Times are nanoseconds of
-one monotonic clock.
+Here: which sets lack a master, when an election is proposed for them and with which evidence, and which winner is
+overdue with ``entered``. Not here: who wins (``controller.core``), who is silent (``sessions``), sending (``service``).
+Times are nanoseconds of one monotonic clock.
 
-Rule 1: work follows changes. An applied entry that touches a set, and a replica that becomes ready, look at that set
-only; a tick looks at deadlines and at sets that want a master, never at all sets.
-Rule 2 (S43): sets wait in one queue in the order of their need; at most one election per set and
-``ELECTIONS_IN_FLIGHT_MAX`` in all are under way.
-Rule 3: the first attempt is proposed as it is, so that "nobody was eligible" is on record once; further ones only if a
-preview on the newest state finds a winner (S08: retried on every change).
-Rule 4 (R6): a winner that has not reported ``entered`` by its deadline is replaced; apply sets it
-aside for that election.
-Rule 5: the election of a master's successor is proposed together with its silence, so that both share one Raft entry.
-Its evidence is what the silence does not move; should that be refused, the master lives and the election is refused.
-Rule 6 (R8, R7): what waits for an operator or for reports is not tried.
-Rule 6: RocketMQ brokers ask for their first election themselves, and report no ``entered``: it is neither tried for
-them nor awaited of them.
+Rule 1: work follows changes. An applied entry that changed a set, and a replica that becomes ready, cause a look at
+that set only; a tick looks at deadlines and at pending elections, never at all sets.
+Rule 2 (S43): pending elections wait in one queue in the order of their need; at most one election per set and
+``ELECTIONS_IN_FLIGHT_MAX`` in all are in flight.
+Rule 3: the first attempt is proposed without a preview, so that "nobody was eligible" is on record once; further ones
+only if a preview on the newest state finds a winner (S08: the leader tries again at every change).
+Rule 4 (R6): a winner that has not reported ``entered`` by its deadline is replaced; apply sets it aside for that
+election.
+Rule 5: the election of a successor is proposed together with the silence of the master, so that both share one Raft
+entry. Its evidence holds only facts that the silence does not move. If apply refuses the silence, the master lives, and
+apply refuses the election too.
+Rule 6 (R7, R8): a set that waits for an operator or for reports is not tried.
+Rule 7: RocketMQ brokers ask for their first election themselves and report no ``entered``: the duty neither proposes
+the one nor waits for the other.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKi
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Elected, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef, Evidence
-from rollcall_ha.controller.contract.verdicts import Verdict
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, Stamps
 from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
@@ -55,8 +55,8 @@ _LOST_MASTER = (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA)
 
 
 @dataclass(slots=True, kw_only=True)
-class Want:
-    """One set that has no serving master, and what was tried."""
+class PendingElection:
+    """One set without a serving master, and what was tried for it."""
 
     set_key: SetKey
     since_ns: int
@@ -66,9 +66,9 @@ class Want:
     retry_at_ns: int = 0
     attempts: int = 0
     is_on_record: bool = False
-    """A failed attempt is on record for this need."""
+    """A failed attempt is on record: only a winner in the preview is worth a further one (Rule 3)."""
     is_ahead: bool = False
-    """Proposed together with the silence of the master; the need itself has not been applied yet."""
+    """Proposed together with the silence of the master, which has not been applied yet (Rule 5)."""
     reason: str = ""
 
 
@@ -81,7 +81,7 @@ class Entering:
     deadline_ns: int
 
 
-class Electing:
+class ElectionDuty:
     """The machine. Handlers return proposals; none raises."""
 
     def __init__(
@@ -101,54 +101,59 @@ class Electing:
         self._preview = preview
         self._draw = draw_epoch_jump
         self._in_flight_max = in_flight_max
-        self._wants: dict[SetKey, Want] = {}
+        self._pending: dict[SetKey, PendingElection] = {}
         self._queue: dict[SetKey, None] = {}
         self._entering: dict[SetKey, Entering] = {}
-        # An election belongs to its set, not to the want: the want may end and return while it is under way.
+        # By set, not in ``PendingElection``: a set may get its master back and lose it again while its first election
+        # is in flight, and would then have two of them.
         self._in_flight: dict[SetKey, None] = {}
 
     def disarm(self) -> None:
-        self._wants.clear()
+        self._pending.clear()
         self._queue.clear()
         self._entering.clear()
         self._in_flight.clear()
 
     @property
-    def wanting(self) -> int:
+    def pending_count(self) -> int:
         """Sets without a serving master that may be tried; a metric."""
-        return len(self._wants)
+        return len(self._pending)
 
-    def want_of(self, key: SetKey) -> Want | None:
-        """What is under way for one set."""
-        return self._wants.get(key)
+    def pending_of(self, key: SetKey) -> PendingElection | None:
+        """What is pending for one set."""
+        return self._pending.get(key)
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 
-    def touched(self, key: SetKey, triggered_by: EventRef | None, now_ns: int) -> list[Action]:
+    def set_changed(self, key: SetKey, triggered_by: EventRef | None, now_ns: int) -> list[Action]:
         """An applied entry changed this set, or this controller begins to lead (S37)."""
         view = self._view_of(key)
         if view is None:
             self._drop(key)
             self._entering.pop(key, None)
-            return self._pump(now_ns)
+            return self._propose_queued(now_ns)
         self._watch_entering(view, now_ns)
-        if not _wants_master(view):
+        if not _lacks_master(view):
+            # Served, or not ours to try (Rule 6). A need that stays would be previewed each second for ever.
             self._drop(key)
-            return self._pump(now_ns)
-        want = self._wants.get(key)
-        if want is None:
-            want = Want(set_key=key, since_ns=now_ns, triggered_by=triggered_by, reason=_reason(view))
-            self._wants[key] = want
-        want.is_ahead = False
-        if want.stamps is None and view.master is not None:
+            return self._propose_queued(now_ns)
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = PendingElection(set_key=key, since_ns=now_ns, triggered_by=triggered_by, reason=_reason(view))
+            self._pending[key] = pending
+        pending.is_ahead = False
+        if pending.stamps is None and view.master is not None:
+            # Taken now: when the old master registers again, its session begins empty, and the record of this failover
+            # would not say when the fault was noticed.
             master = self._sessions.get(key, view.master)
-            want.stamps = master.stamps() if master is not None else None
-        # A change ends every pause: what was refused a moment ago may be possible now (S08).
-        want.retry_at_ns = 0
-        self._enqueue(want)
-        return self._pump(now_ns)
+            pending.stamps = master.stamps() if master is not None else None
+        # A change ends every pause (S08). Broker 2, the only member, comes back 10 ms after an attempt failed: with the
+        # pause it would be elected up to a second later.
+        pending.retry_at_ns = 0
+        self._enqueue(pending)
+        return self._propose_queued(now_ns)
 
-    def silencing(self, silence: MarkSilent, now_ns: int) -> list[Action]:
+    def silence_proposed(self, silence: MarkSilent, now_ns: int) -> list[Action]:
         """``silence`` is being proposed: what to propose with it, if it is that of a reigning master (Rule 5)."""
         key, view = silence.set_key, self._view_of(silence.set_key)
         session = self._sessions.get(key, silence.broker_id)
@@ -157,62 +162,73 @@ class Electing:
             and view.condition in _REIGNS
             and (view.master, view.master_incarnation) == (silence.broker_id, silence.incarnation)
         )
-        # Without its positions the master would not be in the evidence, and nothing would hold it to this session.
+        # Evidence names a replica only by its positions. Without the master in it nothing would tie the election to the
+        # session that fell silent (R14): a master that registers anew in between would be deposed although it lives.
         is_known = session is not None and session.positions is not None
-        is_free = key not in self._in_flight and key not in self._wants and len(self._in_flight) < self._in_flight_max
+        # Rule 2 holds here too: when a rack with 1,000 masters dies, 512 elections share the entry of their silence and
+        # the others wait in the queue.
+        is_free = key not in self._in_flight and key not in self._pending and len(self._in_flight) < self._in_flight_max
         if view is None or session is None or not (is_masters and is_known and is_free):
             return []
-        want = Want(set_key=key, since_ns=now_ns, stamps=session.stamps(), reason=_gone(silence.broker_id))
-        want.is_ahead = True
-        self._wants[key] = want
-        command, evidence = self._order(view, want, now_ns)
-        want.proposed_ns = now_ns
+        pending = PendingElection(
+            set_key=key, since_ns=now_ns, stamps=session.stamps(), reason=_gone(silence.broker_id)
+        )
+        pending.is_ahead = True
+        self._pending[key] = pending
+        command, evidence = self._order(view, pending, now_ns)
+        pending.proposed_ns = now_ns
         self._in_flight[key] = None
         return [ProposeCommand(command=command, evidence=evidence)]
 
     def became_ready(self, key: SetKey, now_ns: int) -> list[Action]:
         """A replica of this set was heard for the first time on this leader, or says that it is ready now."""
-        want = self._wants.get(key)
-        if want is None:
+        pending = self._pending.get(key)
+        if pending is None:
             return []
-        want.retry_at_ns = 0
-        self._enqueue(want)
-        return self._pump(now_ns)
+        pending.retry_at_ns = 0
+        self._enqueue(pending)
+        return self._propose_queued(now_ns)
 
     def proposed(self, command: ElectMaster, reply: AnyReply | None, now_ns: int) -> list[Action]:
-        """The outcome of a proposal; None = not proposed, or unknown. What was applied comes by ``touched``."""
-        want = self._wants.get(command.set_key)
+        """The outcome of a proposal; None = not proposed, or unknown. What was applied comes by ``set_changed``."""
+        pending = self._pending.get(command.set_key)
         was_in_flight = command.set_key in self._in_flight
         self._in_flight.pop(command.set_key, None)
-        if want is not None and want.is_ahead:
-            # Whatever became of the silence: if it is applied, the need is.
+        if pending is not None and pending.is_ahead:
+            # ``set_changed`` clears the flag when the silence is applied: it was refused or lost, so the master is
+            # alive as far as is known, and what stays pending would ask for its successor.
             self._drop(command.set_key)
-            want = None
-        if want is None or not was_in_flight:
-            return self._pump(now_ns)
+            pending = None
+        if pending is None or not was_in_flight:
+            # An outcome from before ``disarm`` says nothing about the election that is in flight now.
+            return self._propose_queued(now_ns)
         if isinstance(reply, Refused) and reply.code is RefusalCode.NO_ELIGIBLE_REPLICA:
-            want.is_on_record = True
-        pause_ms = min(RETRY_PAUSE_MS << min(want.attempts, 16), RETRY_PAUSE_MS_MAX)
-        want.attempts += 1
-        want.retry_at_ns = now_ns + pause_ms * NS_PER_MS
-        return self._pump(now_ns)
+            # From now on a preview comes first: else a set that has lost its members writes a failed election into the
+            # log at every pause.
+            pending.is_on_record = True
+        pause_ms = min(RETRY_PAUSE_MS << min(pending.attempts, 16), RETRY_PAUSE_MS_MAX)
+        pending.attempts += 1
+        pending.retry_at_ns = now_ns + pause_ms * NS_PER_MS
+        return self._propose_queued(now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
         """Look at deadlines that have passed and at pauses that are over."""
         for key, entering in tuple(self._entering.items()):
-            # In order of their deadlines: the first that is not due ends the scan.
+            # In the order of their deadlines, all equally far ahead: the first that is not due ends the scan.
             if entering.deadline_ns > now_ns:
                 break
             del self._entering[key]
             self._replace_winner(key, entering, now_ns)
+        # Each retry is a preview on the loop. With 5,000 sets without a master an unbounded tick would hold the loop
+        # for seconds, and the heartbeats that wait behind it would look like silence.
         budget = RETRIES_PER_TICK_MAX
-        for want in self._wants.values():
+        for pending in self._pending.values():
             if budget == 0:
                 break
-            if want.retry_at_ns <= now_ns and want.set_key not in self._queue:
-                self._enqueue(want)
+            if pending.retry_at_ns <= now_ns and pending.set_key not in self._queue:
+                self._enqueue(pending)
                 budget -= 1
-        return self._pump(now_ns)
+        return self._propose_queued(now_ns)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -222,6 +238,7 @@ class Electing:
             return
         watched = self._entering.get(view.set_key)
         if watched is None or watched.master_epoch != view.master_epoch:
+            # Removed first, so that it goes to the end: in its old place its later deadline would hide those behind it.
             self._entering.pop(view.set_key, None)
             self._entering[view.set_key] = Entering(
                 master=view.master,
@@ -232,70 +249,72 @@ class Electing:
     def _replace_winner(self, key: SetKey, entering: Entering, now_ns: int) -> None:
         view = self._view_of(key)
         if view is None or view.master_epoch != entering.master_epoch or view.has_entered:
+            # Its ``entered`` was applied, or a later election was: replacing now would depose a master that serves.
             return
-        want = Want(
+        pending = PendingElection(
             set_key=key,
             since_ns=now_ns,
             reason=f"broker {entering.master} did not enter masterEpoch {entering.master_epoch} "
             f"within {self._timing.entered_deadline_ms} ms",
         )
-        self._wants[key] = want
-        self._enqueue(want)
+        self._pending[key] = pending
+        self._enqueue(pending)
 
     def _drop(self, key: SetKey) -> None:
-        self._wants.pop(key, None)
+        self._pending.pop(key, None)
         self._queue.pop(key, None)
 
-    def _enqueue(self, want: Want) -> None:
-        if want.set_key not in self._in_flight:
-            self._queue.setdefault(want.set_key)
+    def _enqueue(self, pending: PendingElection) -> None:
+        if pending.set_key not in self._in_flight:
+            self._queue.setdefault(pending.set_key)
 
-    def _pump(self, now_ns: int) -> list[Action]:
+    def _propose_queued(self, now_ns: int) -> list[Action]:
         actions: list[Action] = []
         while self._queue and len(self._in_flight) < self._in_flight_max:
             key = next(iter(self._queue))
             del self._queue[key]
-            want, view = self._wants.get(key), self._view_of(key)
-            if want is None or view is None or want.retry_at_ns > now_ns:
-                continue
-            actions += self._propose(view, want, now_ns)
+            pending, view = self._pending.get(key), self._view_of(key)
+            if pending is None or view is None or pending.retry_at_ns > now_ns:
+                continue  # a pause: ``tick`` puts it into the queue again
+            actions += self._propose(view, pending, now_ns)
         return actions
 
-    def _propose(self, view: SetView, want: Want, now_ns: int) -> list[Action]:
-        command, evidence = self._order(view, want, now_ns)
-        if not self._is_worth_proposing(view, want, command, evidence):
-            want.retry_at_ns = now_ns + RETRY_PAUSE_MS_MAX * NS_PER_MS
+    def _propose(self, view: SetView, pending: PendingElection, now_ns: int) -> list[Action]:
+        command, evidence = self._order(view, pending, now_ns)
+        if not self._is_worth_proposing(view, pending, command, evidence):
+            # Nobody would win. The pause is the longest, because a change, and a replica that becomes ready, end it.
+            pending.retry_at_ns = now_ns + RETRY_PAUSE_MS_MAX * NS_PER_MS
             return []
-        want.proposed_ns = now_ns
+        pending.proposed_ns = now_ns
         self._in_flight[view.set_key] = None
         return [ProposeCommand(command=command, evidence=evidence)]
 
-    def _is_worth_proposing(self, view: SetView, want: Want, command: ElectMaster, evidence: Evidence) -> bool:
-        has_failed = want.is_on_record or view.condition is Condition.NO_ELIGIBLE_REPLICA
+    def _is_worth_proposing(
+        self, view: SetView, pending: PendingElection, command: ElectMaster, evidence: Evidence
+    ) -> bool:
+        has_failed = pending.is_on_record or view.condition is Condition.NO_ELIGIBLE_REPLICA
         if view.condition in _LOST_MASTER and not has_failed:
+            # Also if nobody would win: an operator finds "nobody was eligible, because ..." in the record (Rule 3).
             return True
-        verdict = _verdict_of(self._preview(command, evidence))
+        verdict = self._preview(command, evidence).verdict
         return verdict is not None and verdict.winner is not None
 
-    def _order(self, view: SetView, want: Want, now_ns: int) -> tuple[ElectMaster, Evidence]:
+    def _order(self, view: SetView, pending: PendingElection, now_ns: int) -> tuple[ElectMaster, Evidence]:
         command = ElectMaster(
             set_key=view.set_key,
             expected_master=view.master,
             expected_epoch=view.master_epoch,
-            reason=want.reason,
+            reason=pending.reason,
         )
         evidence = self._sessions.evidence(
-            view, now_ns=now_ns, triggered_by=want.triggered_by, stamps=want.stamps, draw=self._draw()
+            view, now_ns=now_ns, triggered_by=pending.triggered_by, stamps=pending.stamps, draw=self._draw()
         )
         return command, evidence
 
 
-def _verdict_of(reply: Elected | Refused) -> Verdict | None:
-    return reply.verdict
-
-
-def _wants_master(view: SetView) -> bool:
+def _lacks_master(view: SetView) -> bool:
     if view.condition is Condition.WAITING_FOR_REPLICAS:
+        # With two of three registered, the third may be the one that holds records: apply refuses without it (R8).
         return len(view.members) >= view.configuration.expected_replicas and not _is_rocketmq(view)
     return view.condition in _LOST_MASTER
 

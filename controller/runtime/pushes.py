@@ -17,7 +17,7 @@ from rollcall_ha.controller.contract.events import BrokerIdGranted, EventRecord,
 from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import RoleNotice
-from rollcall_ha.controller.runtime.duties import LeaderDuties, touched_sets
+from rollcall_ha.controller.runtime.duties import LeaderDuties, changed_sets
 from rollcall_ha.controller.runtime.ports import BrokerPort
 from rollcall_ha.controller.runtime.session_state import NS_PER_US
 from rollcall_ha.controller.runtime.sessions import ViewOf
@@ -34,7 +34,7 @@ def push_views(
     """Push the view of every set that ``records`` changed; stamp the notice of each winner."""
     changed = [record for record in records if not isinstance(record.event, BrokerIdGranted)]
     elected = {record.set_key for record in records if isinstance(record.event, MasterElected)}
-    for key in touched_sets(changed):
+    for key in changed_sets(changed):
         view = view_of(key)
         if view is None:
             continue

@@ -309,7 +309,7 @@ class Queries:
             majority_age_ms=authority.majority_age_ms,
             sets_total=len(published.state.sets),
             sets_by_condition=conditions,
-            sets_wanting_master=service.duties.electing.wanting,
+            sets_wanting_master=service.duties.elections.pending_count,
             sessions_open=service.duties.sessions.open_count,
             graces=service.duties.sessions.graces,
             statuses=statuses,

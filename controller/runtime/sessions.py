@@ -1,9 +1,9 @@
 """
-Who was heard when: the leader's soft state, as a machine without clock or sockets.
+Which replica was heard when: the leader's soft state, as a machine without clock or sockets.
 
-Here: sessions by (replica, incarnation, ordinal), silence, probes, links, the grace, stamps of detection, evidence.
-Not here: whom to elect (``election_duty``), sockets (``api.rocketmq``), what liveness changes (``controller.core``).
-All times are nanoseconds of one monotonic clock.
+Here: sessions by (replica, incarnation, ordinal), silence, probes, links, the grace, stamps of detection, evidence, and
+what a broker is told whose session is not the current one. Not here: whom to elect (``election_duty``), sockets
+(``api.broker_port``), what liveness changes (``controller.core``). All times are nanoseconds of one monotonic clock.
 
 Rule 1 (S33): a fact belongs to one (replica, incarnation, ordinal) and one connection; the late close of a connection
 that the session has left means nothing.
@@ -12,24 +12,26 @@ silent for one full timeout. Wall clocks are never read.
 Rule 3 (R13): session closed, probe refused and the link closed as seen by an electable member make a master dead at
 once; RocketMQ brokers report no links: there it is session closed and probe refused twice. A probe answered by another
 incarnation makes any replica replaced at once. The grace does not delay these.
-Rule 4: who came alive or fell silent is replicated state: this machine proposes, and believes what was applied.
+Rule 4: whether a replica is alive or silent is replicated state: this machine proposes a change, and believes what was
+applied.
 Rule 5: evidence calls a replica ready only while it is heard. When a whole set falls silent, its members are found one
 after the other: without this rule each would be elected in turn, and the set would shrink to the last one found.
-Rule 6 (R7): who knows a later masterEpoch than this leader must register again: a registration reports what it knows.
+Rule 6 (R7): a broker that knows a later masterEpoch than this leader must register again, because a registration
+reports what the broker knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import MarkAlive, MarkSilent
-from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import Condition, MemberView, Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef, Evidence, Positions, ReplicaEvidence, SilenceCause
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
-from rollcall_ha.controller.runtime.session_refusals import fenced, knows_more, not_registered
 from rollcall_ha.controller.runtime.session_state import (
     NS_PER_MS,
     ConnectionId,
@@ -81,8 +83,8 @@ class Sessions:
         self._timing = timing
         self._view_of = view_of
         self._sessions: dict[ReplicaKey, ReplicaSession] = {}
-        # Alive ones in the order of their last heartbeat: who is due is at the front, a scan costs what it finds.
-        # One such order for each timeout that is in use: the fleet's, and what RocketMQ brokers ask for.
+        # Alive replicas in the order of their last heartbeat: those that are due stand at the front, and a scan costs
+        # what it finds. One order per timeout in use: the fleet's, and those that RocketMQ brokers ask for.
         self._by_due: dict[int, dict[ReplicaKey, ReplicaSession]] = {}
         self._suspects: dict[ReplicaKey, ReplicaSession] = {}
         self._by_connection: dict[ConnectionId, dict[ReplicaKey, ReplicaSession]] = {}
@@ -122,6 +124,8 @@ class Sessions:
         for member in members:
             self._track_member(key, member, now_ns)
         known = {member.broker_id for member in members}
+        # Only then: a member that is missing from a view that is served was never there, and forgetting costs a scan
+        # over all sessions.
         if view is None or view.condition == "cleaned":
             for replica in [replica for replica in self._sessions if replica[0] == key and replica[1] not in known]:
                 self._forget(replica)
@@ -133,12 +137,15 @@ class Sessions:
             session = self._replace(replica, session, member, now_ns)
         session.address = member.description.address
         if member.is_alive and not session.is_alive:
+            # Alive again by an applied entry: its silence counts from now. From its last heartbeat it would be due at
+            # the next tick, and be marked silent and alive in turn for ever.
             session.cause = None
             session.due_from_ns = now_ns
         session.is_alive = member.is_alive
         if not session.is_alive:
             self._leave_due(session)
             self._suspects.pop(replica, None)
+        # A suspect stays one: back in the order it would be found again, and its silence be proposed twice.
         elif replica not in self._suspects and replica not in self._by_due.get(session.timeout_ms, {}):
             self._join_due(session)
 
@@ -156,8 +163,11 @@ class Sessions:
     def _replace(
         self, replica: ReplicaKey, old: ReplicaSession | None, member: MemberView, now_ns: int
     ) -> ReplicaSession:
-        """A further session of a replica begins empty: nothing that was seen of the old one counts (Rule 1)."""
+        """A further session of a replica begins empty (Rule 1)."""
         if old is not None:
+            # With it goes its connection: broker 1 restarts within a second, and the close of its first connection
+            # comes after its second registration. Still bound, that close would start the probes against the new
+            # process.
             self._forget(replica)
         session = ReplicaSession(
             set_key=replica[0],
@@ -170,6 +180,8 @@ class Sessions:
             is_alive=member.is_alive,
             due_from_ns=now_ns,
         )
+        # The same process, on a further session: what it said of its log is still true. Another incarnation may have
+        # lost its tail: with the old positions it would be evidence for 5,000 bytes that a power loss has taken (R3).
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
             session.heard_ns, session.open_links = old.heard_ns, old.open_links
@@ -202,7 +214,8 @@ class Sessions:
         """A registration was answered on ``connection``: the session lives there from now on."""
         session = self._sessions.get(replica)
         if session is None or session.ordinal != ordinal:
-            return
+            return  # a further registration was applied since: this connection is the older one's
+        # Not over those of a heartbeat, which is newer: the answer may have waited for its turn on the loop.
         if session.positions is None:
             session.positions = positions
         self._heard(session, connection, now_ns)
@@ -210,21 +223,27 @@ class Sessions:
     def heartbeat(self, beat: Heartbeat, connection: ConnectionId | None, now_ns: int) -> Refused | list[Action]:
         """Count the replica as heard; a refusal if the session it names is not the current one."""
         session = self._sessions.get((beat.set_key, beat.broker_id))
-        refusal = fenced(session, beat.incarnation, beat.session_ordinal)
+        refusal = _fenced(session, beat.incarnation, beat.session_ordinal)
         if session is None or refusal is not None:
-            return refusal or not_registered(beat.set_key, beat.broker_id)
+            return refusal or _not_registered(beat.set_key, beat.broker_id)
+        # Rule 6. These controllers came back from a backup of epoch 5 while the broker serves in 7: counted as heard,
+        # it would keep epoch 5 looking alive, and the leader would grant epochs 6 and 7 a second time.
         view = self._view_of(beat.set_key)
         if view is not None and beat.known_master_epoch > view.master_epoch and view.condition in _REIGNS:
-            return knows_more(beat, view)
+            return _knows_more(beat, view)
         session.state = beat.state
         session.is_ready = beat.is_ready
         session.positions = beat.positions
         session.lag_bytes = beat.lag_bytes
         session.heard_ns = now_ns
         if beat.timeout_ms is not None and session.kind is ReplicaKind.ROCKETMQ:
+            # Left BEFORE the timeout changes, which names the order: it would stay in the old one and be found due
+            # there.
             self._leave_due(session)
             session.timeout_ms = min(max(beat.timeout_ms, ROCKETMQ_TIMEOUTS_MS[0]), ROCKETMQ_TIMEOUTS_MS[-1])
         self._heard(session, connection, now_ns)
+        # One proposal at a time: a leader that has just taken over hears 3,000 heartbeats a second of replicas that are
+        # marked silent, and each of them would else become an entry.
         if session.is_alive or session.in_flight or session.retry_at_ns > now_ns:
             return []
         session.in_flight = True
@@ -244,6 +263,8 @@ class Sessions:
         if connection is not None and session.connection != connection:
             self._bind(session, connection)
         session.due_from_ns = now_ns
+        # A sign of life takes back every sign of death: a refused probe of yesterday and a closed session of today are
+        # not "dead at once" (R13).
         session.closed_ns = session.refused_ns = session.link_closed_ns = None
         session.probes = session.refusals = 0
         if not session.is_alive:
@@ -267,13 +288,17 @@ class Sessions:
     def link(self, report: LinkReport, now_ns: int) -> Refused | list[Action]:
         """A member says whether its link to the master is open (R13)."""
         reporter = self._sessions.get((report.set_key, report.broker_id))
-        refusal = fenced(reporter, report.incarnation, report.session_ordinal)
+        # R13 asks for an electable member's own word. A report of broker 2's last process, delivered late, would bear
+        # witness for a link that its present process has open.
+        refusal = _fenced(reporter, report.incarnation, report.session_ordinal)
         if refusal is not None:
             return refusal
         master = self._sessions.get((report.set_key, report.master))
         if master is None:
             return []
         master.open_links[report.broker_id] = (report.master_epoch, report.is_open, now_ns)
+        # A link may close because its slave restarts. While the master's session is open this says nothing of the
+        # master.
         if report.is_open or master.connection is not None:
             return []
         return self._judge(master, now_ns) + self._maybe_probe(master)
@@ -281,9 +306,11 @@ class Sessions:
     def close(self, connection: ConnectionId, now_ns: int) -> list[Action]:
         """A connection ended; only sessions that still live on it notice (Rule 1)."""
         actions: list[Action] = []
+        # By connection, not by replica: the close of a connection that a replica has left means nothing (Rule 1).
         for session in tuple(self._by_connection.get(connection, {}).values()):
             self._bind(session, None)
             session.closed_ns = now_ns
+            # Refusals count from this close: one of an earlier close was of an earlier process.
             session.refused_ns = None
             session.probes = session.refusals = 0
             actions += self._maybe_probe(session)
@@ -292,6 +319,7 @@ class Sessions:
     # --- probes ------------------------------------------------------------------------------------------------------
 
     def _maybe_probe(self, session: ReplicaSession, *, after_ms: int = 0) -> list[Action]:
+        # Bounded: a listen port behind a firewall that drops would be probed for ever; the timeout decides about it.
         if session.is_probing or not session.is_alive or session.in_flight or session.probes >= PROBES_MAX:
             return []
         session.is_probing = True
@@ -314,6 +342,7 @@ class Sessions:
         if session is None or (session.incarnation, session.ordinal) != (probe.incarnation, probe.session_ordinal):
             return []
         session.is_probing = False
+        # It came back while the probe was under way: a connection outweighs a refusal that is older.
         if session.connection is not None or not session.is_alive:
             return []
         pause_ms = ROCKETMQ_PROBE_PAUSE_MS if session.kind is ReplicaKind.ROCKETMQ else 0
@@ -324,14 +353,16 @@ class Sessions:
                 return self._maybe_probe(session, after_ms=pause_ms)
             return self._judge(session, now_ns)
         if outcome is ProbeOutcome.NO_ANSWER:
+            # Proves nothing: a paused machine, a full queue and a dropped packet look the same.
             return self._maybe_probe(session, after_ms=pause_ms)
+        # Another broker may listen on that address by now: only an answer for this replica names its incarnation.
         is_ours = answer is not None and (answer.set_key, answer.broker_id) == session.key
         if answer is not None and is_ours and answer.incarnation != session.incarnation:
             return self._detect(session, SilenceCause.REPLACED, now_ns)
         return []
 
     def _judge(self, session: ReplicaSession, now_ns: int) -> list[Action]:
-        """Dead at once, if all three facts are there (R13)."""
+        """Dead at once, if all three facts are there (R13). Of a slave nothing hangs on haste: it waits its timeout."""
         if session.refused_ns is None or session.connection is not None or not session.is_alive:
             return []
         view = self._view_of(session.set_key)
@@ -339,6 +370,9 @@ class Sessions:
             return []
         if session.kind is ReplicaKind.ROCKETMQ:
             return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
+        # Refused is also what a firewall and a moved address answer, while the master goes on acking to its slaves. A
+        # member that sees its link to the master closed rules that out; of this epoch only: a link that broke while 4
+        # reigned says nothing about the master of 5.
         seen = [
             since_ns
             for member in view.members
@@ -352,6 +386,8 @@ class Sessions:
         return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
 
     def _is_electable(self, view: SetView, member: MemberView) -> bool:
+        # The witness must be able to take over, and be heard itself: a slave that is cut off from everybody sees all of
+        # its links closed.
         session = self._sessions.get((view.set_key, member.broker_id))
         return (
             member.broker_id != view.master
@@ -369,6 +405,8 @@ class Sessions:
     def tick(self, now_ns: int) -> list[Action]:
         """Find who is due. A late tick is our own stall and starts the grace instead (Rule 2)."""
         last_ns, self._last_tick_ns = self._last_tick_ns, now_ns
+        # The loop stood still for 3 s (a pause of the machine, a suspended container): heartbeats of that time wait in
+        # the sockets. Without the grace this tick would find all replicas silent and depose every master (S39).
         if last_ns is not None and now_ns - last_ns > self._timing.stall_ms * NS_PER_MS:
             self._start_grace(now_ns)
         actions: list[Action] = []
@@ -379,18 +417,19 @@ class Sessions:
         return actions
 
     def _due(self, timeout_ms: int, now_ns: int) -> list[ReplicaSession]:
-        """Who has been silent for ``timeout_ms``; nobody as long as the grace of that length lasts."""
+        """The replicas that were silent for ``timeout_ms``; none as long as the grace of that length lasts."""
         due_before_ns = now_ns - timeout_ms * NS_PER_MS
         if self._grace_from_ns is not None and self._grace_from_ns > due_before_ns:
             return []
         due = []
         for session in self._by_due[timeout_ms].values():
             if session.due_from_ns > due_before_ns:
-                break
+                break  # the order is by this time: all that follow were heard later
             due.append(session)
         return due
 
     def _detect(self, session: ReplicaSession, cause: SilenceCause, now_ns: int) -> list[Action]:
+        # The first sign is the one on record: a timeout that follows a refused probe is the same fault, noticed later.
         if session.cause is None:
             session.cause = cause
             session.detected_ns = now_ns
@@ -402,7 +441,7 @@ class Sessions:
         stamps = session.stamps()
         is_waiting = session.in_flight or session.retry_at_ns > now_ns or self._in_flight >= SILENCE_IN_FLIGHT_MAX
         if stamps is None or is_waiting:
-            return []
+            return []  # it stays a suspect: ``tick`` comes back to it
         session.in_flight = True
         self._in_flight += 1
         return [
@@ -422,7 +461,7 @@ class Sessions:
         """A proposal is no longer under way; if nothing came of it, a later tick or heartbeat tries again."""
         session = self._sessions.get((command.set_key, command.broker_id))
         if session is None or session.ordinal != command.session_ordinal or not session.in_flight:
-            return
+            return  # an older session's: counting it down here would let more than the limit into flight
         session.in_flight = False
         self._in_flight -= 1
         session.retry_at_ns = now_ns + RETRY_PAUSE_MS * NS_PER_MS
@@ -434,7 +473,7 @@ class Sessions:
         return self._sessions.get((key, broker_id))
 
     def connections_of(self, view: SetView) -> list[ConnectionId]:
-        """Where our own replicas of a set can be reached by a push."""
+        """The connections on which our own replicas of a set can be reached by a push."""
         sessions = (self._sessions.get((view.set_key, member.broker_id)) for member in view.members)
         found = (s.connection for s in sessions if s is not None and s.kind is ReplicaKind.NATIVE)
         return sorted({connection for connection in found if connection is not None})
@@ -445,7 +484,9 @@ class Sessions:
         return sum(len(sessions) for sessions in self._by_connection.values())
 
     def is_heard_ready(self, session: ReplicaSession, now_ns: int) -> bool:
-        """Whether it said that it is ready, lately (Rule 5)."""
+        """Whether it said lately that it is ready."""
+        # Rule 5. Racks 1 and 2 lose power together. Replicated state calls broker 2 alive until its timeout: without
+        # the age it would be elected, found silent, and the set be down to broker 3.
         interval_ms = self._timing.heartbeat_interval_ms
         if session.kind is ReplicaKind.ROCKETMQ:
             interval_ms = max(interval_ms, ROCKETMQ_HEARTBEAT_INTERVAL_MS)
@@ -471,6 +512,7 @@ class Sessions:
     def _replica_evidence(self, view: SetView, member: MemberView, now_ns: int) -> ReplicaEvidence | None:
         session = self._sessions.get((view.set_key, member.broker_id))
         if session is None or session.positions is None:
+            # Not heard by this leader: zeros in its place would rank it as an empty log (R3).
             return None
         positions, heard_ns = session.positions, session.heard_ns
         return ReplicaEvidence(
@@ -484,3 +526,45 @@ class Sessions:
             confirm_offset=positions.confirm_offset,
             released=positions.released,
         )
+
+
+def _fenced(session: ReplicaSession | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:
+    """A refusal if what a broker sent names another session than the current one, with both values and the remedy."""
+    if session is None:
+        return None
+    if session.incarnation != incarnation:
+        return Refused(
+            code=RefusalCode.FENCED_INCARNATION,
+            reason=f"incarnation {incarnation} has ended, current is {session.incarnation}",
+            hint="register again with your own incarnation",
+            requested=incarnation,
+            current=session.incarnation,
+        )
+    if session.ordinal != ordinal:
+        return Refused(
+            code=RefusalCode.FENCED_SESSION,
+            reason=f"session {ordinal} was replaced, current is {session.ordinal}",
+            hint="register again to open a session",
+            requested=str(ordinal),
+            current=str(session.ordinal),
+        )
+    return None
+
+
+def _knows_more(beat: Heartbeat, view: SetView) -> Refused:
+    return Refused(
+        code=RefusalCode.WAITING_FOR_REPORTS,
+        reason=f"masterEpoch {beat.known_master_epoch} is not known here, the newest is {view.master_epoch}",
+        hint="register again: that reports it",
+        requested=str(beat.known_master_epoch),
+        current=str(view.master_epoch),
+    )
+
+
+def _not_registered(key: SetKey, broker_id: BrokerId) -> Refused:
+    return Refused(
+        code=RefusalCode.NEED_TO_BE_REGISTERED,
+        reason=f"replica {broker_id} of {key} is not registered",
+        hint="register first",
+        requested=f"{key}/{broker_id}",
+    )

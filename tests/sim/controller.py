@@ -52,7 +52,7 @@ from rollcall_ha.controller.replication.proposer import (
 )
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.authority import judge_authority
-from rollcall_ha.controller.runtime.duties import LeaderDuties, touched_sets
+from rollcall_ha.controller.runtime.duties import LeaderDuties, changed_sets
 from rollcall_ha.controller.runtime.sessions import ProbeOutcome
 from tests.sim.wire import Answer, Ask, FindLeader, OneWay, Probe
 from tests.support.sim_kernel import MS, Process
@@ -170,7 +170,7 @@ class ControllerNode:
             self._do(self.duties.take(sorted(self.log.published.state.sets), self.now_ns()))
         self._do(self.duties.handle_applied(records, applied_ns))
         if self.duties.is_active:
-            for key in touched_sets(records):
+            for key in changed_sets(records):
                 self._push(key)
 
     def _push(self, key: SetKey) -> None:
