@@ -29,11 +29,11 @@ import uvicorn
 
 from rollcall_ha.api.broker_port.metrics import GatewayMetrics, NameMetrics, RocketmqMetrics
 from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
-from rollcall_ha.api.broker_port.port import BrokerGateway
+from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
-from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameShell
+from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
@@ -191,7 +191,7 @@ class _Node:
         self._service = service
         self._queries = Queries(service)
         self._peers = Peers(settings)
-        self._gateway = BrokerGateway(
+        self._gateway = BrokerPortServer(
             service, frame_bytes_max=_frame_bytes_max(document), tls=_broker_port_context(document)
         )
         self._names = self._name_service(service, path) if document.fleet.name_service else None
@@ -203,8 +203,8 @@ class _Node:
         GatewayMetrics(self._gateway, self._telemetry.registry)
         RocketmqMetrics(self._rocketmq, self._telemetry.registry)
 
-    def _name_service(self, service: ControllerService, path: Path) -> NameShell:
-        names = NameShell(
+    def _name_service(self, service: ControllerService, path: Path) -> NameService:
+        names = NameService(
             published=lambda: service.published,
             monotonic_ns=service.ports.monotonic_ns,
             file=path / NAMES_FILE_NAME,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from rollcall_ha.api.broker_port.port import BrokerGateway
+from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.table import NameTable
 from rollcall_ha.node.remoting.connection import CloseCause
@@ -16,7 +16,7 @@ from rollcall_ha.node.remoting.connection import CloseCause
 class GatewayMetrics(Collector):
     """Links, why they were closed, and what was asked."""
 
-    def __init__(self, gateway: BrokerGateway, registry: CollectorRegistry) -> None:
+    def __init__(self, gateway: BrokerPortServer, registry: CollectorRegistry) -> None:
         self._gateway = gateway
         registry.register(self)
 

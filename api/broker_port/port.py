@@ -35,6 +35,7 @@ from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
 from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import (
     CloseCause,
@@ -78,20 +79,7 @@ class _Link:
     orders: int = 0
 
 
-class _Nobody:
-    """Handler of a probe's link: the peer has nothing to ask there."""
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing."""
-
-    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        connection.close(f"a request on a probe: code {frames[0].code}")
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """Nothing."""
-
-
-class BrokerGateway:
+class BrokerPortServer:
     """The port; implements ``controller.runtime.service.BrokerPort`` and ``node.remoting``'s ``FrameHandler``."""
 
     def __init__(
@@ -184,7 +172,7 @@ class BrokerGateway:
         host, port = split_address(address)
         timeout_ms = self._service.settings.timing.probe_timeout_ms
         limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-        link = await connect(host, port, _Nobody(), timeout_ms=timeout_ms, limits=limits)
+        link = await connect(host, port, AskingOnly(), timeout_ms=timeout_ms, limits=limits)
         try:
             return await link.request(RequestCode.PROBE, timeout_ms=timeout_ms)
         finally:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request
-from rollcall_ha.api.rocketmq.names.name_service import NameShell
+from rollcall_ha.api.rocketmq.names.name_service import NameService
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.session_state import ConnectionId
@@ -54,7 +54,7 @@ class Port:
 
     def __init__(self) -> None:
         nothing: Published[FleetState] = Published(state=EMPTY_FLEET, term=0, index=0)
-        shell = NameShell(published=lambda: nothing, monotonic_ns=lambda: 0, file=None, settings={})
+        shell = NameService(published=lambda: nothing, monotonic_ns=lambda: 0, file=None, settings={})
         self._codes = CodeTable()
         shell.register(self._codes)
         self._opaques = itertools.count(1)

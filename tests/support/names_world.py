@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.api.rocketmq.names.machine import NameAnswer, NameCode, NameRequest, NameService
-from rollcall_ha.api.rocketmq.names.table import NameTable, SetWord
+from rollcall_ha.api.rocketmq.names.machine import NameAnswer, NameCode, NameMachine, NameRequest
+from rollcall_ha.api.rocketmq.names.table import CommittedSet, NameTable
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 
 JAVA_VERSION = 479
@@ -27,9 +27,9 @@ def register_body(*topics: str, state_version: int = 1, counter: int = 1, **conf
     return msgspec.json.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
 
 
-def word(master: int | None, *numbers: int, silent: tuple[int, ...] = (), cluster: str = "c1") -> SetWord:
+def word(master: int | None, *numbers: int, silent: tuple[int, ...] = (), cluster: str = "c1") -> CommittedSet:
     """The controllers know brokers ``numbers`` of a set."""
-    return SetWord(
+    return CommittedSet(
         cluster=cluster,
         master=address(master) if master is not None else None,
         ids={address(number): number for number in numbers},
@@ -47,12 +47,12 @@ def ha_address(number: int) -> str:
 
 @dataclass(slots=True)
 class NameWorld:
-    words: dict[str, SetWord] = field(default_factory=dict)
+    words: dict[str, CommittedSet] = field(default_factory=dict)
     now_ms: int = 1_000_000
-    service: NameService = field(init=False)
+    service: NameMachine = field(init=False)
 
     def __post_init__(self) -> None:
-        self.service = NameService(NameTable(word_of=self.words.get), settings={"listenPort": "1"})
+        self.service = NameMachine(NameTable(committed_of=self.words.get), settings={"listenPort": "1"})
 
     @property
     def table(self) -> NameTable:

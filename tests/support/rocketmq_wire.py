@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from rollcall_ha.api.broker_port.port import BrokerGateway
+from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.core.state import SetState
@@ -139,7 +139,7 @@ class Port:
 
     group: Group
     leader: Controller
-    gateway: BrokerGateway
+    gateway: BrokerPortServer
     rocketmq: RocketmqController
     number: int
     form: HeaderForm = HeaderForm.JSON
@@ -197,10 +197,10 @@ def with_port(
     """Run ``scenario`` against one leading controller."""
 
     async def main() -> None:
-        made: list[tuple[BrokerGateway, RocketmqController]] = []
+        made: list[tuple[BrokerPortServer, RocketmqController]] = []
 
-        def make(service: ControllerService) -> BrokerGateway:
-            gateway = BrokerGateway(service)
+        def make(service: ControllerService) -> BrokerPortServer:
+            gateway = BrokerPortServer(service)
             made.append((gateway, RocketmqController(gateway, service, expected_replicas=expected_replicas)))
             return gateway
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX, PROBES_MAX, BrokerGateway
+from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX, PROBES_MAX, BrokerPortServer
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import RegisterReplica
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal
@@ -60,7 +60,7 @@ class Port:
 
     group: Group
     leader: Controller
-    gateway: BrokerGateway
+    gateway: BrokerPortServer
     number: int
 
     async def link(self, peer: Peer | None = None) -> RemotingConnection:
@@ -69,10 +69,10 @@ class Port:
 
 def _run(directory: Path, scenario: Callable[[Port], Awaitable[None]]) -> None:
     async def main() -> None:
-        gateways: list[BrokerGateway] = []
+        gateways: list[BrokerPortServer] = []
 
-        def make(service: ControllerService) -> BrokerGateway:
-            gateways.append(BrokerGateway(service))
+        def make(service: ControllerService) -> BrokerPortServer:
+            gateways.append(BrokerPortServer(service))
             return gateways[-1]
 
         async with running_group(directory, NAMES[:1], make_port=make) as group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rollcall_ha.api.rocketmq.names.name_service import CommittedWord
+from rollcall_ha.api.rocketmq.names.name_service import CommittedSets
 from rollcall_ha.controller.contract.commands import ImportSet
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -101,7 +101,7 @@ def test_name_service_says_nothing_of_its_own_about_a_set_that_moves(tmp_path: P
     """Who is master is what the other controllers say; brokers claim it."""
 
     async def scenario(port: Port) -> None:
-        word = CommittedWord(lambda: port.leader.service.published)
+        word = CommittedSets(lambda: port.leader.service.published)
         await imported(port)
         assert word("broker-z") is None
 

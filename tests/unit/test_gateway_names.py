@@ -361,7 +361,7 @@ def test_table_survives_a_restart_and_shows_the_living_only() -> None:
     world.table.put_key("n", "k", "v")
 
     after = NameWorld({"broker-a": word(1, 1, 2, silent=(2,))})
-    after.table.restore(world.table.book(), now_ms=after.now_ms)
+    after.table.restore(world.table.saved(), now_ms=after.now_ms)
 
     assert after.addresses() == {"0": address(1)}
     assert after.table.keys == {"n": {"k": "v"}}

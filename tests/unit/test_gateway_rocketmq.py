@@ -465,7 +465,7 @@ def test_load_balancers_cost_nothing(tmp_path: Path) -> None:
         peer = await port.peer()
         await peer.request(1005)
         await until(lambda: port.gateway.connections == 1)
-        assert port.rocketmq.replicas._lives == {}
+        assert port.rocketmq.replicas._incarnations == {}
 
     with_port(tmp_path, scenario)
 

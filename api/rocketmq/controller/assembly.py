@@ -6,7 +6,7 @@ Here: construction, and what has to be stopped. Not here: any of the parts.
 
 from __future__ import annotations
 
-from rollcall_ha.api.broker_port.port import BrokerGateway
+from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.admin import AdminCodes
 from rollcall_ha.api.rocketmq.controller.alters import AlterCodes
 from rollcall_ha.api.rocketmq.controller.handlers import ControllerCodes
@@ -20,7 +20,7 @@ from rollcall_ha.controller.runtime.service import ControllerService
 class RocketmqController:
     """The RocketMQ side of one controller."""
 
-    def __init__(self, port: BrokerGateway, service: ControllerService, *, expected_replicas: int = 1) -> None:
+    def __init__(self, port: BrokerPortServer, service: ControllerService, *, expected_replicas: int = 1) -> None:
         """Serves on ``port`` from its start on."""
         self._service = service
         self.replicas = RocketmqReplicas(service, expected_replicas=expected_replicas)

@@ -43,7 +43,7 @@ class SetsByName:
         found = self._living(sets, name)
         return found[0] if len(found) == 1 else None
 
-    def stranger(self, sets: Mapping[SetKey, SetState], key: SetKey) -> SetKey | None:
+    def conflicting_set(self, sets: Mapping[SetKey, SetState], key: SetKey) -> SetKey | None:
         """Another cluster's set of the same name (rule 1)."""
         return next((found.set_key for found in self._living(sets, key.name) if found.set_key != key), None)
 

@@ -130,7 +130,7 @@ class ControllerCodes:
     def _next_id(self, request: Request) -> None:
         header = read_header(BrokerNameHeader, request.fields)
         key = _key_of(header.cluster_name, header.broker_name)
-        if self._refuse_stranger(request, key):
+        if self._refuse_conflict(request, key):
             return
         found = self._replicas.fleet.sets.get(key)
         request.answer(
@@ -145,7 +145,7 @@ class ControllerCodes:
     async def _apply_id(self, request: Request) -> None:
         header = read_header(ApplyBrokerIdHeader, request.fields)
         key = _key_of(header.cluster_name, header.broker_name)
-        if self._refuse_stranger(request, key):
+        if self._refuse_conflict(request, key):
             return
         code = header.register_check_code or ""
         names = SetNameHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
@@ -177,7 +177,7 @@ class ControllerCodes:
         header = read_header(RegisterBrokerHeader, request.fields)
         key = _key_of(header.cluster_name, header.broker_name)
         names = RegisteredHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
-        if self._refuse_stranger(request, key):
+        if self._refuse_conflict(request, key):
             return
         found = self._replicas.find(header.broker_name)
         broker_id = BrokerId(header.broker_id or 0)
@@ -209,9 +209,9 @@ class ControllerCodes:
             )
         request.answer(header=names, body=set_of(found))
 
-    def _refuse_stranger(self, request: Request, key: SetKey) -> bool:
+    def _refuse_conflict(self, request: Request, key: SetKey) -> bool:
         """Whether the name belongs to another cluster; then that was answered."""
-        owner = self._replicas.stranger(key)
+        owner = self._replicas.conflicting_set(key)
         if owner is None:
             return False
         request.answer(

@@ -12,7 +12,6 @@ Rule 2: an answer holds for ``FRESH_MS``; within it nobody asks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import msgspec
 
@@ -22,8 +21,8 @@ from rollcall_ha.controller.contract.session import LeaderHint
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
-from rollcall_ha.node.remoting.frame import Frame
 
 FRESH_MS = 100
 ASK_MS_MAX = 500
@@ -84,20 +83,7 @@ class LeaderCheck:
                 self._link.close("another controller leads")
             host, port = split_address(address)
             limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-            self._link = await connect(host, port, _Nobody(), timeout_ms=ASK_MS_MAX, limits=limits)
+            self._link = await connect(host, port, AskingOnly(), timeout_ms=ASK_MS_MAX, limits=limits)
             self._address = address
         answer = await self._link.request(RequestCode.FIND_LEADER, timeout_ms=ASK_MS_MAX)
         return _decode_hint(answer.body)
-
-
-class _Nobody:
-    """Handler of our link to the leader: it has nothing to ask us."""
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing."""
-
-    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        connection.close(f"a request from the leader: code {frames[0].code}")
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """Nothing."""

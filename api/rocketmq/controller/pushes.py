@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rollcall_ha.api.rocketmq.controller.beans import ExchangeHaHeader, MasterHeader, sync_state_set_body
@@ -34,6 +33,7 @@ from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_US
 from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
 from rollcall_ha.node.remoting.frame import Frame
@@ -277,22 +277,9 @@ class _Link:
         """Raises what ``_UNREACHABLE`` names."""
         host, port = split_address(self._address)
         limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-        self._connection = await connect(host, port, _Nobody(), timeout_ms=CONNECT_MS_MAX, limits=limits)
+        self._connection = await connect(host, port, AskingOnly(), timeout_ms=CONNECT_MS_MAX, limits=limits)
         return self._connection
 
     async def __aexit__(self, *_: object) -> None:
         if self._connection is not None:
             self._connection.close("the push is done")
-
-
-class _Nobody:
-    """Handler of a push's link: what a broker asks there is not answered."""
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing."""
-
-    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        connection.close(f"a request on a push: code {frames[0].code}")
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """Nothing."""

@@ -77,7 +77,7 @@ class RocketmqReplicas:
         self._configuration = SetConfiguration(expected_replicas=expected_replicas)
         self._logger = get_logger("gateway")
         self._sets = SetsByName()
-        self._lives: dict[ConnectionId, dict[ReplicaKey, Incarnation]] = {}
+        self._incarnations: dict[ConnectionId, dict[ReplicaKey, Incarnation]] = {}
         self._reports: dict[ReplicaKey, _Report] = {}
         self._entering: dict[SetKey, MasterEpoch] = {}
         self._waiting: dict[ReplicaKey, list[asyncio.Future[None]]] = {}
@@ -94,13 +94,13 @@ class RocketmqReplicas:
         """The set of this name that is not cleaned."""
         return self._sets.find(self.fleet.sets, name)
 
-    def stranger(self, key: SetKey) -> SetKey | None:
+    def conflicting_set(self, key: SetKey) -> SetKey | None:
         """Another cluster's set of the same name."""
-        return self._sets.stranger(self.fleet.sets, key)
+        return self._sets.conflicting_set(self.fleet.sets, key)
 
     def closed(self, link: ConnectionId) -> None:
         """A link is gone: what comes on another one is another process."""
-        self._lives.pop(link, None)
+        self._incarnations.pop(link, None)
 
     # --- 1003 --------------------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class RocketmqReplicas:
         """
         if not is_open():
             return _gone(key, broker_id)
-        incarnation = self._lives.setdefault(link, {}).setdefault(
+        incarnation = self._incarnations.setdefault(link, {}).setdefault(
             (key, broker_id), Incarnation(secrets.token_hex(16))
         )  # fmt: skip
         return await self._register(key, broker_id, incarnation=incarnation, link=link, address=address)
@@ -132,8 +132,9 @@ class RocketmqReplicas:
         for _ in range(REGISTER_ATTEMPTS):
             replica = self.fleet.sets[key].replica(broker_id)
             # A further report is of the process that is registered, a registration of one whose connection is open.
-            lives = self._lives.get(link, {}).get((key, broker_id)) if beat is None else replica and replica.incarnation
-            if replica is None or lives != incarnation:
+            by_link = self._incarnations.get(link, {}).get((key, broker_id))
+            current = by_link if beat is None or replica is None else replica.incarnation
+            if replica is None or current != incarnation:
                 return _gone(key, broker_id)
             reply = await self._submit(
                 RegisterReplica(

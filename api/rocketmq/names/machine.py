@@ -130,7 +130,7 @@ class NameAnswer:
 _DONE = NameAnswer()
 
 
-class NameService:
+class NameMachine:
     """The machine: a table and the codes that read and change it."""
 
     def __init__(self, table: NameTable, *, settings: Mapping[str, str]) -> None:

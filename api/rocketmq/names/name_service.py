@@ -1,8 +1,8 @@
 """
 The name service of one controller: its codes on the broker port, its clock, its file.
 
-Here: frames to requests and answers to frames, what the controllers have committed as ``SetWord``, expiry, keeping the
-table across restarts. Not here: what is answered (``names``).
+Here: frames to requests and answers to frames, what the controllers have committed as ``CommittedSet``, expiry, keeping
+the table across restarts. Not here: what is answered (``machine``).
 
 Rule 1: any controller serves, also a follower and one without a leader: what it has applied is its word.
 Rule 2: the table is soft: a controller that starts again reads it from its file, ends what does not come back, and
@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, Served
-from rollcall_ha.api.rocketmq.names.machine import NameCode, NameRequest, NameService
-from rollcall_ha.api.rocketmq.names.table import Book, NameTable, SetWord
+from rollcall_ha.api.rocketmq.names.machine import NameCode, NameMachine, NameRequest
+from rollcall_ha.api.rocketmq.names.table import CommittedSet, NameTable, SavedTable
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import Published
@@ -34,21 +34,21 @@ FILE_NAME = "names.json"
 EXPIRY_INTERVAL_MS = 1_000
 SAVE_INTERVAL_MS = 5_000
 
-_decode_book = msgspec.json.Decoder(Book).decode
-_encode_book = msgspec.json.Encoder().encode
+_decode_saved = msgspec.json.Decoder(SavedTable).decode
+_encode_saved = msgspec.json.Encoder().encode
 
 
-class CommittedWord:
-    """What a controller has applied, by brokerName: the ``WordOf`` of a name table."""
+class CommittedSets:
+    """What a controller has applied, by brokerName: the ``CommittedOf`` of a name table."""
 
     def __init__(self, published: Callable[[], Published[FleetState]]) -> None:
         """``published`` gives the newest applied state."""
         self._published = published
         self._index = -1
-        self._words: dict[str, SetWord | None] = {}
+        self._words: dict[str, CommittedSet | None] = {}
         self._keys: dict[str, SetKey] = {}
 
-    def __call__(self, name: str) -> SetWord | None:
+    def __call__(self, name: str) -> CommittedSet | None:
         """The word about this set; None if no controller has heard of it, or it was cleaned."""
         published = self._published()
         if published.index != self._index:
@@ -58,7 +58,7 @@ class CommittedWord:
             self._words[name] = self._find(published.state, name)
         return self._words[name]
 
-    def _find(self, state: FleetState, name: str) -> SetWord | None:
+    def _find(self, state: FleetState, name: str) -> CommittedSet | None:
         if len(self._keys) != len(state.sets):
             # Sets are never removed, tombstones stay: equal counts are equal keys.
             self._keys = {key.name: key for key in sorted(state.sets)}
@@ -67,13 +67,13 @@ class CommittedWord:
         if found is None or found.is_tombstone or (found.recovery is not None and found.recovery.elsewhere is not None):
             # A set that moves here is not ours to speak of yet: its brokers' claims count.
             return None
-        return word_about(found)
+        return committed_set(found)
 
 
-def word_about(found: SetState) -> SetWord:
+def committed_set(found: SetState) -> CommittedSet:
     """What replicated state says of one set."""
     master = found.replica(found.master)
-    return SetWord(
+    return CommittedSet(
         cluster=found.set_key.cluster,
         master=master.address if master is not None else None,
         ids={replica.address: int(replica.broker_id) for replica in found.replicas},
@@ -81,7 +81,7 @@ def word_about(found: SetState) -> SetWord:
     )
 
 
-class NameShell:
+class NameService:
     """See the module. All methods run on the loop."""
 
     def __init__(
@@ -93,8 +93,8 @@ class NameShell:
         settings: dict[str, str],
     ) -> None:
         """``file`` None: the table does not survive this process. Nothing is read before ``start``."""
-        self.table = NameTable(word_of=CommittedWord(published))
-        self._service = NameService(self.table, settings=settings)
+        self.table = NameTable(committed_of=CommittedSets(published))
+        self._service = NameMachine(self.table, settings=settings)
         self._monotonic_ns = monotonic_ns
         self._file = file
         self._logger = get_logger("names")
@@ -117,7 +117,7 @@ class NameShell:
         """On the running loop: read the file, begin to expire and to save."""
         if self._file is not None and self._file.exists():
             try:
-                self.table.restore(_decode_book(self._file.read_bytes()), now_ms=self._now_ms())
+                self.table.restore(_decode_saved(self._file.read_bytes()), now_ms=self._now_ms())
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 self._logger.warning("names_file_unreadable", file=str(self._file), error=str(error))
         self._every(EXPIRY_INTERVAL_MS, self._expire)
@@ -180,12 +180,12 @@ class NameShell:
             return
         self._saved_changes = self.table.changes
         loop = asyncio.get_running_loop()
-        self._saving = loop.run_in_executor(self._saver, self._write, self._file, self.table.book())
+        self._saving = loop.run_in_executor(self._saver, self._write, self._file, self.table.saved())
 
-    def _write(self, file: Path, book: Book) -> None:
+    def _write(self, file: Path, saved: SavedTable) -> None:
         """On the thread. A full disk costs the copy, not the service."""
         try:
-            atomic_replace(file, _encode_book(book))
+            atomic_replace(file, _encode_saved(saved))
         except OSError as error:
             self._logger.warning("names_file_not_written", file=str(file), error=str(error))
 

@@ -2,9 +2,8 @@
 What brokers have told a name service: who they are, and their topics. Soft state of one controller, and pure.
 
 Here: registrations with their timeouts, the queues of every topic, settings by namespace and key, and what the
-controllers say about a set (``SetWord``). Not here: answers (``answers``), codes (``names``), clocks, sockets and
-files (``name_service``): the time comes with every call, in milliseconds of a clock that never goes back.
-Source: rocketmq-wire section 3.3. Where a rule differs, it says so.
+controllers have committed about a set (``CommittedSet``). Not here: answers (``answers``), codes (``machine``), clocks,
+sockets and files (``name_service``): the time comes with every call, in milliseconds of a clock that never goes back.
 
 Rule 1: who is master is what the controllers say, never what a broker claims; of sets that they do not know the claim
 counts, and a claim with a lower stateVersion does not displace one with a higher.
@@ -73,7 +72,7 @@ class RegisteredBroker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetWord:
+class CommittedSet:
     """What the controllers have committed about one set."""
 
     cluster: str
@@ -85,11 +84,11 @@ class SetWord:
     """Addresses of replicas that count as alive."""
 
 
-WordOf = Callable[[str], SetWord | None]
+CommittedOf = Callable[[str], CommittedSet | None]
 """What the controllers say about the set of this brokerName; None = they do not know it."""
 
 
-class Book(msgspec.Struct, frozen=True, kw_only=True):
+class SavedTable(msgspec.Struct, frozen=True, kw_only=True):
     """The table as it is written to a file."""
 
     brokers: tuple[RegisteredBroker, ...]
@@ -102,7 +101,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
 class NameTable:
     """See the module. Not for several threads."""
 
-    word_of: WordOf
+    committed_of: CommittedOf
     queues: dict[str, dict[str, QueueData]] = field(default_factory=dict)
     """Topic -> brokerName -> its queues."""
     mappings: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -136,11 +135,11 @@ class NameTable:
         registered = self._sets.get(name)
         if not registered:
             return {}
-        word = self.word_of(name)
+        committed = self.committed_of(name)
         found: dict[int, RegisteredBroker] = {}
         for entry in sorted(registered.values(), key=lambda entry: entry.version.state_version):
-            role = _role(entry, word)
-            if role is not None and _is_shown(entry, word):
+            role = _role(entry, committed)
+            if role is not None and _is_shown(entry, committed):
                 found[role] = entry
         return dict(sorted(found.items()))
 
@@ -154,9 +153,9 @@ class NameTable:
         """
         registered = self._sets.get(entry.name, {})
         before = registered.get(entry.address)
-        word = self.word_of(entry.name)
+        committed = self.committed_of(entry.name)
         self._validate(entry, topics, registered)
-        if word is None and not self._displace(entry, registered):
+        if committed is None and not self._displace(entry, registered):
             return False
         if before is None:
             self._brokers += 1
@@ -233,7 +232,7 @@ class NameTable:
             entry = self.registration(name, address)
             if entry is None or entry.connection != connection:
                 continue
-            if self.word_of(name) is None:
+            if self.committed_of(name) is None:
                 self._remove(entry)
                 self._forget_if_empty(name)
             else:
@@ -316,49 +315,49 @@ class NameTable:
 
     def cluster_of(self, name: str) -> str | None:
         """By the controllers' word, else by the newest registration."""
-        word = self.word_of(name)
-        if word is not None:
-            return word.cluster
+        committed = self.committed_of(name)
+        if committed is not None:
+            return committed.cluster
         newest = max(self._sets.get(name, {}).values(), key=lambda entry: entry.seen_ms, default=None)
         return None if newest is None else newest.cluster
 
-    def book(self) -> Book:
+    def saved(self) -> SavedTable:
         """Everything that should survive a restart."""
-        return Book(
+        return SavedTable(
             brokers=tuple(entry for registered in self._sets.values() for entry in registered.values()),
             queues={topic: tuple(by_name.values()) for topic, by_name in self.queues.items()},
             mappings={topic: dict(by_name) for topic, by_name in self.mappings.items()},
             keys={namespace: dict(table) for namespace, table in self.keys.items()},
         )
 
-    def restore(self, book: Book, *, now_ms: int) -> None:
-        """Start from a book: every broker counts as closed a moment ago, so that only living ones are shown."""
-        for entry in book.brokers[:BROKERS_MAX]:
+    def restore(self, saved: SavedTable, *, now_ms: int) -> None:
+        """Start from a saved table: every broker counts as closed a moment ago, so that only living ones are shown."""
+        for entry in saved.brokers[:BROKERS_MAX]:
             self._sets.setdefault(entry.name, {})[entry.address] = replace(
                 entry, connection=None, seen_ms=now_ms, closed_ms=now_ms
             )
         self._brokers = sum(len(registered) for registered in self._sets.values())
         self.queues.update(
-            {topic: {queue.broker_name: queue for queue in found} for topic, found in book.queues.items()}
+            {topic: {queue.broker_name: queue for queue in found} for topic, found in saved.queues.items()}
         )
-        self.mappings.update({topic: dict(by_name) for topic, by_name in book.mappings.items()})
-        self.keys.update({namespace: dict(table) for namespace, table in book.keys.items()})
+        self.mappings.update({topic: dict(by_name) for topic, by_name in saved.mappings.items()})
+        self.keys.update({namespace: dict(table) for namespace, table in saved.keys.items()})
 
 
-def _role(entry: RegisteredBroker, word: SetWord | None) -> int | None:
-    if word is None:
+def _role(entry: RegisteredBroker, committed: CommittedSet | None) -> int | None:
+    if committed is None:
         return entry.claimed_id
-    if entry.address == word.master:
+    if entry.address == committed.master:
         return MASTER_ID
-    known = word.ids.get(entry.address)
+    known = committed.ids.get(entry.address)
     if known is not None:
         return known
     # Not registered with the controllers yet: a slave is shown as it says, a master it cannot be.
     return entry.claimed_id if entry.claimed_id != MASTER_ID else None
 
 
-def _is_shown(entry: RegisteredBroker, word: SetWord | None) -> bool:
-    return entry.connection is not None or (word is not None and entry.address in word.alive)
+def _is_shown(entry: RegisteredBroker, committed: CommittedSet | None) -> bool:
+    return entry.connection is not None or (committed is not None and entry.address in committed.alive)
 
 
 def _is_same(before: RegisteredBroker, after: RegisteredBroker) -> bool:
