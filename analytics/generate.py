@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.synthetic.fleet import FleetStory
 from rollcall_ha.analytics.synthetic.plan import Plan, fleet_name
 from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS, Truth, column_types
@@ -42,7 +43,7 @@ _PLANS = msgspec.json.Decoder(Plan)
 _decode_counts = msgspec.json.Decoder(dict[str, int]).decode
 
 
-class FolderInUse(ValueError):
+class FolderInUse(JobRefused):
     """The folder holds something else; the message says what to do."""
 
 

@@ -1,13 +1,13 @@
 """
 Events for a job that needs their lines: out of a lake's bronze, or straight from journals.
 
-Here: the choice, and its words. Not here: parsing (``bronze``), files (``lines``, ``lake``).
+Here: the choice. Not here: parsing (``bronze``), files (``lines``, ``lake``).
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,30 +19,26 @@ from rollcall_ha.analytics.tables import BRONZE_EVENTS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LAKE = Path("lake")
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a job's events come from."""
 
-def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """The options that ``check_inputs`` and ``read_events`` look at."""
-    parser.add_argument("paths", nargs="*", type=Path, help="journals, or folders of journals; without any: the lake")
-    parser.add_argument("--lake", type=Path, default=LAKE, help=f"folder of the tables; default: {LAKE}")
-    parser.add_argument("--master", default="local[*]", help="Spark master, e.g. spark://host:7077")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    files: Sequence[Path]
+    """Journals; none: the lake."""
+    lake: Lake
 
+    @classmethod
+    def of(cls, paths: Sequence[Path], lake: Path) -> Source:
+        """The journals below ``paths``; without a path, the lake. Raises ``NoJournals``, ``NoLake``."""
+        source = cls(find_journals(paths) if paths else (), Lake(lake))
+        if not paths:
+            source.lake.require()
+        return source
 
-def check_inputs(options: argparse.Namespace) -> Sequence[Path]:
-    """Journals that are to be read; none: the lake is. Raises ``NoJournals``, ``NoLake``."""
-    if options.paths:
-        return find_journals(options.paths)
-    Lake(options.lake).require()
-    return ()
-
-
-def read_events(spark: SparkSession, options: argparse.Namespace, files: Sequence[Path]) -> DataFrame:
-    """Rows of ``bronze.events``, each event once."""
-    if not files:
-        return Lake(options.lake).read(spark, BRONZE_EVENTS)
-    return events_of(spark, files)
+    def events(self, spark: SparkSession) -> DataFrame:
+        """Rows of ``bronze.events``, each event once."""
+        return events_of(spark, self.files) if self.files else self.lake.read(spark, BRONZE_EVENTS)
 
 
 def events_of(spark: SparkSession, files: Sequence[Path]) -> DataFrame:

@@ -31,6 +31,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.node.files import atomic_replace, fsync_directory
 
@@ -47,11 +48,11 @@ Partitions = dict[str, list[str]]
 """Folder below the run (``cluster=a/day=2026-01-01``) -> the runs that hold its rows."""
 
 
-class LakeBusy(RuntimeError):
+class LakeBusy(JobRefused):
     """Another writer holds the lake; the message names it."""
 
 
-class NoLake(ValueError):
+class NoLake(JobRefused):
     """There is no lake, or the layer that is asked for was never built; the message says what to run."""
 
 

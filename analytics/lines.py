@@ -24,6 +24,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from rollcall_ha.analytics.refusals import JobRefused
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,7 +54,7 @@ _BEFORE_RECORD = r'(?=\{"version":)'
 _BEFORE_PAGE = r'(?=\{"freshness":)'
 
 
-class NoJournals(ValueError):
+class NoJournals(JobRefused):
     """Nothing to read; the message says where was looked."""
 
 

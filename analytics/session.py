@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rollcall_ha.analytics.refusals import JobRefused
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -52,7 +54,7 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOCAL_FILES = Path(__file__).with_name("LocalFiles.java")
 
 
-class NoSpark(RuntimeError):
+class NoSpark(JobRefused):
     """Spark cannot start here; the message says what to install."""
 
 

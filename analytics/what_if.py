@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.analytics import codes, intervals, silver
 from rollcall_ha.analytics.core.counterfactual import Settings, replay
+from rollcall_ha.analytics.refusals import JobRefused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,7 @@ REMEDY = "name the real one (--real-preset; for what-if also --real-timeout-ms)"
 _SET = ("fleet", "cluster", "broker_set")
 
 
-class WrongReality(ValueError):
+class WrongReality(JobRefused):
     """The record contradicts the settings that are said to have been in force; the message has both values."""
 
 

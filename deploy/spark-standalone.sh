@@ -67,6 +67,6 @@ echo "$url with $workers workers of $cores cores and $memory" >&2
 job="$1"
 shift
 # In the background: bash acts on a signal only when what it waits for in front has ended.
-"$python" -m "analytics.jobs.${job//-/_}" "$@" --master "$url" &
+"$python" -m rollcall_ha.analytics.cli "$job" "$@" --master "$url" &
 pids+=($!)
 wait "$!"

@@ -1,21 +1,14 @@
 """
-``rollcall analytics stream SOURCE [--lake FOLDER]``: keep a lake up to date, and print alerts.
+A lake that is kept up to date from a source that goes on, and the alerts that come of it.
 
-SOURCE is ``host:port,...`` of the controllers' REST ports, or a folder (or glob) into which closed journals are put: a
-file is read once, so one that still grows loses its later lines here; ``run`` reads those again.
-Alerts are JSON lines on stdout, each once while it lasts: a set without a serving master, a set that flaps, a set with
-one member in sync. Gold is not touched: ``rollcall analytics gold`` brings it up to date at any time between batches.
-
-Exit codes: 0 all was read (``--once``) or it was interrupted; 1 the stream failed; 2 no source, another writer, or no
-Spark.
+Here: which source it is, when to look for alerts, which of them are printed. Not here: micro-batches (``streams``),
+limits and rows of alerts (``alerts``).
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,91 +16,61 @@ import msgspec
 
 from rollcall_ha.analytics import streams
 from rollcall_ha.analytics.alerts import COLUMNS, Limits, alerts
-from rollcall_ha.analytics.jobs.run import LAKE
-from rollcall_ha.analytics.lake import Lake, LakeBusy, NoLake
-from rollcall_ha.analytics.session import NoSpark, check_java, spark_session
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.refusals import JobRefused
+from rollcall_ha.analytics.session import check_java, spark_session
 from rollcall_ha.analytics.tables import SILVER_HORIZONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-EVERY_MS = 10_000
-_DEFAULT = Limits()
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    lake = Lake(options.lake)
-    is_live = ":" in options.source and not Path(options.source).exists()
-    if not is_live and "*" not in options.source and not Path(options.source).is_dir():
-        print(f"rollcall analytics stream: {options.source} is neither a folder nor host:port", file=sys.stderr)
-        return 2
-    try:
-        # Before anything is made or started.
-        check_java()
-        with lake.writer():
-            pass
-        spark = spark_session(app="rollcall stream", master=options.master)
-    except (NoSpark, LakeBusy, NoLake) as error:
-        print(f"rollcall analytics stream: {error}", file=sys.stderr)
-        return 2
-    try:
-        return _run(spark, lake, options, is_live=is_live)
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        spark.stop()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rollcall analytics stream", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("source", help="host:port,... of controllers, or a folder of closed journals")
-    parser.add_argument("--lake", type=Path, default=LAKE, help=f"folder of the tables; default: {LAKE}")
-    parser.add_argument("--checkpoint", type=Path, help="what the stream remembers; default: LAKE/checkpoint")
-    parser.add_argument("--once", action="store_true", help="read what is there and end")
-    parser.add_argument("--every-ms", type=int, default=EVERY_MS, help="pause between micro-batches and looks")
-    parser.add_argument("--open-ms", type=int, default=_DEFAULT.open_ms, help="alert: no serving master for so long")
-    parser.add_argument("--exposed-ms", type=int, default=_DEFAULT.exposed_ms, help="alert: one member for so long")
-    parser.add_argument("--flaps", type=int, default=_DEFAULT.flaps, help="alert: so many failovers ...")
-    parser.add_argument("--flap-window-ms", type=int, default=_DEFAULT.flap_window_ms, help="... within so long")
-    parser.add_argument("--master", default="local[*]", help="Spark master, e.g. spark://host:7077")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
-    return parser
-
-
-def _run(spark: SparkSession, lake: Lake, options: argparse.Namespace, *, is_live: bool) -> int:
-    texts = streams.of_controllers(spark, options.source) if is_live else streams.of_files(spark, options.source)
-    query = streams.start(
-        spark,
-        texts,
-        lake,
-        checkpoint=options.checkpoint or lake.root / "checkpoint",
-        is_continued=is_live,
-        every_ms=None if options.once else options.every_ms,
-        is_quiet=options.quiet,
-    )
-    limits = Limits(
-        open_ms=options.open_ms,
-        exposed_ms=options.exposed_ms,
-        flaps=options.flaps,
-        flap_window_ms=options.flap_window_ms,
-    )
-    watch = AlertPrinter(spark, lake, limits, is_live=is_live)
-    try:
-        while not _has_ended(query, options.every_ms):
+def run(
+    source: str,
+    *,
+    lake: Path,
+    checkpoint: Path | None,
+    is_once: bool,
+    every_ms: int,
+    limits: Limits,
+    master: str,
+    is_quiet: bool,
+) -> int:
+    """Follow ``source`` until it is interrupted or all was read; 1 if the stream failed. Raises ``JobRefused``."""
+    target = Lake(lake)
+    is_live = ":" in source and not Path(source).exists()
+    if not is_live and "*" not in source and not Path(source).is_dir():
+        raise JobRefused(f"{source} is neither a folder nor host:port")
+    # Before anything is made or started: a lake that another run writes is told at once, not at the first micro-batch.
+    check_java()
+    with target.writer():
+        pass
+    with spark_session(app="rollcall stream", master=master) as spark:
+        texts = streams.of_controllers(spark, source) if is_live else streams.of_files(spark, source)
+        query = streams.start(
+            spark,
+            texts,
+            target,
+            checkpoint=checkpoint or lake / "checkpoint",
+            is_continued=is_live,
+            every_ms=None if is_once else every_ms,
+            is_quiet=is_quiet,
+        )
+        watch = AlertPrinter(spark, target, limits, is_live=is_live)
+        try:
+            while not _has_ended(query, every_ms):
+                watch.look()
             watch.look()
-        watch.look()
-    finally:
-        query.stop()
-    failure = query.exception()
-    if failure is not None:
-        print(f"rollcall analytics stream: {failure}", file=sys.stderr)
-        return 1
-    return 0
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            query.stop()
+        failure = query.exception()
+    if failure is None:
+        return 0
+    print(f"rollcall analytics stream: {failure}", file=sys.stderr)
+    return 1
 
 
 def _has_ended(query: StreamingQuery, within_ms: int) -> bool:
@@ -152,7 +115,3 @@ class AlertPrinter:
             if key not in self._told:
                 print(msgspec.json.encode({"at_ms": now_ms, **found}).decode(), flush=True)
         self._told = lasting
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,11 @@
 """
-``rollcall analytics timeline PATH...``: one row per reign, with the phases that ``rollcall history`` shows.
+One row per master epoch, with the phases that ``rollcall history`` shows: journals in, a table out, no lake.
 
-Exit codes: 0 rows were printed; 1 there was nothing to print; 2 nothing to read, or no Spark.
+Here: the columns and how they are printed. Not here: the rows themselves (``silver``).
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,8 +18,8 @@ from rich.table import Table
 
 from rollcall_ha.analytics import bronze, silver
 from rollcall_ha.analytics.bronze import Why
-from rollcall_ha.analytics.lines import NoJournals, find_journals, pieces, read_lines
-from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.session import spark_session
 from rollcall_ha.analytics.silver import SPANS, span_column
 
 if TYPE_CHECKING:
@@ -49,28 +48,12 @@ COLUMNS = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        files = find_journals(options.paths)
-        print(f"reading {len(files)} journal files with Spark ...", file=sys.stderr)
-        spark = spark_session(app="rollcall timeline", master=options.master)
-    except (NoJournals, NoSpark) as error:
-        print(f"rollcall analytics timeline: {error}", file=sys.stderr)
-        return 2
-    try:
-        return _run(spark, files, output=options.output)
-    finally:
-        spark.stop()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rollcall analytics timeline", description=__doc__)
-    parser.add_argument("paths", nargs="+", type=Path, help="journal files, or folders with journals below them")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--master", default="local[*]", help="Spark master, e.g. spark://host:7077")
-    return parser
+def run(paths: Sequence[Path], *, master: str, is_json: bool) -> int:
+    """Print the table of these journals; 1 if it has no row. Raises ``JobRefused``."""
+    files = find_journals(paths)
+    print(f"reading {len(files)} journal files with Spark ...", file=sys.stderr)
+    with spark_session(app="rollcall timeline", master=master) as spark:
+        return _print(spark, files, is_json=is_json)
 
 
 def timeline(events: DataFrame) -> DataFrame:
@@ -80,7 +63,7 @@ def timeline(events: DataFrame) -> DataFrame:
     return reigns.orderBy("elected_at_ms", "cluster", "broker_set", "master_epoch").select(*COLUMNS)
 
 
-def _run(spark: SparkSession, files: Sequence[Path], *, output: str) -> int:
+def _print(spark: SparkSession, files: Sequence[Path], *, is_json: bool) -> int:
     # Counts and the table each read this: parsing dominates, so it is done once and spills to disk if it must.
     judged = bronze.once(bronze.judged(pieces(read_lines(spark, files)))).persist()
     found = {row["why"]: row["count"] for row in judged.groupBy("why").count().collect()}
@@ -93,7 +76,7 @@ def _run(spark: SparkSession, files: Sequence[Path], *, output: str) -> int:
         "reigns": len(rows),
         "failovers": sum(row["is_failover"] for row in rows),
     }
-    if output == "json":
+    if is_json:
         print(msgspec.json.encode({"counts": counts, "rows": rows}).decode())
     else:
         Console(width=None if sys.stdout.isatty() else 200).print(_rendered(rows))
@@ -132,7 +115,3 @@ def _rendered(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _milliseconds(value_us: int | None) -> str:
     return "-" if value_us is None else f"{value_us / 1000:,.1f} ms"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,26 +1,20 @@
 """
-``rollcall analytics verify [PATH...] [--lake FOLDER]``: does the record of all fleets keep the rules?
+Whether the record of all fleets keeps the rules: the verdict, counts by rule, and the first violations.
 
-Walks every hash chain, repeats every election from its evidence, and looks for epochs with two masters or two starts,
-and for epochs that fell.
-
-Exit codes: 0 every rule holds; 1 some do not, and are shown, or there was no event; 2 nothing to read, or no Spark.
+Here: what is printed. Not here: the checks (``analytics.verify``, ``core.verification``).
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
 from rollcall_ha.analytics.core.verification import Rule
-from rollcall_ha.analytics.inputs import add_inputs, check_inputs, read_events
-from rollcall_ha.analytics.lake import NoLake
-from rollcall_ha.analytics.lines import NoJournals
-from rollcall_ha.analytics.session import NoSpark, spark_session
+from rollcall_ha.analytics.inputs import Source
+from rollcall_ha.analytics.session import spark_session
 from rollcall_ha.analytics.verify import verify
 
 SHOWN_MAX = 100
@@ -43,21 +37,11 @@ def verdict_of(events: int, violations: int) -> RecordVerdict:
     return RecordVerdict.SOUND if events else RecordVerdict.EMPTY
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="rollcall analytics verify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_inputs(parser)
-    options = parser.parse_args(arguments)
-    try:
-        files = check_inputs(options)
-        spark = spark_session(app="rollcall verify", master=options.master)
-    except (NoJournals, NoLake, NoSpark) as error:
-        print(f"rollcall analytics verify: {error}", file=sys.stderr)
-        return 2
-    try:
-        events = read_events(spark, options, files).persist()
+def run(paths: Sequence[Path], *, lake: Path, master: str, is_json: bool) -> int:
+    """Print the verdict; 0 if the record is sound, else 1. Raises ``JobRefused``."""
+    source = Source.of(paths, lake)
+    with spark_session(app="rollcall verify", master=master) as spark:
+        events = source.events(spark).persist()
         checked = verify(events)
         violations = checked.violations.persist()
         counts = {row["rule"]: row["count"] for row in violations.groupBy("rule").count().collect()}
@@ -71,9 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "begun_inside": checked.begun_inside.count(),
             "violations": {rule: counts.get(rule, 0) for rule in Rule.ALL},
         }
-    finally:
-        spark.stop()
-    if options.output == "json":
+    if is_json:
         print(msgspec.json.encode({**facts, "shown": shown}).decode())
     else:
         _print(facts, shown)
@@ -91,7 +73,3 @@ def _print(facts: dict[str, object], shown: Sequence[dict[str, object]]) -> None
     for row in shown:
         where = "/".join(str(row[name]) for name in ("cluster", "broker_set") if row[name] is not None)
         print(f"{where} {row['index']}.{row['ordinal']} {row['rule']}: {row['text']}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,29 +1,23 @@
 """
-``rollcall analytics what-if [PATH...] --preset fast``: the recorded failovers under other rules.
+The recorded failovers under other rules: the question, the counts, and the failovers that change most.
 
-Which would have been faster or slower, which false ones would not have happened, which would have come on top, and who
-would have won under another policy. What a replay may not claim is printed with every answer.
-
-Exit codes: 0 answered; 1 the record holds no failover; 2 nothing to read, settings that contradict the record, or no
-Spark.
+Here: what is asked and printed. Not here: the answer (``analytics.what_if``), what a replay may not claim
+(``core.counterfactual``).
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rollcall_ha.analytics.core.counterfactual import CLEAN_POLICIES, MAY_NOT_CLAIM, Settings
-from rollcall_ha.analytics.inputs import add_inputs, check_inputs, read_events
-from rollcall_ha.analytics.lake import NoLake
-from rollcall_ha.analytics.lines import NoJournals
-from rollcall_ha.analytics.session import NoSpark, spark_session
-from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, WrongReality, what_if
+from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, Settings
+from rollcall_ha.analytics.inputs import Source
+from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, what_if
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 if TYPE_CHECKING:
@@ -35,60 +29,50 @@ SHOWN_MAX = 20
 """Failovers that are printed: those that change most. All are in --rows."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        files = check_inputs(options)
-        spark = spark_session(app="rollcall what-if", master=options.master)
-    except (NoJournals, NoLake, NoSpark) as error:
-        print(f"rollcall analytics what-if: {error}", file=sys.stderr)
-        return 2
-    try:
-        answer = ask(spark, read_events(spark, options, files).persist(), options)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked about, and what was in force."""
+
+    preset: Preset | None
+    """None: the real one."""
+    timeout_ms: int | None
+    policy: str | None
+    """None: the recorded ones."""
+    real_preset: Preset
+    real_timeout_ms: int | None
+    """None: the preset's."""
+    gaps: Path | None
+    """Parquet of heartbeat gaps; None: false failovers on top are not known."""
+
+
+def run(paths: Sequence[Path], question: Question, *, lake: Path, rows: Path | None, master: str, is_json: bool) -> int:
+    """Print the answer; 1 if the record holds no failover. Raises ``JobRefused``."""
+    source = Source.of(paths, lake)
+    with spark_session(app="rollcall what-if", master=master) as spark:
+        answer = ask(spark, source.events(spark).persist(), question)
         facts, shown = summary(answer)
-        if options.rows is not None:
-            answer.failovers.write.mode("errorifexists").parquet(str(options.rows / "failovers"))
-            answer.added.write.mode("errorifexists").parquet(str(options.rows / "added"))
-    except WrongReality as error:
-        print(f"rollcall analytics what-if: {error}", file=sys.stderr)
-        return 2
-    finally:
-        spark.stop()
-    if options.gaps is None:
+        if rows is not None:
+            answer.failovers.write.mode("errorifexists").parquet(str(rows / "failovers"))
+            answer.added.write.mode("errorifexists").parquet(str(rows / "added"))
+    if question.gaps is None:
+        # Without gaps nothing was looked for: a zero here would claim that nothing comes on top.
         facts["added"] = None
     claims = (*filter(None, [answer.doubt]), *MAY_NOT_CLAIM)
-    if options.output == "json":
+    if is_json:
         print(msgspec.json.encode({**facts, "shown": shown, "may_not_claim": claims}).decode())
     else:
-        _print(facts, shown, options, claims)
+        _print(facts, shown, question, claims)
     return 0 if facts["failovers"] else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rollcall analytics what-if", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    presets = [preset.value for preset in Preset]
-    add_inputs(parser)
-    parser.add_argument("--preset", choices=presets, help="ask about this preset; default: the real one")
-    parser.add_argument("--timeout-ms", type=int, help="ask about this heartbeat timeout")
-    parser.add_argument("--policy", choices=CLEAN_POLICIES, help="ask about this policy; default: the recorded ones")
-    parser.add_argument("--real-preset", choices=presets, default=Preset.NORMAL.value, help="in force in reality")
-    parser.add_argument("--real-timeout-ms", type=int, help="heartbeat timeout in reality, if not the preset's")
-    parser.add_argument("--gaps", type=Path, help="Parquet of heartbeat gaps, as analytics generate writes truth/gaps")
-    parser.add_argument("--rows", type=Path, help="a new folder for the rows behind the answer, as Parquet")
-    return parser
-
-
-def ask(spark: SparkSession, events: DataFrame, options: argparse.Namespace) -> WhatIf:
-    """What the options ask about. Raises ``WrongReality``."""
-    real = Settings.of(PRESETS[Preset(options.real_preset)], timeout_ms=options.real_timeout_ms)
-    timing = PRESETS[Preset(options.preset or options.real_preset)]
-    timeout_ms = options.timeout_ms if options.timeout_ms or options.preset else options.real_timeout_ms
+def ask(spark: SparkSession, events: DataFrame, question: Question) -> WhatIf:
+    """The answer to ``question`` from these events. Raises ``WrongReality``."""
+    real = Settings.of(PRESETS[question.real_preset], timeout_ms=question.real_timeout_ms)
+    timing = PRESETS[question.preset or question.real_preset]
+    timeout_ms = question.timeout_ms if question.timeout_ms or question.preset else question.real_timeout_ms
     other = Settings.of(timing, timeout_ms=timeout_ms)
-    gaps = spark.read.parquet(str(options.gaps)) if options.gaps is not None else None
-    return what_if(events, real=real, other=other, policy=options.policy, gaps=gaps)
+    gaps = spark.read.parquet(str(question.gaps)) if question.gaps is not None else None
+    return what_if(events, real=real, other=other, policy=question.policy, gaps=gaps)
 
 
 def summary(answer: WhatIf) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -117,13 +101,11 @@ def summary(answer: WhatIf) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {**counted.asDict(), "added": added.asDict()}, shown
 
 
-def _print(
-    facts: dict[str, Any], shown: Sequence[dict[str, Any]], options: argparse.Namespace, claims: Sequence[str]
-) -> None:
+def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]], question: Question, claims: Sequence[str]) -> None:
     rules = [
-        *([f"preset {options.preset}"] if options.preset else []),
-        *([f"timeout {options.timeout_ms:,} ms"] if options.timeout_ms else []),
-        *([f"policy {options.policy}"] if options.policy else []),
+        *([f"preset {question.preset}"] if question.preset else []),
+        *([f"timeout {question.timeout_ms:,} ms"] if question.timeout_ms else []),
+        *([f"policy {question.policy}"] if question.policy else []),
     ]
     print(
         f"UNDER {', '.join(rules) or 'the real settings'}: {facts['failovers']:,} failovers, {facts['false']:,} false"
@@ -150,7 +132,3 @@ def _print(
 
 def _bytes(facts: dict[str, Any], name: str) -> str:
     return f"{facts[name] or 0:,} B"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -41,12 +41,9 @@ def module(name: str, *arguments: str) -> NoReturn:
 
 
 def job(name: str, arguments: Sequence[str]) -> NoReturn:
-    """Become an analytics job. Raises ``typer.CommandExit`` if there is none of that name, or no Spark (2)."""
-    job_module = name.replace("-", "_")
-    if not job_module.isidentifier():
-        raise fail(f"rollcall: {name!r} is not the name of a job", CommandExit.WRONG_USE)
+    """Become an analytics job. Raises ``typer.CommandExit`` if there is no Spark (2)."""
     if find_spec("pyspark") is None:
         raise fail(
             "rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", CommandExit.WRONG_USE
         )
-    module(f"rollcall_ha.analytics.jobs.{job_module}", *arguments)
+    module("rollcall_ha.analytics.cli", name, *arguments)

@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rollcall_ha.analytics import lake
-from rollcall_ha.analytics.jobs import run
+from rollcall_ha.analytics.cli import app
 from rollcall_ha.analytics.layers import Layers
 from rollcall_ha.analytics.session import spark_session
 from rollcall_ha.analytics.tables import BRONZE_EVENTS, LakeTable
@@ -91,8 +91,8 @@ def stop_at(place: str, number: int, folder: Path) -> None:
         instead(lake.LakeWriter, "stage", stage_with_endless_task, counts=lambda _, table, __: table.path == place)
 
 
-def main() -> int:
-    """Returns the run's exit code if it came to its end."""
+def main() -> None:
+    """Ends with the run's exit code if it came to its end."""
     place, number, folder, layer, *arguments = sys.argv[1:]
     stop_at(place, int(number), Path(folder))
     # In the order of their numbers: tasks that read a shuffle have places that they like, and others go before them.
@@ -101,8 +101,8 @@ def main() -> int:
     # The job finds the session that is there.
     settings = QUICK_START | in_order | {"spark.driver.extraJavaOptions": java}
     spark_session(app="stopped", master="local[1]", settings=settings)
-    return run.main(arguments, layers=(layer,))
+    app([layer, *arguments])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics import bronze
 from rollcall_ha.analytics.bronze import Why
-from rollcall_ha.analytics.jobs import run, stream
 from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
+from tests.support.analytics_cli import code_of
 from tests.support.analytics_story import HOLE, lines_of, story
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -100,11 +100,11 @@ def test_every_bad_line_is_named_and_no_good_one_is_lost(spark: Any, tmp_path: P
 def test_nothing_to_read_is_an_error_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty folder is not an empty lake, and no lake is not an empty one."""
     lake = str(tmp_path / "lake")
-    assert run.main([str(tmp_path), "--lake", lake]) == 2
+    assert code_of(["run", str(tmp_path), "--lake", lake]) == 2
     assert "no journals" in capsys.readouterr().err
-    assert run.main(["--lake", lake], layers=("gold",)) == 2
+    assert code_of(["gold", "--lake", lake]) == 2
     assert "make one with: rollcall analytics run" in capsys.readouterr().err
-    assert stream.main([str(tmp_path / "none"), "--lake", lake]) == 2
+    assert code_of(["stream", str(tmp_path / "none"), "--lake", lake]) == 2
     assert "neither a folder nor host:port" in capsys.readouterr().err
     assert not (tmp_path / "lake").exists()
 
@@ -116,5 +116,5 @@ def test_missing_java_is_an_error_with_its_remedy(
     (tmp_path / "a.jsonl").write_text("{}\n")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run.main([str(tmp_path), "--lake", str(tmp_path / "lake")]) == 2
+    assert code_of(["run", str(tmp_path), "--lake", str(tmp_path / "lake")]) == 2
     assert "apt-get install openjdk" in capsys.readouterr().err

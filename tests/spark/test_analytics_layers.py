@@ -251,7 +251,8 @@ def test_a_run_that_is_killed_publishes_nothing_and_the_next_one_gives_the_same(
     command = [
         sys.executable,
         "-m",
-        "rollcall_ha.analytics.jobs.run",
+        "rollcall_ha.analytics.cli",
+        "run",
         str(journals),
         "--lake",
         str(lake.root),

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+from rollcall_ha.analytics.cli import presets_of
 from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, Settings
 from rollcall_ha.analytics.gold_tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
 from rollcall_ha.analytics.jobs import report
@@ -24,6 +25,12 @@ from rollcall_ha.analytics.what_if import what_if
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def asked_of(spark: Any, lake: Lake, presets: str, real: Preset = Preset.NORMAL) -> Contents:
+    """What the page shows when it is told ``--what-if presets --real-preset real``."""
+    progress = Progress(spark, is_quiet=True)
+    return report.contents_of(spark, lake, progress, presets=presets_of(presets), real_preset=real)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +76,7 @@ def test_page_of_a_real_lake_is_drawn(found: Contents) -> None:
 
 def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake) -> None:
     """Side by side for two presets unless told otherwise; counts and percentiles are the job's, from the same lake."""
-    options = report.parser().parse_args([str(batch.root), "--quiet"])
-    asked = report.contents_of(spark, batch, options).of(contents.WHAT_IF)
+    asked = asked_of(spark, batch, "fast,safe").of(contents.WHAT_IF)
     events = batch.read(spark, BRONZE_EVENTS)
 
     assert [row["preset"] for row in asked] == ["fast", "safe"]
@@ -89,18 +95,17 @@ def test_the_page_answers_as_the_what_if_job_does(spark: Any, batch: Lake) -> No
 def test_the_page_says_what_a_what_if_may_not_claim(spark: Any, batch: Lake) -> None:
     """Beside the picture; where the record contradicts the preset that is said to have been in force, instead of it."""
 
-    def page_of(*arguments: str) -> str:
-        options = report.parser().parse_args([str(batch.root), "--quiet", *arguments])
-        return page(report.contents_of(spark, batch, options))
+    def page_of(what_if: str, real: Preset = Preset.NORMAL) -> str:
+        return page(asked_of(spark, batch, what_if, real))
 
-    answered = page_of("--what-if", "fast")
+    answered = page_of("fast")
     assert "normal \N{RIGHTWARDS ARROW} fast" in answered
     assert "normal \N{RIGHTWARDS ARROW} safe" not in answered
     for line in MAY_NOT_CLAIM:
         assert escape(line) in answered
     assert "The record does not contradict it." in answered
-    assert "Every recorded silence was found after" in page_of("--what-if", "safe", "--real-preset", "fast")
-    refused = page_of("--what-if", "fast", "--real-preset", "safe")
+    assert "Every recorded silence was found after" in page_of("safe", Preset.FAST)
+    refused = page_of("fast", Preset.SAFE)
     assert "Not answered: a recorded silence was found after" in refused
     assert MAY_NOT_CLAIM[0] not in refused
-    assert "Nobody asked what another timeout would have done." in page_of("--what-if", "none")
+    assert "Nobody asked what another timeout would have done." in page_of("none")

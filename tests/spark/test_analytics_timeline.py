@@ -14,6 +14,7 @@ from rollcall_ha.analytics.jobs import timeline
 from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
 from rollcall_ha.analytics.silver import SPANS, span_column
 from rollcall_ha.controller.core.history import history_of
+from tests.support.analytics_cli import code_of
 from tests.support.analytics_story import lines_of, story, write_journals
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -53,7 +54,7 @@ def test_the_table_is_what_history_folds(spark: Any, tmp_path: Path) -> None:
 
 def test_nothing_to_read_is_an_error_with_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty folder is not an empty table."""
-    assert timeline.main([str(tmp_path)]) == 2
+    assert code_of(["timeline", str(tmp_path)]) == 2
     assert "no journals" in capsys.readouterr().err
-    assert timeline.main([str(tmp_path / "none")]) == 2
+    assert code_of(["timeline", str(tmp_path / "none")]) == 2
     assert "does not exist" in capsys.readouterr().err

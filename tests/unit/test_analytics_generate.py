@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rollcall_ha.analytics.generate import FolderInUse, prepare, write_fleet
-from rollcall_ha.analytics.jobs import generate as job
 from rollcall_ha.analytics.synthetic.fleet import FleetStory
 from rollcall_ha.analytics.synthetic.plan import Fault, Mix, Plan
 from rollcall_ha.analytics.synthetic.truth import ReignTruth
@@ -25,6 +24,7 @@ from rollcall_ha.controller.contract.values import Phase, SilenceCause
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.invariants import check_state, check_transition
 from rollcall_ha.controller.core.views import condition_of
+from tests.support.analytics_cli import code_of
 from tests.support.analytics_plans import ROUGH
 
 pytestmark = pytest.mark.slow
@@ -219,8 +219,8 @@ def test_a_folder_holds_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[s
         prepare(tmp_path / "new", Plan(seed=2))
     with pytest.raises(FolderInUse, match="not empty"):
         prepare(tmp_path, Plan())
-    assert job.main([str(tmp_path), "--fleets", "1"]) == 2
-    assert job.main([str(tmp_path / "x"), "--fleets", "0"]) == 2
+    assert code_of(["generate", str(tmp_path), "--fleets", "1"]) == 2
+    assert code_of(["generate", str(tmp_path / "x"), "--fleets", "0"]) == 2
     assert "fleets is 0, must be at least 1" in capsys.readouterr().err
 
 

@@ -1,0 +1,380 @@
+"""
+The verbs of ``rollcall analytics``: names, options, help and exit codes.
+
+Here: the surface. Not here: the work (``jobs``). ``api.cli.main`` mounts ``app``; it is a program of its own as well:
+``python -m rollcall_ha.analytics.cli VERB``.
+
+Rule 1: neither Spark nor pandas nor pyarrow is imported before a verb runs: ``--help`` answers at once, and without
+the extra.
+Rule 2: a job that cannot begin (``JobRefused``) is one line on stderr and exit code 2, never a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rollcall_ha.analytics.alerts import Limits
+from rollcall_ha.analytics.refusals import JobRefused
+from rollcall_ha.analytics.synthetic.plan import Plan
+from rollcall_ha.controller.contract.timing import Preset
+
+LAKE = Path("lake")
+CANNOT_RUN = 2
+INTERRUPTED = 130
+NO_PRESET = "none"
+
+app = typer.Typer(
+    name="analytics",
+    help="Spark over event journals: tables of failovers, a report, alerts, checks of the record.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Output(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Compression = Literal["none", "gzip", "zstd"]
+CleanPolicy = Literal["preference-first@1", "data-first@1"]
+"""``CLEAN_POLICIES``, written out so that no ``rollcall`` command pays for importing the core."""
+
+Journals = Annotated[
+    list[Path],
+    typer.Argument(metavar="PATH", help="Journals, pages of /v1/events, or folders of journals.", show_default=False),
+]
+JournalsOrLake = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="PATH", help="Journals, or folders of journals; without any, the lake is read."),
+]
+LakeFolder = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
+Full = Annotated[bool, typer.Option("--full", help="Compute everything again.")]
+Master = Annotated[str, typer.Option("--master", help="Spark master, e.g. spark://host:7077.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress on stderr.")]
+Answer = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
+RealPreset = Annotated[
+    Preset, typer.Option(help="The preset that was in force. A record that contradicts it is refused.")
+]
+LOCAL = "local[*]"
+_PLAN, _LIMITS = Plan(), Limits()
+
+
+@contextmanager
+def _job(verb: str, *, refused: type[Exception] = JobRefused) -> Iterator[None]:
+    """Around a job: its ``JobRefused``, and errors of the type ``refused``, become exit code 2 (rule 2)."""
+    if find_spec("pyspark") is None:
+        typer.echo("rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", err=True)
+        raise typer.Exit(CANNOT_RUN)
+    try:
+        yield
+    except (JobRefused, refused) as error:
+        typer.echo(f"rollcall analytics {verb}: {error}", err=True)
+        raise typer.Exit(CANNOT_RUN) from error
+    except KeyboardInterrupt:
+        typer.echo(f"rollcall analytics {verb}: interrupted; published tables stay, the next run goes on", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+# --- the lake --------------------------------------------------------------------------------------------------------
+
+
+def _layers(
+    verb: str,
+    layers: tuple[str, ...],
+    paths: list[Path],
+    lake: Path,
+    *,
+    full: bool,
+    master: str,
+    quiet: bool,
+    output: Output,
+) -> None:
+    with _job(verb):
+        from rollcall_ha.analytics.jobs import run as job
+
+        job.run(layers, paths, lake=lake, is_full=full, master=master, is_quiet=quiet, is_json=output == Output.JSON)
+
+
+@app.command()
+def run(
+    paths: Journals,
+    *,
+    lake: LakeFolder = LAKE,
+    full: Full = False,
+    master: Master = LOCAL,
+    quiet: Quiet = False,
+    output: Answer = Output.TABLE,
+) -> None:
+    """
+    Journals into a lake, through bronze, silver and gold; prints a summary.
+
+    Only changed days are computed again. Each layer is published as a whole: a killed run leaves the lake readable, and
+    the next run goes on from there.
+
+    Exit codes: 0 the lake is up to date; 2 nothing to read, no lake, another writer, or no Spark; 130 interrupted.
+    """
+    _layers("run", ("ingest", "silver", "gold"), paths, lake, full=full, master=master, quiet=quiet, output=output)
+
+
+@app.command()
+def ingest(
+    paths: Journals,
+    *,
+    lake: LakeFolder = LAKE,
+    full: Full = False,
+    master: Master = LOCAL,
+    quiet: Quiet = False,
+    output: Answer = Output.TABLE,
+) -> None:
+    """Journals into bronze, and no further; exit codes as run."""
+    _layers("ingest", ("ingest",), paths, lake, full=full, master=master, quiet=quiet, output=output)
+
+
+@app.command()
+def silver(
+    *,
+    lake: LakeFolder = LAKE,
+    full: Full = False,
+    master: Master = LOCAL,
+    quiet: Quiet = False,
+    output: Answer = Output.TABLE,
+) -> None:
+    """Bring silver up to date with bronze; exit codes as run."""
+    _layers("silver", ("silver",), [], lake, full=full, master=master, quiet=quiet, output=output)
+
+
+@app.command()
+def gold(
+    *,
+    lake: LakeFolder = LAKE,
+    full: Full = False,
+    master: Master = LOCAL,
+    quiet: Quiet = False,
+    output: Answer = Output.TABLE,
+) -> None:
+    """Bring gold up to date with silver, and print the summary; exit codes as run."""
+    _layers("gold", ("gold",), [], lake, full=full, master=master, quiet=quiet, output=output)
+
+
+@app.command()
+def stream(
+    source: Annotated[str, typer.Argument(help="host:port,... of the controllers, or a folder of closed journals.")],
+    *,
+    lake: LakeFolder = LAKE,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of the offsets that were read.", show_default="LAKE/checkpoint")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read to the present end, then stop.")] = False,
+    every_ms: Annotated[int, typer.Option(help="Pause between micro-batches, and between looks for alerts.")] = 10_000,
+    open_ms: Annotated[int, typer.Option(help="Alert: no serving master for so long.")] = _LIMITS.open_ms,
+    exposed_ms: Annotated[int, typer.Option(help="Alert: one member in sync for so long.")] = _LIMITS.exposed_ms,
+    flaps: Annotated[int, typer.Option(help="Alert: so many failovers of one set ...")] = _LIMITS.flaps,
+    flap_window_ms: Annotated[int, typer.Option(help="... within so long.")] = _LIMITS.flap_window_ms,
+    master: Master = LOCAL,
+    quiet: Quiet = False,
+) -> None:
+    """
+    Keep bronze and silver up to date, and print alerts as JSON lines, each once while it lasts.
+
+    Alerts: a set without a serving master, a set that flaps, a set with one member in sync. A file is read once: lines
+    that are appended later are missed here, and read by run. Gold is not touched: run gold at any time.
+
+    Exit codes: 0 all was read (--once) or it was interrupted; 1 the stream failed; 2 no source, another writer, or no
+    Spark.
+    """
+    with _job("stream"):
+        from rollcall_ha.analytics.jobs import stream as job
+
+        limits = Limits(open_ms=open_ms, exposed_ms=exposed_ms, flaps=flaps, flap_window_ms=flap_window_ms)
+        code = job.run(
+            source,
+            lake=lake,
+            checkpoint=checkpoint,
+            is_once=once,
+            every_ms=every_ms,
+            limits=limits,
+            master=master,
+            is_quiet=quiet,
+        )
+        raise typer.Exit(code)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def report(
+    lake: Annotated[Path, typer.Argument(help="Folder of the tables, made by: rollcall analytics run.")],
+    *,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report.", show_default="LAKE/report")] = None,
+    what_if: Annotated[str, typer.Option(help=f"Presets to ask about, or {NO_PRESET}.")] = "fast,safe",
+    real_preset: RealPreset = Preset.NORMAL,
+    master: Master = LOCAL,
+    quiet: Quiet = False,
+) -> None:
+    """
+    The lake as one HTML page with pictures, and the tables behind them as CSV and Parquet; prints a summary.
+
+    The page needs a browser only: no network, no script.
+
+    Exit codes: 0 written; 2 no lake, wrong use, no Spark, or a folder that cannot be written.
+    """
+    presets = presets_of(what_if)
+    with _job("report", refused=OSError):
+        from rollcall_ha.analytics.jobs import report as job
+
+        job.run(lake, out=out, presets=presets, real_preset=real_preset, master=master, is_quiet=quiet)
+
+
+def presets_of(text: str) -> tuple[Preset, ...]:
+    """``fast,safe``, or ``none``. Raises ``BadParameter``."""
+    if text == NO_PRESET:
+        return ()
+    try:
+        return tuple(dict.fromkeys(Preset(name) for name in text.split(",")))
+    except ValueError as error:
+        known = ", ".join(Preset)
+        raise typer.BadParameter(f"--what-if {text!r}: presets are {known}; or {NO_PRESET}") from error
+
+
+@app.command()
+def timeline(paths: Journals, *, output: Answer = Output.TABLE, master: Master = LOCAL) -> None:
+    """
+    One row per master epoch, with the phases that rollcall history shows.
+
+    Exit codes: 0 rows were printed; 1 there was nothing to print; 2 nothing to read, or no Spark.
+    """
+    with _job("timeline"):
+        from rollcall_ha.analytics.jobs import timeline as job
+
+        raise typer.Exit(job.run(paths, master=master, is_json=output == Output.JSON))
+
+
+@app.command()
+def verify(
+    paths: JournalsOrLake = None, *, lake: LakeFolder = LAKE, master: Master = LOCAL, output: Answer = Output.TABLE
+) -> None:
+    """
+    Whether the record of all fleets keeps the rules.
+
+    Walks every hash chain, repeats every election from its evidence, and looks for epochs with two masters or two
+    starts, and for epochs that fell.
+
+    Exit codes: 0 every rule holds; 1 a rule is broken, with the places, or there was no event; 2 nothing to read, or no
+    Spark.
+    """
+    with _job("verify"):
+        from rollcall_ha.analytics.jobs import verify as job
+
+        raise typer.Exit(job.run(paths or (), lake=lake, master=master, is_json=output == Output.JSON))
+
+
+@app.command("what-if")
+def what_if(
+    paths: JournalsOrLake = None,
+    *,
+    lake: LakeFolder = LAKE,
+    preset: Annotated[Preset | None, typer.Option(help="Ask about this preset; by default the real one.")] = None,
+    timeout_ms: Annotated[int | None, typer.Option(help="Ask about this heartbeat timeout.")] = None,
+    policy: Annotated[
+        CleanPolicy | None, typer.Option(help="Ask about this policy; by default the recorded ones.")
+    ] = None,
+    real_preset: RealPreset = Preset.NORMAL,
+    real_timeout_ms: Annotated[
+        int | None, typer.Option(help="The heartbeat timeout that was in force, if not the preset's.")
+    ] = None,
+    gaps: Annotated[
+        Path | None, typer.Option(help="Parquet of heartbeat gaps, as analytics generate writes truth/gaps.")
+    ] = None,
+    rows: Annotated[Path | None, typer.Option(help="A new folder for the rows behind the answer, as Parquet.")] = None,
+    master: Master = LOCAL,
+    output: Answer = Output.TABLE,
+) -> None:
+    """
+    The recorded failovers under another preset, heartbeat timeout or policy.
+
+    Which would have been faster or slower, which false ones would not have happened, which would have come on top, and
+    which replica would have won. The limits of a replay are printed with every answer.
+
+    Exit codes: 0 answered; 1 the record holds no failover; 2 nothing to read, settings that contradict the record, or
+    no Spark.
+    """
+    with _job("what-if"):
+        from rollcall_ha.analytics.jobs import what_if as job
+
+        question = job.Question(
+            preset=preset,
+            timeout_ms=timeout_ms,
+            policy=policy,
+            real_preset=real_preset,
+            real_timeout_ms=real_timeout_ms,
+            gaps=gaps,
+        )
+        raise typer.Exit(
+            job.run(paths or (), question, lake=lake, rows=rows, master=master, is_json=output == Output.JSON)
+        )
+
+
+# --- synthetic fleets ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def generate(
+    folder: Annotated[Path, typer.Argument(help="A new folder for journals/, truth/ and plan.json.")],
+    *,
+    seed: Annotated[int, typer.Option(help="The same seed and plan give the same bytes.")] = _PLAN.seed,
+    fleets: Annotated[int, typer.Option(help="Control planes; the unit of parallel work.")] = _PLAN.fleets,
+    sets: Annotated[int, typer.Option(help="Broker sets per fleet.")] = _PLAN.sets,
+    replicas: Annotated[int, typer.Option(help="Replicas per set.")] = _PLAN.replicas,
+    days: Annotated[int, typer.Option(help="Length of the history.")] = _PLAN.days,
+    faults_per_day: Annotated[float, typer.Option(help="Per set.")] = _PLAN.faults_per_day,
+    flapping_factor: Annotated[
+        float, typer.Option(help="The first set of each fleet has so many times the faults.")
+    ] = _PLAN.flapping_factor,
+    controller_changes_per_day: Annotated[float, typer.Option(help="Per fleet.")] = _PLAN.controller_changes_per_day,
+    failovers: Annotated[
+        int | None, typer.Option(help="About so many in all; takes the place of --faults-per-day.")
+    ] = None,
+    preset: Annotated[Preset, typer.Option(help="Timeouts of the fleets.")] = _PLAN.preset,
+    compression: Annotated[Compression, typer.Option(help="Of the journals.")] = "zstd",
+    output: Answer = Output.TABLE,
+    master: Master = LOCAL,
+) -> None:
+    """
+    Years of many synthetic fleets, with the truth beside them.
+
+    Exit codes: 0 written; 2 no such plan, a folder that holds something else, or no Spark.
+    """
+    plan = Plan(
+        seed=seed,
+        fleets=fleets,
+        sets=sets,
+        replicas=replicas,
+        days=days,
+        preset=preset,
+        faults_per_day=faults_per_day,
+        flapping_factor=flapping_factor,
+        controller_changes_per_day=controller_changes_per_day,
+    )
+    with _job("generate", refused=OSError):
+        from rollcall_ha.analytics.jobs import generate as job
+
+        job.run(
+            folder, plan, failovers=failovers, compression=compression, master=master, is_json=output == Output.JSON
+        )
+
+
+if __name__ == "__main__":
+    app(prog_name="rollcall analytics")

@@ -1,0 +1,75 @@
+"""``rollcall analytics``: its verbs, their exit codes, and what it may not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import rollcall_ha.analytics.cli as cli
+from rollcall_ha.analytics.core.counterfactual import CLEAN_POLICIES
+from rollcall_ha.controller.contract.timing import Preset
+from tests.support.analytics_cli import code_of
+
+VERBS = ("run", "ingest", "silver", "gold", "stream", "report", "timeline", "verify", "what-if", "generate")
+HEAVY = ("pyspark", "pandas", "pyarrow", "numpy")
+
+
+def test_the_verbs_are_imported_without_spark() -> None:
+    """``rollcall status`` does not wait for libraries of which it needs none."""
+    script = f"import sys, rollcall_ha.analytics.cli; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_and_its_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Help needs no Spark."""
+    assert code_of([verb, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert f"rollcall analytics {verb}" in told
+    assert "xit codes" in told
+    assert "--master" in told
+
+
+def test_without_spark_a_verb_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Exit code 2, and help still answers."""
+    monkeypatch.setattr(cli, "find_spec", lambda _: None)
+
+    assert code_of(["gold", "--lake", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'\n"
+    assert code_of(["gold", "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["no-such-verb"],
+        ["report", "lake", "--what-if", "fast,never"],
+        ["report", "lake", "--real-preset", "never"],
+        ["what-if", "--policy", "unclean@1"],
+        ["timeline", ".", "-o", "yaml"],
+    ],
+)
+def test_wrong_use_is_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """As with every other command; nothing on stdout."""
+    assert code_of(arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_presets_are_asked_once_each() -> None:
+    """In the order in which they were named; none of them if told so."""
+    assert cli.presets_of("safe,fast,safe") == (Preset.SAFE, Preset.FAST)
+    assert cli.presets_of("none") == ()
+
+
+def test_the_policies_of_the_what_if_are_those_of_the_core() -> None:
+    """They are written out in ``cli`` because importing the core is slow."""
+    assert get_args(cli.CleanPolicy) == CLEAN_POLICIES
