@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rollcall_ha.analytics.report.markup import Markup, box, element, label, svg
+from markupsafe import Markup
+
+from rollcall_ha.analytics.report.markup import box, element, label, svg
 from rollcall_ha.analytics.report.phase_bars import shortened
 from rollcall_ha.analytics.report.scales import duration, share, whole_ms
 

@@ -1,36 +1,30 @@
 """
-HTML and SVG as values: what is text stays text.
+SVG and small HTML elements as values: text stays text.
 
-Here: elements, escaping, rounding of coordinates. Not here: any picture (beside), any style (``style.css``).
-Rule 1: a plain string is escaped wherever it is put; only ``Markup`` passes as it is. Names of sets come from journals.
+Here: elements, escaping, rounding of coordinates. Not here: pictures (beside), the page (``page.html.jinja``), style
+(``style.css``).
+Rule 1: a plain string is escaped wherever it is put; only ``Markup`` passes as it is. A broker set named
+``</svg><script>`` comes from a journal, and without this rule its script would run in the reader's browser.
 Rule 2: coordinates are rounded to a tenth, so that the same table gives the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
-VOID = frozenset({"meta", "br"})
-_SELF_CLOSING = frozenset({"rect", "line", "circle", "path", "polygon", "use"})
+from markupsafe import Markup, escape
 
-
-class Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
+_SELF_CLOSING = frozenset({"rect", "line", "circle", "path", "polygon"})
 
 
-def text_of(child: object) -> str:
+def text_of(child: object) -> Markup:
     """HTML of a child: ``Markup`` as it is, None as nothing, lists one after the other, everything else escaped."""
     if child is None:
-        return ""
-    if isinstance(child, Markup):
-        return str(child)
+        return Markup()
     if isinstance(child, str | int):
-        return escape(str(child))
+        return escape(child)
     if isinstance(child, Iterable):
-        return "".join(text_of(one) for one in child)
+        return Markup().join(text_of(one) for one in child)
     raise TypeError(f"{child!r} is neither text nor markup")
 
 
@@ -38,16 +32,14 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
     """
     One element. Attributes: ``class_`` is class, underscores are hyphens, None is left out, numbers are rounded.
     """
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"'
+    given = Markup().join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _value(value))
         for key, value in attributes.items()
         if value is not None
     )
-    if name in VOID:
-        return Markup(f"<{name}{given}>")
     if name in _SELF_CLOSING and not children:
-        return Markup(f"<{name}{given}/>")
-    return Markup(f"<{name}{given}>{text_of(children)}</{name}>")
+        return Markup("<{}{}/>").format(name, given)
+    return Markup("<{0}{1}>{2}</{0}>").format(name, given, text_of(children))
 
 
 def _value(value: object) -> str:

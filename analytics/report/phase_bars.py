@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rollcall_ha.analytics.report.markup import Markup, box, element, label, svg
+from markupsafe import Markup
+
+from rollcall_ha.analytics.report.markup import box, element, label, svg
 from rollcall_ha.analytics.report.scales import UNKNOWN, duration_us
 
 PHASES: tuple[tuple[str, str], ...] = (

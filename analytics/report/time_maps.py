@@ -9,11 +9,13 @@ Rule 2: a day without a row was not observed: it has no frame. A day on which no
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollcall_ha.analytics.report.markup import Markup, box, element, label, svg
+from markupsafe import Markup
+
+from rollcall_ha.analytics.report.markup import box, element, label, svg
 from rollcall_ha.analytics.report.phase_bars import shortened
 from rollcall_ha.analytics.report.scales import LEVELS, Levels, duration, rough
 
@@ -97,8 +99,8 @@ def _cell(
     return [square, box(x, y, side, side, "frame", hint=hint)]
 
 
-def level_legend(levels: Levels) -> Markup:
-    """What the squares stand for."""
+def level_legend(values_ms: Iterable[int]) -> Markup:
+    """What the squares of a picture of these durations stand for."""
     return element(
         "ul",
         *(
@@ -107,7 +109,7 @@ def level_legend(levels: Levels) -> Markup:
                 element("svg", _cell(1, 1, 14, level), viewBox="0 0 16 16", width=16, height=16, aria_hidden="true"),
                 f" {words}",
             )
-            for level, words in levels.words()
+            for level, words in Levels.of_durations(values_ms).words()
         ),
         class_="legend",
     )
