@@ -1,19 +1,19 @@
 """
 A typed client of the controllers' REST interface that finds the leader by itself.
 
-Here: which controller to ask, what to do with its answer, how often to try again. Not here: the errors that are left
-over (``api.errors``), what the answers mean (``controller.contract.views``), how they look (``api.cli``), the routes
-(``api.rest``).
-Used by: ``api.cli``, ``deploy.local``, ``analytics``, and whoever embeds it. Synchronous; threads may share one.
+Here: which controller to ask, what to do with its answer, how often to try again. Not here: the errors of calls
+(``api.errors``), what answers mean (``controller.contract.views``), how they look (``api.cli``), the routes
+(``api.rest``). Synchronous; threads may share one client.
 
-Rule 1: every mutating call carries a request id, drawn here unless given. Asking again with the same id never executes
-twice while the controllers remember it, so a call whose outcome is unknown is repeated with the same id.
+Rule 1: every mutating call carries a request id, drawn here unless given. The controllers execute one id once, so a
+call without an answer is repeated with the same id.
 Rule 2: only a definite answer is a result. A call that may have been executed ends in ``OutcomeUnknown``.
 Rule 3: every wait has a limit: one attempt ``ATTEMPT_MS_MAX``, one call ``limit_ms``.
 """
 
 from __future__ import annotations
 
+import random
 import secrets
 import threading
 import time
@@ -27,11 +27,13 @@ import httpx
 import msgspec
 
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, ImportSet
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
+    PAGE_SETS_MAX,
     ElectionPreview,
     EventPage,
     Explanation,
@@ -50,9 +52,7 @@ LIMIT_MS = 5_000
 ATTEMPT_MS_MAX = 3_000
 CONNECT_MS_MAX = 500
 ROUND_PAUSE_MS = 100
-PAGE_SETS_MAX = 500
-REQUESTED_BY_HEADER = "X-Requested-By"
-REQUEST_ID_HEADER = "X-Request-Id"
+"""The mean; each pause is half of it to one and a half."""
 
 # Built here, under the import lock: msgspec builds what it knows of a type at its first use, and two threads that do so
 # at once end the process with a segmentation fault (msgspec 0.22.0).
@@ -72,6 +72,8 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         Problem,
     )
 }
+# Only codes that say "nothing was executed here". OVERLOADED says so too, and is not among them: three controllers'
+# worth of retries by each client is what an overloaded leader needs least.
 _TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
 _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
@@ -109,6 +111,8 @@ class _Findings:
     def error(self, call: _Call) -> ClientError:
         """The one error that says most about them."""
         what = "; ".join(f"{base}: {trouble}" for base, trouble in self.troubles.items())
+        # First: an election whose answer was lost on c1 may be committed although c2 said "no leader" afterwards. Told
+        # that nothing happened, the operator would elect again, and depose the master that the first one made.
         if self.may_have_run and call.request_id is not None:
             return OutcomeUnknown(call.request_id, what)
         if self.answered:
@@ -128,24 +132,29 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         """
         Know where the controllers are; nothing is sent yet.
 
         Args:
             addresses: ``host:port`` or ``http://host:port`` of each controller's REST port.
-            requested_by: Who asks; it becomes part of the record of every mutating call.
+            requested_by: Name of the caller; it becomes part of the record of every mutating call.
             limit_ms: How long one call may look for a leader.
             transport: Takes the place of the network in tests.
             clock: Monotonic seconds.
             pause: Waits the given seconds between two rounds.
+            draw: A number from 0 to 1, for the length of the pause.
         """
         self._bases = tuple(base_url(address) for address in addresses)
         self._leader: str | None = None
         self._limit_ms = limit_ms
         self._clock = clock
         self._pause = pause or threading.Event().wait
+        self._draw = draw
         headers = {REQUESTED_BY_HEADER: requested_by} if requested_by else {}
+        # No environment: with HTTP_PROXY set, elections would travel through a proxy that may send them twice. No
+        # redirects by httpx: it would follow one to any host, and hide which controller leads.
         self._http = httpx.Client(transport=transport, headers=headers, follow_redirects=False, trust_env=False)
 
     def __enter__(self) -> Client:
@@ -167,6 +176,7 @@ class Client:
         """
         if not self._bases:
             return ()
+        # All at once: one after the other, two hanging controllers would hold the page for 6 s.
         with ThreadPoolExecutor(max_workers=len(self._bases)) as pool:
             return tuple(pool.map(self._look_at, self._bases))
 
@@ -215,7 +225,7 @@ class Client:
         self, *, start: EventRef | None = None, key: SetKey | None = None, limit: int = 200, wait_ms: int = 0
     ) -> bytes:
         """
-        The page of ``events`` as it was sent, for who keeps events of newer versions too.
+        The page of ``events`` as it was sent: decoding would lose what a newer controller adds.
 
         Raises ``ClientError``.
         """
@@ -277,7 +287,7 @@ class Client:
         reason: str = "",
         request_id: RequestId | None = None,
     ) -> Elected:
-        """Elect outside the SyncStateSet: the only order that can lose. Raises ``ClientError``."""
+        """Elect outside the SyncStateSet: the only call that can lose. Raises ``ClientError``."""
         body = _without_none(
             acceptedLossBytes=accepted_loss_bytes,
             designated=designated,
@@ -290,7 +300,7 @@ class Client:
     def bootstrap(
         self, key: SetKey, *, master: BrokerId, reason: str = "", request_id: RequestId | None = None
     ) -> Elected:
-        """First election by an operator's word (R8). Raises ``ClientError``."""
+        """First election by an operator's decision (R8). Raises ``ClientError``."""
         body = {"master": master, "reason": reason}
         return self._decode(self._post(key, "bootstrap", body, request_id=request_id), Elected)
 
@@ -310,8 +320,8 @@ class Client:
     def import_set(self, command: ImportSet, *, request_id: RequestId | None = None) -> Done:
         """Know a set that moves here from RocketMQ's controllers. Raises ``ClientError``."""
         body: dict[str, Any] = msgspec.to_builtins(command)
-        content = {name: value for name, value in body.items() if name not in ("command", "setKey")}
-        return self._decode(self._post(command.set_key, "import", content, request_id=request_id), Done)
+        del body["command"], body["setKey"]
+        return self._decode(self._post(command.set_key, "import", body, request_id=request_id), Done)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """
@@ -331,6 +341,8 @@ class Client:
         return self._decode(self._ask(_Call(method="GET", path=path, params=params or {})), kind)
 
     def _post(self, key: SetKey, verb: str, body: dict[str, Any], *, request_id: RequestId | None) -> bytes:
+        # Drawn once for all attempts, and in the body: the second attempt is the same bytes. With a fresh id for each,
+        # an answer that is lost after the commit makes two elections, two epochs, and one needless failover.
         identity = request_id or new_request_id()
         content = msgspec.json.encode({**body, "requestId": identity})
         call = _Call(method="POST", path=f"{_set_path(key)}/{verb}", body=content, request_id=identity)
@@ -352,21 +364,26 @@ class Client:
         return content
 
     def _ask(self, call: _Call) -> bytes:
-        """Go round the controllers, the leader or whom they name as such first, until one answers or time is up."""
+        """Try the leader of the last call, then all others, each with the leader that it names, until time is up."""
         findings = _Findings()
         deadline = self._clock() + self._limit_ms / 1000
         while True:
             for base in self._round():
                 content, hint = self._attempt(base, call, findings)
                 if content is None and hint is not None and hint != base:
+                    # One hop, not more: right after a failover c1 names c2 and c2 still names c1, for ever.
                     base, (content, _) = hint, self._attempt(hint, call, findings)  # noqa: PLW2901 - followed once a round
                 if content is not None:
                     self._leader = base
                     return content
+            # Forgotten after a fruitless round: a leader that hangs would cost the next call 3 s before it looks
+            # further.
             self._leader = None
+            # Asked after a whole round, not before: with a short limit each controller is still tried once.
             if self._clock() >= deadline:
                 raise findings.error(call)
-            self._pause(ROUND_PAUSE_MS / 1000)
+            # Jitter: with a fixed pause, all clients that lost one leader ask the next one in step, round after round.
+            self._pause(ROUND_PAUSE_MS / 1000 * (0.5 + self._draw()))
 
     def _round(self) -> Iterator[str]:
         if self._leader is not None:
@@ -375,10 +392,11 @@ class Client:
 
     def _attempt(self, base: str, call: _Call, findings: _Findings) -> tuple[bytes | None, str | None]:
         """
-        One try on one controller: the body of a success, or whom it names as the leader, or neither.
+        One try on one controller: the body of a success, or the leader that it names, or neither.
 
         Raises ``RefusedError`` and ``BadAnswer``, which no other controller would answer differently.
         """
+        # The time for which the server may hold the answer comes on top: else each long poll would end as lost.
         timeout = httpx.Timeout((ATTEMPT_MS_MAX + call.wait_ms) / 1000, connect=CONNECT_MS_MAX / 1000)
         headers = {"Content-Type": "application/json"} if call.body is not None else {}
         if call.request_id is not None:
@@ -388,10 +406,13 @@ class Client:
                 call.method, base + call.path, params=call.params, content=call.body, headers=headers, timeout=timeout
             )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            # No connection, so no byte has left: this attempt alone does not make the outcome unknown. With it, each
+            # election during an outage would end in "unknown" instead of "unreachable", and nobody could rely on
+            # either.
             findings.troubles[base] = str(error) or type(error).__name__
             return None, None
         except httpx.HTTPError as error:
-            # Bytes may have left: whoever got them may still execute them.
+            # Bytes may have left: a controller that got them may still commit them after we have given up.
             findings.may_have_run = True
             findings.troubles[base] = f"no answer ({type(error).__name__})"
             return None, None
@@ -399,6 +420,7 @@ class Client:
         if response.is_success:
             return response.content, None
         if response.is_redirect:
+            # A follower's 307 proposes nothing, so the same order may go to the leader that it names.
             findings.troubles[base] = "not the leader"
             return None, _base_of(response.headers.get("location", ""))
         return self._judge(base, response, findings)
@@ -407,13 +429,18 @@ class Client:
         try:
             problem: Problem = _DECODERS[Problem].decode(response.content)
         except msgspec.MsgspecError:
+            # Not ours: some other server has the port. Its 404 must not pass for "there is no such set".
             raise BadAnswer(f"{base} answered {response.status_code} without a problem document") from None
         findings.troubles[base] = problem.detail
         if problem.code == _OUTCOME_UNKNOWN:
+            # The leader proposed it and lost its majority: it may be in the log of the next one. The same id asks
+            # there.
             findings.may_have_run = True
             return None, None
         if problem.code in _TRY_ELSEWHERE:
             return None, base_url(problem.leader) if problem.leader else None
+        # Definite, also after a lost answer: an order that was executed is answered by its id with the stored reply,
+        # and is not judged again against the state that it made itself.
         raise RefusedError(problem)
 
     def _decode(self, content: bytes, kind: type[T]) -> T:
@@ -439,7 +466,7 @@ def _page_params(consistency: str, after: str | None) -> dict[str, str]:
 
 
 def _all_pages(page: Callable[[str | None], Page]) -> Page:
-    """The first page with the sets of all pages: its freshness is that of the oldest part."""
+    """The first page with the sets of all pages: the first is the oldest, so its freshness holds for all."""
     first: Page = page(None)
     sets = [*first.sets]
     after = first.next_after

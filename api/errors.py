@@ -1,5 +1,5 @@
 """
-What is left over of a call of ``api.client`` that brought no result.
+Errors of ``api.client``.
 
 ClientError
   + Unreachable        no controller answered
@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.views import Problem
 
 
 class ClientError(Exception):
-    """Base of everything that a call may raise."""
+    """Base of all errors that a call raises."""
 
 
 class Unreachable(ClientError):
@@ -40,7 +40,7 @@ class OutcomeUnknown(ClientError):
     """The request was sent and no definite answer came: it may be executed now, later, or never."""
 
     def __init__(self, request_id: RequestId, reason: str) -> None:
-        """Name the id, so that somebody can find out."""
+        """The id finds it in the record, and repeats it without executing it twice."""
         super().__init__(f"outcome unknown of request {request_id}: {reason}")
         self.request_id = request_id
 

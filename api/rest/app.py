@@ -4,12 +4,13 @@ The FastAPI application of one controller.
 Here: routes joined with failures, probes, metrics, and the complete OpenAPI document. Not here: what routes do
 (``routes``), listening (``api.server``).
 
-Rule 1: a caller never waits for a leader: no authority is answered at once, 307 if another one is known to lead.
+Rule 1: a caller never waits for a leader: without authority the answer comes at once, 307 if another controller leads.
 Rule 2: every failure is a problem document; a fault of ours is a 500 that says nothing of our insides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -58,6 +59,7 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
     async def readyz() -> Response:
         """It leads with authority, or follows a leader that it has heard lately."""
         authority = service.authority()
+        # A leader without a majority names itself: counted as a follower of itself, it would look ready for ever.
         follows = authority.leader not in (None, service.settings.name)
         if authority.is_held or follows:
             return _json(
@@ -84,62 +86,46 @@ def _add_failures(app: FastAPI, service: ControllerService) -> None:
 
     def elsewhere(request: Request, authority: Authority) -> Response:
         settings = service.settings
+        # A leader that has lost its majority knows no better one than itself: sent there, the caller would go round in
+        # a circle until its limit, instead of hearing 503 at once.
         leader = authority.leader if authority.leader != settings.name else None
         base = settings.rest_base(leader)
         query = f"?{request.url.query}" if request.url.query else ""
+        # As it was sent: decoded, a set name with an escaped slash in it would lead to another path at the leader.
         path = request.scope.get("raw_path", request.url.path.encode()).decode("ascii").partition("?")[0]
         location = f"{base}{path}{query}" if base is not None else None
         return problems.no_authority(authority, leader=base, location=location, request_id=request_id_of(request))
 
-    async def no_authority(request: Request, error: Exception) -> Response:
-        assert isinstance(error, NoAuthority)
-        return elsewhere(request, error.authority)
-
-    async def not_leader(request: Request, _: Exception) -> Response:
-        return elsewhere(request, service.authority())
-
-    async def unknown(_: Request, error: Exception) -> Response:
-        assert isinstance(error, EntryOutcomeUnknown)
-        return problems.outcome_unknown(error.request_id, str(error))
-
-    async def overloaded(request: Request, error: Exception) -> Response:
-        return problems.overloaded(request_id_of(request), str(error))
-
-    async def missing(_: Request, error: Exception) -> Response:
-        assert isinstance(error, NotFound)
-        return problems.not_found(error)
-
-    async def bad_body(_: Request, error: Exception) -> Response:
-        assert isinstance(error, BadRequestBody)
-        return problems.bad_request(error.status, str(error))
-
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
+    def invalid(error: RequestValidationError) -> Response:
         found = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         return problems.bad_request(422, found)
 
-    async def bad_value(request: Request, error: Exception) -> Response:
-        return problems.bad_request(422, str(error), request_id=request_id_of(request))
-
-    async def http_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    def http_error(error: HTTPException) -> Response:
         answer = problems.bad_request(error.status_code, str(error.detail))
         answer.headers.update(error.headers or {})
         return answer
 
-    handlers: dict[type[Exception], Any] = {
-        NoAuthority: no_authority,
-        NotLeader: not_leader,
-        EntryOutcomeUnknown: unknown,
-        Overloaded: overloaded,
-        NotFound: missing,
-        BadRequestBody: bad_body,
-        RequestValidationError: invalid,
-        ValueError: bad_value,
-        HTTPException: http_error,
+    # NotLeader and Overloaded mean that nothing was proposed. EntryOutcomeUnknown must never fall among them: a caller
+    # that is told 503 sends its election again under a new id, while the first one may commit.
+    answers_to: dict[type[Exception], Callable[[Request, Any], Response]] = {
+        NoAuthority: lambda request, error: elsewhere(request, error.authority),
+        NotLeader: lambda request, _: elsewhere(request, service.authority()),
+        EntryOutcomeUnknown: lambda _, error: problems.outcome_unknown(error.request_id, str(error)),
+        Overloaded: lambda request, error: problems.overloaded(request_id_of(request), str(error)),
+        NotFound: lambda _, error: problems.not_found(error),
+        BadRequestBody: lambda _, error: problems.bad_request(error.status, str(error)),
+        RequestValidationError: lambda _, error: invalid(error),
+        ValueError: lambda request, error: problems.bad_request(422, str(error), request_id=request_id_of(request)),
+        HTTPException: lambda _, error: http_error(error),
     }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+
+    async def answer(request: Request, error: Exception) -> Response:
+        """On the loop, which owns the state that is asked; plain functions would run on a thread of their own."""
+        kind = next(kind for kind in type(error).__mro__ if kind in answers_to)
+        return answers_to[kind](request, error)
+
+    for kind in answers_to:
+        app.add_exception_handler(kind, answer)
 
 
 def _document(app: FastAPI) -> None:

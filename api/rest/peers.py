@@ -1,7 +1,7 @@
 """
-What the other controllers say, over their REST ports, within a short bound.
+Questions to the other controllers' REST ports, within a short bound.
 
-Here: their statuses, and their events where our journal has a hole. Not here: deciding anything with it.
+Here: their statuses, and their events where our own journal has a hole. Not here: deciding anything with the answers.
 
 Rule: a peer that does not answer in time is unreachable, never a reason to wait longer.
 """
@@ -39,12 +39,14 @@ class Peers:
         await self._http.aclose()
 
     async def statuses(self) -> tuple[ControllerStatus, ...]:
-        """Every other controller by its own word, asked all at once."""
+        """What each other controller says of itself, asked all at once: two dead ones cost 400 ms, not 800."""
         return tuple(await asyncio.gather(*(self._status(name, where) for name, where in self._others.items())))
 
     async def _status(self, name: ControllerName, where: ControllerAddresses) -> ControllerStatus:
         try:
             async with asyncio.timeout(STATUS_MS_MAX / 1000):
+                # Local: a linearizable read of a peer without a quorum would wait, and the page that shows the missing
+                # quorum would not come.
                 answer = await self._http.get(
                     f"http://{where.rest}/v1/status", params={"consistency": "local", "limit": "1"}
                 )
@@ -66,7 +68,7 @@ class Peers:
             )
 
     async def events_of(self, gap: Gap) -> list[EventRecord] | None:
-        """What lies in ``gap``, from the first peer that has all of it; None if nobody has. The journal checks it."""
+        """The events in ``gap`` from the first peer that has all of them, else None. The journal checks them."""
         for where in self._others.values():
             try:
                 found = await self._events_from(f"http://{where.rest}/v1/events", gap)
@@ -87,6 +89,8 @@ class Peers:
             async with asyncio.timeout(PAGE_MS_MAX / 1000):
                 answer = await self._http.get(url, params=params)
             page = _decode_page(answer.content)
+            # The peer has a hole there as well: half of the missing events would close ours, and nobody would look
+            # again.
             if page.gap is not None:
                 return None
             inside = [record for record in page.events if record.index <= gap.to_index]

@@ -1,10 +1,8 @@
 """
 Bodies of mutating requests, as JSON in camelCase.
 
-Here: what a caller may send. Not here: what it gets (``controller.contract.views``, ``replies``), documentation of
-both (``schemas``).
-The broker operations take the commands of the contract as they are. Unknown members are refused: a misspelt
-``expectEpoch`` must not silently expect nothing.
+Here: what a caller may send. Not here: the answers (``controller.contract.views``, ``replies``), documentation of both
+(``schemas``). The broker operations take the commands of the contract as they are.
 
 Rule 1: ``request_id`` is drawn by the server if it is missing, and is in every answer (header ``X-Request-Id``,
 problem ``requestId``).
@@ -26,6 +24,7 @@ RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQU
 """Printable ASCII without spaces: it also travels in a header."""
 
 
+# Unknown members are refused: a misspelt "expectedEpoch" would expect nothing, and the guarded election run unguarded.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of all bodies."""
@@ -44,13 +43,14 @@ class ElectBody(RequestBody):
 
 
 class ElectUncleanBody(ElectBody):
-    """POST .../elect-unclean: the only verb that can lose (S72)."""
+    """POST .../elect-unclean: the only request that can lose messages (S72)."""
 
     accepted_loss_bytes: int = 0
+    """0 by default: a caller that names no loss has accepted none."""
 
 
 class BootstrapBody(RequestBody):
-    """POST .../bootstrap: first election by an operator's word (R8)."""
+    """POST .../bootstrap: first election by an operator's decision (R8)."""
 
     master: BrokerId
 
@@ -63,7 +63,7 @@ class CleanBody(RequestBody):
 
 
 class ImportBody(RequestBody):
-    """POST .../import: what the RocketMQ controllers say that the set moves here from."""
+    """POST .../import: what a set's present controllers, RocketMQ's, say of it."""
 
     replicas: tuple[ImportedReplica, ...]
     next_id: BrokerId

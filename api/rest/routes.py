@@ -6,12 +6,13 @@ Here: parameters, bodies, headers. Not here: decisions, state, documents for fai
 
 Rule 1: every route is ``async def`` and answers with bytes that msgspec encoded: nothing heavy runs on the loop.
 Rule 2: mutating routes take a request id (body, or header ``X-Request-Id``), draw one if there is none, and return it.
-Rule 3: reads are linearizable unless ``consistency=local``; events are read where they are asked for.
+Rule 3: reads are linearizable unless ``consistency=local``; each controller answers for events from its own journal.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.peers import Peers
-from rollcall_ha.api.rest.problems import REQUEST_ID_HEADER, refused
+from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.api.rest.requests import (
     BootstrapBody,
     CleanBody,
@@ -31,6 +32,7 @@ from rollcall_ha.api.rest.requests import (
     RequestIdText,
 )
 from rollcall_ha.api.rest.schemas import ControllersAnswer, answers, body
+from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     AnyCommand,
@@ -44,10 +46,19 @@ from rollcall_ha.controller.contract.commands import (
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
-from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.replies import (
+    AlterDecided,
+    AnyReply,
+    Done,
+    Elected,
+    IdGranted,
+    Refused,
+    Registered,
+)
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.contract.values import EventRef, Evidence
 from rollcall_ha.controller.contract.views import (
+    PAGE_SETS_MAX,
     ElectionPreview,
     EventPage,
     Explanation,
@@ -60,14 +71,12 @@ from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX
 from rollcall_ha.controller.runtime.queries import (
     EVENTS_WAIT_MS_MAX,
     HISTORY_ROWS_MAX,
-    PAGE_SETS_MAX,
     Consistency,
     Queries,
     parse_set_key,
 )
 from rollcall_ha.controller.runtime.service import ControllerService
 
-REQUESTED_BY_HEADER = "X-Requested-By"
 BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
 STREAM_IDLE_MS = 5_000
@@ -118,6 +127,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 async def _read_body(request: Request, kind: type[T]) -> T:
     content = bytearray()
     async for chunk in request.stream():
+        # Counted as it comes: a body without a Content-Length, or with a wrong one, would fill the leader's memory.
         content += chunk
         if len(content) > BODY_BYTES_MAX:
             raise BadRequestBody(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
@@ -126,6 +136,8 @@ async def _read_body(request: Request, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise BadRequestBody(422, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # RecursionError: 64 KiB of "[" are nested deeper than the decoder goes, and would be reported as a fault of
+        # ours.
         raise BadRequestBody(400, f"the body is not JSON: {error}") from error
     return decoded
 
@@ -236,6 +248,7 @@ class Routes:
         try:
             mark = _mark(request.headers.get("Last-Event-ID") or start)
         except ValueError:
+            # The header is the browser's memory, of another fleet perhaps. Refused, it would come again for ever.
             mark = None
         while True:
             page = await self._queries.events(mark, limit=PAGE_EVENTS_MAX, wait_ms=STREAM_IDLE_MS)
@@ -252,39 +265,19 @@ class Routes:
 
     # --- orders of operators -----------------------------------------------------------------------------------------
 
+    def _add_post(self, tag: str, path: str, handler: Any, takes: type, *gives: type) -> None:
+        responses = answers(*gives, problems=_WRITE)
+        self.router.add_api_route(
+            path, handler, methods=["POST"], tags=[tag], responses=responses, openapi_extra=body(takes)
+        )
+
     def _add_orders(self) -> None:
-        add, of_set = self.router.add_api_route, "/sets/{cluster}/{set}"
-        order: dict[str, Any] = {"methods": ["POST"], "tags": ["act"]}
-        preview = answers(Elected, ElectionPreview, problems=_WRITE)
-        add(f"{of_set}/elect", self.elect, **order, responses=preview, openapi_extra=body(ElectBody))
-        add(
-            f"{of_set}/elect-unclean",
-            self.elect_unclean,
-            **order,
-            responses=preview,
-            openapi_extra=body(ElectUncleanBody),
-        )
-        add(
-            f"{of_set}/bootstrap",
-            self.bootstrap,
-            **order,
-            responses=answers(Elected, problems=_WRITE),
-            openapi_extra=body(BootstrapBody),
-        )
-        add(
-            f"{of_set}/clean",
-            self.clean,
-            **order,
-            responses=answers(Done, problems=_WRITE),
-            openapi_extra=body(CleanBody),
-        )
-        add(
-            f"{of_set}/import",
-            self.import_set,
-            **order,
-            responses=answers(Done, problems=_WRITE),
-            openapi_extra=body(ImportBody),
-        )
+        add, of_set = partial(self._add_post, "act"), "/sets/{cluster}/{set}"
+        add(f"{of_set}/elect", self.elect, ElectBody, Elected, ElectionPreview)
+        add(f"{of_set}/elect-unclean", self.elect_unclean, ElectUncleanBody, Elected, ElectionPreview)
+        add(f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected)
+        add(f"{of_set}/clean", self.clean, CleanBody, Done)
+        add(f"{of_set}/import", self.import_set, ImportBody, Done)
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect by policy, clean only; ``dryRun`` shows what would be decided."""
@@ -312,6 +305,7 @@ class Routes:
         return await self._elect(request, order, command)
 
     async def _elect(self, request: Request, order: ElectBody, command: ElectMaster | ElectUnclean) -> Response:
+        # BEFORE anything is submitted or recorded: a dry run that fell through would elect.
         if order.dry_run:
             request_id = self._request_id(request, order)
             found = await self._queries.preview_election(
@@ -321,6 +315,8 @@ class Routes:
                 return refused(found, request_id=request_id)
             return _json(found, {REQUEST_ID_HEADER: request_id})
         self._service.duties.handle_requested(command.set_key, self._service.now_ns())
+        # Evidence last: apply compares it with the state (R14) and refuses the election if a broker has registered anew
+        # since. Taken before the body was read, it would be stale whenever a caller sends slowly.
         return await self._order(request, order, command, self._evidence(command.set_key))
 
     async def bootstrap(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
@@ -335,6 +331,7 @@ class Routes:
         order = await _read_body(request, CleanBody)
         command = CleanReplicas(
             set_key=_key(cluster, name),
+            # Sorted and without repeats: members decide on equal bytes, and [2,1] means what [1,2,2] means.
             broker_ids=tuple(sorted(set(order.broker_ids))),
             is_unclean=order.is_unclean,
             reason=order.reason,
@@ -342,7 +339,7 @@ class Routes:
         return await self._order(request, order, command, None)
 
     async def import_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
-        """Know a set that moves here from RocketMQ's controllers; it elects when all of its brokers have come."""
+        """Take over a set of RocketMQ's controllers; it elects when all of its brokers have come."""
         order = await _read_body(request, ImportBody)
         command = ImportSet(
             set_key=_key(cluster, name),
@@ -364,20 +361,22 @@ class Routes:
         self, request: Request, order: RequestBody, command: AnyCommand, evidence: Evidence | None
     ) -> Response:
         request_id = self._request_id(request, order)
+        # BEFORE the order is submitted: an exception on the way must answer with the id, or the caller whose outcome is
+        # unknown has nothing to ask again with.
         request.state.request_id = request_id
         reply = await self._service.submit(
             command, request_id=request_id, requested_by=_requested_by(request), evidence=evidence
         )
-        if isinstance(reply, Refused):
-            return refused(reply, request_id=request_id)
-        return _json(reply, {REQUEST_ID_HEADER: request_id})
+        return _answer(reply, request_id)
 
     def _request_id(self, request: Request, order: RequestBody | None) -> RequestId:
+        # The body's id wins: a proxy may add a header of this name to each attempt, and a retry would be a new order.
         given = order.request_id if order is not None else None
         if given is None:
             given = request.headers.get(REQUEST_ID_HEADER)
         if given is None:
             return self._service.ports.new_request_id()
+        # Checked, for it comes back in a header: with a line end in it, a caller could write headers of our answer.
         try:
             return RequestId(msgspec.convert(given, RequestIdText))
         except msgspec.ValidationError as error:
@@ -386,16 +385,7 @@ class Routes:
     # --- broker operations as plain REST -----------------------------------------------------------------------------
 
     def _add_broker_operations(self) -> None:
-        def add(path: str, handler: Any, takes: type, *gives: type) -> None:
-            self.router.add_api_route(
-                path,
-                handler,
-                methods=["POST"],
-                tags=["broker"],
-                responses=answers(*gives, problems=_WRITE),
-                openapi_extra=body(takes),
-            )
-
+        add = partial(self._add_post, "broker")
         add("/broker-ids", self.apply_broker_id, ApplyBrokerId, IdGranted)
         add("/replicas", self.register, RegisterReplica, Registered)
         add("/heartbeat", self.heartbeat, Heartbeat, HeartbeatAck)
@@ -418,7 +408,7 @@ class Routes:
         return await self._broker_order(request, SayGoodbye)
 
     async def heartbeat(self, request: Request) -> Response:
-        """Count a replica as heard."""
+        """Count a replica as heard. No connection: one that closes says nothing of a broker that speaks plain REST."""
         answer = self._service.handle_heartbeat(await _read_body(request, Heartbeat), None)
         return refused(answer, request_id=None) if isinstance(answer, Refused) else _json(answer)
 
@@ -429,14 +419,19 @@ class Routes:
         reply = await self._service.submit_for_broker(
             command, request_id=request_id, requested_by=_requested_by(request, "broker"), connection=None
         )
-        if isinstance(reply, Refused):
-            return refused(reply, request_id=request_id)
-        return _json(reply, {REQUEST_ID_HEADER: request_id})
+        return _answer(reply, request_id)
+
+
+def _answer(reply: AnyReply, request_id: RequestId) -> Response:
+    if isinstance(reply, Refused):
+        return refused(reply, request_id=request_id)
+    return _json(reply, {REQUEST_ID_HEADER: request_id})
 
 
 def _requested_by(request: Request, kind: str = "admin") -> str:
     """For the record; without credentials it proves nothing (Rule 2 of ``requests``)."""
     name = request.headers.get(REQUESTED_BY_HEADER, "")
+    # The name is stored for ever and printed on terminals; a long one would also not fit into the log entry.
     name = "".join(letter for letter in name if letter.isascii() and letter.isprintable())[:64]
     if not name:
         return kind

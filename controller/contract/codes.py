@@ -114,3 +114,6 @@ HTTP_STATUS: dict[RefusalCode, int] = {
     RefusalCode.NOT_LEADER: 503,
 }
 """The HTTP status of a refusal; every code that is not named here is a conflict with the state: 409."""
+
+REQUEST_ID_HEADER = "X-Request-Id"
+REQUESTED_BY_HEADER = "X-Requested-By"

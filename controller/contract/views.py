@@ -23,6 +23,9 @@ from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import EventRef, Phase, Value
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
+PAGE_SETS_MAX = 500
+"""Sets in one answer; a larger one would hold the leader's loop."""
+
 
 class Freshness(Value):
     """Where and at which index an answer was read, and how old that is."""

@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.replies import Elected, Refused
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
+    PAGE_SETS_MAX,
     ControllerRole,
     ControllerStatus,
     ElectionPreview,
@@ -50,7 +51,6 @@ from rollcall_ha.controller.runtime.views import set_status
 
 T = TypeVar("T")
 
-PAGE_SETS_MAX = 500
 HISTORY_ROWS_MAX = 500
 HISTORY_EVENTS_MAX = 50_000
 """Events of one set that one history or explanation looks through."""

@@ -226,3 +226,22 @@ def test_first_answers_on_several_threads_do_not_end_the_process() -> None:
     codes = {subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode for _ in range(3)}
 
     assert codes == {0}
+
+
+def test_clients_do_not_ask_in_step() -> None:
+    """Each pause between two rounds is drawn: from half of the mean to one and a half."""
+    numbers = iter((0.0, 1.0, 0.5))
+    pauses: list[float] = []
+    client = Client(
+        ["c1:9870"],
+        limit_ms=3_000,
+        transport=FakeControllers({}).transport(),
+        clock=lambda: float(len(pauses)),
+        pause=pauses.append,
+        draw=lambda: next(numbers),
+    )
+
+    with pytest.raises(Unreachable):
+        client.sets()
+
+    assert pauses == pytest.approx([0.05, 0.15, 0.1])
