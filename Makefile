@@ -15,7 +15,7 @@ LARGE_M ?= 100
 RUN     := PYTHONDONTWRITEBYTECODE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs spark coverage demo demo-up demo-down \
+.PHONY: help setup check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark coverage demo demo-up demo-down \
         bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse clean
 
 help:            ## list the verbs
@@ -73,6 +73,9 @@ chaos: $(STAMP)  ## real processes and faults
 
 docs: $(STAMP)   ## run the commands that the documents show
 	@$(BIN)/python -m pytest tests/docs
+
+cited-numbers: $(STAMP)  ## write the tables "rule, code, test" into the pages that define the rules
+	@$(BIN)/python -m tests.docs.cited_numbers --write
 
 spark: $(STAMP)  ## the tests that start a Spark session
 	@$(BIN)/python -m pytest -m spark tests

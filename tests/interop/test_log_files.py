@@ -35,8 +35,8 @@ JAVA_COMPRESSED = bytes.fromhex(
 )
 
 
-def test_the_documents_record_is_written_byte_for_byte() -> None:
-    """Section 7.10."""
+def test_the_example_record_is_written_byte_for_byte() -> None:
+    """The example record of 130 bytes in docs/wire.md, log records."""
     host = bytes.fromhex("0a00000100002a9f")
     draft = Draft(
         topic=b"TopicA",
@@ -63,7 +63,7 @@ def test_the_documents_record_is_written_byte_for_byte() -> None:
 
 @pytest.mark.parametrize(("raw", "offset"), [(EXAMPLE, 1000), (JAVA_RECORD, 8693), (JAVA_COMPRESSED, 9405)])
 def test_records_of_java_brokers_pass_every_check_and_pack_again_to_the_same_bytes(raw: bytes, offset: int) -> None:
-    """Captures section 8; every field that a reader needs."""
+    """Bytes of Java brokers; every field that a reader needs."""
     view = memoryview(raw)
     assert check(view, 0, offset) == len(raw)
     record = RecordView(view)
@@ -93,7 +93,7 @@ def test_records_of_java_brokers_pass_every_check_and_pack_again_to_the_same_byt
 
 
 def test_the_blank_at_the_end_of_a_file() -> None:
-    """Section 7.12 and the capture."""
+    """The one of a Java broker, and ours (docs/wire.md, segments)."""
     buffer = bytearray(16)
     pack_blank(memoryview(buffer), 0, 4096)
     assert buffer.hex() == "00001000cbd431940000000000000000"
@@ -102,7 +102,7 @@ def test_the_blank_at_the_end_of_a_file() -> None:
 
 
 def test_the_checkpoint_of_document_and_java_broker() -> None:
-    """Section 7.15 and the capture."""
+    """The one of a Java broker, and ours (docs/wire.md, checkpoint)."""
     at = 1_700_000_000_001
     value = RocketCheckpoint(log_stored_at_ms=at, queue_stored_at_ms=at, index_stored_at_ms=at, confirm_offset=1130)
     raw = encode_checkpoint(value)

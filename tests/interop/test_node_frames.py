@@ -39,7 +39,7 @@ def test_captured_frame_survives_decode_and_encode(data: bytes) -> None:
 
 @pytest.mark.parametrize(("name", "text"), WIRE_DOCUMENT.items())
 def test_example_of_the_wire_document_survives(name: str, text: str) -> None:
-    """Section 7 of the wire document."""
+    """Frames that were worked out by hand from docs/wire.md, frame and header forms."""
     data = bytes.fromhex(text)
 
     (frame,) = FrameDecoder().feed(data)

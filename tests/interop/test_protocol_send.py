@@ -44,7 +44,7 @@ JAVA_BATCH = bytes.fromhex(
 
 
 def test_a_java_producers_send_is_read_the_fast_and_the_general_way_alike() -> None:
-    """Captures section 6, code 310."""
+    """A send of a Java producer, code 310."""
     fast = parse_frame(memoryview(JAVA_SEND)[4:])
     assert isinstance(fast, SendRequest)
     general = send_from_frame(decode_frame(JAVA_SEND[4:]))
@@ -60,7 +60,7 @@ def test_a_java_producers_send_is_read_the_fast_and_the_general_way_alike() -> N
 
 
 def test_the_long_names_of_code_10_and_the_binary_header_mean_the_same() -> None:
-    """Section 6.1: one value, whichever way it travels."""
+    """docs/wire.md, client codes: one value, whichever way it travels."""
     fields = {
         "producerGroup": "pg", "topic": "TopicG", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
         "queueId": "3", "sysFlag": "0", "bornTimestamp": "7", "flag": "2", "properties": "K\x01v\x02", "reconsumeTimes": "1",
@@ -84,7 +84,7 @@ def test_a_send_without_a_topic_is_refused_with_its_opaque() -> None:
 
 
 def test_batches_of_document_and_java_client() -> None:
-    """Section 7.14 and the capture."""
+    """One worked out by hand, and one of a Java producer."""
     document = bytes.fromhex(
         "0000001c00000000000000000000000000000002 6d31 0004 4b017602 0000001800000000000000000000000000000002 6d32 0000"
     )
@@ -127,7 +127,7 @@ def test_our_producers_send_is_an_ordinary_310() -> None:
 
 
 def test_routes_read_back_and_topic_routes_look_like_javas() -> None:
-    """Section 3.2, code 105: role id 0 is the master, keys are quoted."""
+    """Code 105: role id 0 is the master, keys are quoted."""
     route = RouteState(
         cluster="C",
         broker_name="broker-a",

@@ -1,4 +1,4 @@
-"""Laws of the controller's core over random lives of a broker set (rocketmq-ha.md section 11, style.md B6)."""
+"""Laws of the controller's core over random lives of a broker set (C1-C10, docs/invariants.md)."""
 
 from __future__ import annotations
 

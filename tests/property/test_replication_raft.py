@@ -150,5 +150,5 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32))
 def test_nothing_acknowledged_is_lost_when_a_node_loses_its_memory(seed: int) -> None:
-    """The same with disks that come back empty, one at a time (section 10.7)."""
+    """The same with disks that come back empty, one at a time (P7)."""
     _run(seed, may_wipe=True)

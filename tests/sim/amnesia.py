@@ -29,7 +29,7 @@ JUMP = 2**20
 
 
 class Watch:
-    """What is owed to one set from the loss of the controllers' memory to its next election."""
+    """I9: what is owed to one set from the loss of the controllers' memory to its next election."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 """
-Laws of two logs, looked at while they are written: at joins, at acks, at cuts (D3-D6 of ``rocketmq-ha.md``).
+Laws of two logs, looked at while they are written: at joins, at acks, at cuts (D3-D6).
 
 Here: comparing the files of a slave with those of the master that it follows. Not here: the end of a seed, where all
 replicas must be equal (``oracle.converged``).

@@ -369,7 +369,7 @@ def _vote_in_memory_only(_original: Function) -> Function:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    # The table "Model-checked" of safety.md, row by row.
+    # docs/safety.md, the table under "What was model-checked", row by row.
     Mutation(
         name="R1-stored-verdict",
         what="a retry of a committed alter is refused as stale, and the proposal dropped",

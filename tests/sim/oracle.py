@@ -3,7 +3,7 @@ Who knows everything: what was acknowledged, where every epoch began, what was c
 
 Here: facts and checks over all processes and disks at once. Not here: how facts come about (``world``), rules of the
 controller's own state (``controller.core.invariants``, called from here).
-Names in failures are those of ``rocketmq-ha.md`` section 11 (C, D, L) and of ``safety.md`` (R, "Invariants for the simulation").
+Names in failures are those of docs/invariants.md (C, D, L, I) and docs/safety.md (R).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Oracle:
             )
 
     def leads(self, controller: str, term: int) -> None:
-        """A controller says that it leads in ``term``."""
+        """I8: one controller leads in a Raft term; this one says that it does."""
         if term not in self._leader_of_term:
             self.counts.add("raft terms")
         known = self._leader_of_term.setdefault(term, controller)
@@ -241,7 +241,7 @@ class Oracle:
             )
 
     def _entered(self, key: SetKey, facts: SetFacts, event: MasterEntered) -> None:
-        """D9, and released(E) <= start(E') in clean elections: what was acknowledged is in the new master's log."""
+        """D9, and I1, released(E) <= start(E') in clean elections: what was acknowledged is in the new master's log."""
         self.counts.add("epochs entered")
         start = event.start_offset
         assert start is not None, "our own brokers say where their epoch begins"
@@ -273,6 +273,7 @@ class Oracle:
         self._grade_holds(facts, verdict.master_epoch)
 
     def _grade_holds(self, facts: SetFacts, epoch: MasterEpoch) -> None:
+        """I3: a failover that is graded proven lost nothing, one that is bounded at most its bound."""
         verdict, lost = facts.grades.get(epoch), facts.lost_bytes.get(epoch)
         if verdict is None or lost is None:
             return
@@ -294,7 +295,7 @@ class Oracle:
             raise Violation(f"D2: epoch {epoch} starts at {known}, replica {broker_id} recorded {start}")
 
     def became_master(self, key: SetKey, broker_id: BrokerId, incarnation: str, epoch: MasterEpoch) -> None:
-        """One master per masterEpoch, for ever, and mastership belongs to (id, incarnation)."""
+        """I4: one master per masterEpoch, for ever, and mastership belongs to (id, incarnation)."""
         known = self.facts(key).entered.setdefault(epoch, (broker_id, incarnation))
         if known != (broker_id, incarnation):
             raise Violation(f"promise 2: {known} and {(broker_id, incarnation)} are both master in epoch {epoch}")
@@ -341,7 +342,7 @@ class Oracle:
                 )
 
     def _released_late(self, key: SetKey, facts: SetFacts, state: SetState, end: LogOffset, epoch: MasterEpoch) -> None:
-        """A master that does not know of its successor may release only what the successor holds and keeps."""
+        """I2: a master that does not know of its successor may release only what the successor holds and keeps."""
         self.counts.add("releases after a successor's election")
         if facts.may_lose or any(facts.could_lose(at) for at in facts.elections if at > epoch):
             return
@@ -367,7 +368,7 @@ class Oracle:
         self, key: SetKey, epoch: MasterEpoch, offset: LogOffset, *, is_legal: bool, max_offset: LogOffset
     ) -> None:
         """
-        R19: the master of ``epoch`` answers a consumer that asks for ``offset``.
+        D11, R19: the master of ``epoch`` answers a consumer that asks for ``offset``.
 
         A loss that was announced makes the law begin anew. A master that was replaced and does not know it cannot tell
         what its successor confirmed.
@@ -411,17 +412,17 @@ class Oracle:
             )
 
     def marks_written(self, name: str, before: EpochMarks, after: EpochMarks) -> None:
-        """R9: marks never fall."""
+        """I5: marks never fall (R9)."""
         if not after.covers(before):
             raise Violation(f"R9: {name} replaces its marks {before} by {after}")
 
     def link_ready(self, name: str, marks: EpochMarks, epoch: MasterEpoch) -> None:
-        """R9: the promise is durable before the first ack."""
+        """I5: the promise is durable before the first ack (R9)."""
         if marks.promised < epoch:
             raise Violation(f"R9: {name} acks in epoch {epoch}, its durable promise is {marks.promised}")
 
     def reign_prepared(self, name: str, start: LogOffset, end: LogOffset) -> None:
-        """R12: the epoch starts at the end of the log."""
+        """I6: the epoch starts at the end of the log (R12)."""
         if start != end:
             raise Violation(f"R12: {name} begins its epoch at {start}, its log ends at {end}")
 
@@ -434,7 +435,7 @@ class Oracle:
     # --- the end ---
 
     def converged(self, key: SetKey, disks: list[tuple[BrokerId, SimDisk]]) -> str | None:
-        """Why the replicas of a set do not yet hold the same; None = they do, with everything that was acknowledged, once."""
+        """I7: why the replicas of a set do not yet hold the same; None = they do, with everything acknowledged, once."""
         facts = self.facts(key)
         first_id, first = disks[0]
         for broker_id, disk in disks[1:]:

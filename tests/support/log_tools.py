@@ -90,7 +90,7 @@ class PlainRecord(NamedTuple):
 
 
 def read_by_the_document(folder: Path) -> list[PlainRecord]:
-    """Every record of a commit-log folder by rocketmq-wire section 5, IPv4 hosts only."""
+    """Every record of a commit-log folder by docs/wire.md (log records), IPv4 hosts only."""
     found: list[PlainRecord] = []
     for path in sorted(path for path in folder.iterdir() if path.name.isdecimal()):
         base, data, at = int(path.name), path.read_bytes(), 0

@@ -70,7 +70,7 @@ def test_malformed_registrations_are_refused() -> None:
 
 
 def test_s78_a_cleaned_set_keeps_its_epochs_and_gives_fresh_ids() -> None:
-    """Ids go on, epochs lie above the old ones, the old id is refused."""
+    """L6: it may come back. Ids go on, epochs lie above the old ones, the old id is refused."""
     fleet = Fleet().serving()
     for broker_id in (1, 2, 3):
         fleet.goodbye(broker_id)

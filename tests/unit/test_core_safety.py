@@ -1,4 +1,4 @@
-"""R9, R12 to R15, R24 and R25 of safety.md, and the table "Model-checked": the controllers' part."""
+"""R9, R12 to R15, R24 and R25, and the table of what was model-checked in docs/safety.md: the controllers' part."""
 
 from __future__ import annotations
 

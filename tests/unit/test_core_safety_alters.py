@@ -1,4 +1,4 @@
-"""R1 of safety.md, and what a set contains: alters are decided once, by compare and set, for the present mastership."""
+"""R1, and what a set contains: alters are decided once, by compare and set, for the present mastership."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R6, R8 and S08 of safety.md: whom an election leaves in the set, and the first one."""
+"""R6, R8 and S08: whom an election leaves in the set, and the first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R3 of safety.md: who comes back with everything it has acknowledged, and who cannot prove it."""
+"""R3: who comes back with everything it has acknowledged, and who cannot prove it."""
 
 from __future__ import annotations
 

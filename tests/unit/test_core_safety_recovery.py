@@ -1,4 +1,4 @@
-"""R7 of safety.md: controllers that have lost what they knew, or know less than a replica."""
+"""R7: controllers that have lost what they knew, or know less than a replica."""
 
 from __future__ import annotations
 

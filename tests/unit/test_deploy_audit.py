@@ -19,7 +19,7 @@ REPLICAS = ("broker-a-1", "broker-a-2", "broker-a-3")
 
 
 def record(key: str, body: bytes, *, offset: int, queue_offset: int) -> bytes:
-    """A V1 record on queue 0 of topic T (rocketmq-wire section 5.1)."""
+    """A V1 record on queue 0 of topic T (docs/wire.md, log records)."""
     properties = f"UNIQ_KEY\x01{key}\x02".encode()
     tail = struct.pack(">i", len(body)) + body + b"\x01T" + struct.pack(">h", len(properties)) + properties
     hosts = bytes([127, 0, 0, 1, 0, 0, 0, 1])

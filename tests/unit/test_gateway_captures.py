@@ -92,7 +92,7 @@ async def paired(port: Port) -> tuple[JavaPeer, JavaPeer]:
 
 @FORMS
 def test_start_of_a_java_broker(tmp_path: Path, form: HeaderForm) -> None:
-    """Section 1, in the order in which a broker with an empty disk sends it: each is answered as Java needs it."""
+    """In the order in which a broker with an empty disk sends it: each is answered as Java needs it."""
 
     async def scenario(port: Port) -> None:
         peer = await port.peer()
@@ -330,7 +330,7 @@ def test_1011(tmp_path: Path, form: HeaderForm) -> None:
 
 
 def test_request_in_the_binary_form(tmp_path: Path) -> None:
-    """Section 9, its bytes as they came: the answer comes in the form of the question."""
+    """A broker with binary headers, its bytes as they came: the answer comes in the form of the question."""
 
     async def scenario(port: Port) -> None:
         peer = await port.peer()

@@ -327,6 +327,7 @@ def test_r12_data_of_a_closed_link_is_dropped() -> None:
 
 
 def test_r12_an_ack_of_another_reign_link_or_incarnation_is_dropped_and_counted() -> None:
+    """D14: both ends agree on one masterEpoch and link; frames of another one count for nothing."""
     pair = Pair(reigned(100), MemoryLog(), epoch=5, generation=3).open().run()
     count = len(pair.acks)
     good = pair.acks[-1]

@@ -76,7 +76,7 @@ def test_a_cut_inside_a_record_is_a_full_copy() -> None:
 
 
 def test_a_cut_below_the_own_confirm_isolates() -> None:
-    """R26: an alarm instead of a cut."""
+    """D10, R26: an alarm instead of a cut."""
     own, master = extent(history((1, 0), (2, 400)), 500), extent(history((1, 0), (3, 300)), 900)
     result = plan(own, master, confirm=301)
     assert isinstance(result, Isolate)

@@ -129,7 +129,7 @@ def test_dropping_the_front_keeps_the_rest_and_the_vote() -> None:
 
 
 def test_a_snapshot_keeps_what_follows_it_and_replaces_what_contradicts_it() -> None:
-    """Entries behind a snapshot that agree with it may be acknowledged: dropping them loses them (S1)."""
+    """Entries behind a snapshot that agree with it may be acknowledged: dropping them loses them (P1)."""
     disk = _disk()
     journal = _filled(disk, 10)
     previous, last = journal[4], journal[5]

@@ -1,5 +1,5 @@
 """
-The faults of PySyncObj 0.3.17, shown on the stock library and absent from ours (pysyncobj.md, sections 2 and 3).
+The faults of PySyncObj 0.3.17, shown on the stock library and absent from ours (P1, P3 to P7, docs/pysyncobj.md).
 
 A new release of the library is judged by the ``stock`` half: a test of it that fails means that a repair may go.
 """
@@ -52,10 +52,10 @@ class _HoleWatch:
 
 
 @KINDS
-def test_s1_a_follower_never_lacks_what_it_acknowledged(
+def test_p1_a_follower_never_lacks_what_it_acknowledged(
     make: Make, is_stock: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S1: the stock leader sends entries in flight again, the stock follower cuts them off first."""
+    """P1: the stock leader sends entries in flight again, the stock follower cuts them off first."""
     monkeypatch.setattr(raft_node, "APPEND_BATCH_BYTES", 64 * 1024)
     group = VirtualGroup(monkeypatch, make)
     leader = group.elect()
@@ -80,10 +80,10 @@ def test_s1_a_follower_never_lacks_what_it_acknowledged(
 
 
 @KINDS
-def test_s3_a_returning_leader_does_not_report_what_was_never_committed(
+def test_p3_a_returning_leader_does_not_report_what_was_never_committed(
     make: Make, is_stock: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3: the pieces of a snapshot made the stock node commit its own dead tail, with SUCCESS to its callers."""
+    """P3: the pieces of a snapshot made the stock node commit its own dead tail, with SUCCESS to its callers."""
     group = VirtualGroup(monkeypatch, partial(make, compaction_entries=10))  # type: ignore[call-arg]
     old = group.elect()
     group.cut(old.name)
@@ -111,10 +111,10 @@ def test_s3_a_returning_leader_does_not_report_what_was_never_committed(
 
 
 @KINDS
-def test_s4_an_entry_on_which_apply_raises_does_not_stop_the_group(
+def test_p4_an_entry_on_which_apply_raises_does_not_stop_the_group(
     make: Make, is_stock: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4: the stock library tries such an entry for ever, on every node, and applies part of it each time."""
+    """P4: the stock library tries such an entry for ever, on every node, and applies part of it each time."""
     group = VirtualGroup(monkeypatch, make)
     group.elect().propose("poison", lambda _: None)
     group.run_for(1_000)
@@ -130,10 +130,10 @@ def test_s4_an_entry_on_which_apply_raises_does_not_stop_the_group(
 
 
 @KINDS
-def test_s5_a_callback_that_raises_does_not_make_a_node_diverge(
+def test_p5_a_callback_that_raises_does_not_make_a_node_diverge(
     make: Make, is_stock: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S5: on the stock library the leader applies that entry twice, its followers once."""
+    """P5: on the stock library the leader applies that entry twice, its followers once."""
     group = VirtualGroup(monkeypatch, make)
     is_first = [True]
 
@@ -158,7 +158,7 @@ def _power_loss_survivors(group: VirtualGroup, acknowledged: list[str]) -> set[s
 
 
 def test_stock_library_never_syncs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Section 2: 0.3.17 acknowledges from a memory map that nobody ever syncs."""
+    """P6: 0.3.17 acknowledges from a memory map that nobody ever syncs."""
     syncs: list[int] = []
     monkeypatch.setattr(os, "fsync", syncs.append)
     monkeypatch.setattr(os, "fdatasync", syncs.append)
@@ -171,7 +171,7 @@ def test_stock_library_never_syncs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_was_acknowledged_survives_a_power_loss_of_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every answer is behind a sync, on a majority, so that no subset of unsynced pages matters."""
+    """P6: every answer is behind a sync, on a majority, so that no subset of unsynced pages matters."""
     group = VirtualGroup(monkeypatch, partial(OurNode, compaction_entries=20), seed=seed)
     acknowledged: list[str] = []
     leader = group.elect()
@@ -209,7 +209,7 @@ def _restart(group: VirtualGroup, name: str, *, power: bool) -> None:
 
 
 def test_stock_library_without_a_journal_votes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Section 2: two leaders in one term are possible."""
+    """P7: two leaders in one term are possible."""
     group = VirtualGroup(monkeypatch, StockNode)
     assert _ask_for_vote(group, "c1", "c2", 7)
     _restart(group, "c1", power=True)
@@ -217,7 +217,7 @@ def test_stock_library_without_a_journal_votes_twice(monkeypatch: pytest.MonkeyP
 
 
 def test_a_vote_is_remembered_over_a_power_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vote leaves after its sync."""
+    """P7: a vote leaves after its sync."""
     group = VirtualGroup(monkeypatch, OurNode)
     assert _ask_for_vote(group, "c1", "c2", 7)
     _restart(group, "c1", power=True)
@@ -225,7 +225,7 @@ def test_a_vote_is_remembered_over_a_power_loss(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_node_that_lost_its_files_does_not_vote(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Section 10.7: it may have forgotten a vote; the stock library votes at once."""
+    """P7: it may have forgotten a vote; the stock library votes at once."""
     group = VirtualGroup(monkeypatch, OurNode)
     group.elect()
     group.crash("c1")

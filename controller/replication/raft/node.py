@@ -4,10 +4,10 @@ The library's node, made safe: it proposes only as a leader, applies without eve
 Here: the subclass of ``SyncObj`` and what it does around the library's tick. Not here: repairs of messages
 (``repairs``), who drives the ticks (``member``, ``log``).
 Rule 1: an entry is one type byte and ASCII text; term and index come from the log, not from the entry.
-Rule 2: apply is total by contract. If it raises all the same, the entry is a counted no-op, the same everywhere (S4);
+Rule 2: apply is total by contract. If it raises all the same, the entry is a counted no-op, the same everywhere (P4);
 only what another node may not meet (memory, stack) ends the process.
-Rule 3: an outcome is told once, guarded: a callback that raises disturbs nothing (S5).
-Rule 4: an entry is COMMITTED for its proposer only if the entry applied at its index has its term (S3).
+Rule 3: an outcome is told once, guarded: a callback that raises disturbs nothing (P5).
+Rule 4: an entry is COMMITTED for its proposer only if the entry applied at its index has its term (P3).
 Rule 5: a leader sends a peer at least a heartbeat each time, and beyond it no more than its link takes.
 Rule 6: who stops leading tells UNKNOWN to everybody who waits, and so does a snapshot that jumps over them.
 """

@@ -6,11 +6,11 @@ barriers of group commit. Not here: bytes (``messages``), sockets (``transport``
 
 Rule 1 (votes): term and vote are synced before a vote or a request for one leaves; a peer's vote counts once per term.
 Rule 2 (answers): an answer leaves after one sync for all that the tick received.
-Rule 3 (S1): entries that agree with the leader's are kept; the log is cut at a conflict only, and only what was
+Rule 3 (P1): entries that agree with the leader's are kept; the log is cut at a conflict only, and only what was
 compared is acknowledged or committed.
-Rule 4 (S1): a leader's send position never falls back by an acknowledgement, and of many resets that answer one burst
+Rule 4 (P1): a leader's send position never falls back by an acknowledgement, and of many resets that answer one burst
 only the first counts.
-Rule 5 (S3): a snapshot's pieces commit nothing; the snapshot counts as a whole, once it is verified and durable.
+Rule 5 (P3): a snapshot's pieces commit nothing; the snapshot counts as a whole, once it is verified and durable.
 Rule 6 (R5): appends carry (term, send time), answers echo both; an answer of another term is dropped before it counts
 for commit or authority, and authority counts from the send time.
 Rule 7: a member without memory (``catch_up``) neither votes nor counts.
