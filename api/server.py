@@ -66,6 +66,8 @@ EVENTS_DIRECTORY = "events"
 BACKFILL_INTERVAL_MS = 5_000
 STOP_MS_MAX = 2_000
 KEEP_ALIVE_SECONDS = 60
+CHECK_INVARIANTS = "ROLLCALL_CHECK_INVARIANTS"
+"""Environment: ``1`` checks the invariants of the replicated state after each applied entry, and stops at a breach."""
 NS_PER_MS = 1_000_000
 
 
@@ -178,7 +180,7 @@ class _Node:
             retention=settings.retention,
         )
         self._log: RaftLog[FleetState] = RaftLog(
-            FleetMachine(),
+            FleetMachine(checks_entries=os.environ.get(CHECK_INVARIANTS) == "1"),
             me=settings.name,
             members={name: addresses.raft for name, addresses in settings.controllers.items()},
             directory=path / RAFT_DIRECTORY,

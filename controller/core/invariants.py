@@ -1,8 +1,9 @@
 """
-What must hold of the controllers' state, checked from outside.
+What must hold of the controllers' state, checked from outside: C1-C7 and C10 of docs/invariants.md.
 
-Here: C1-C7 and C10 of rocketmq-ha.md section 11, with the changes of safety.md, as two functions. C8 and C9 speak of
-several runs and are tested as laws. Not here: the data plane's D and L invariants (simulation).
+``check_state`` runs when a snapshot is loaded: a controller must not serve from a state that breaks one of them.
+``check_entry`` runs behind a debug switch after each applied entry. Tests and the simulation run all of them.
+Not here: C8 and C9, which speak of several runs and are tested as laws; the data plane's D and L (simulation).
 
 Rule: these functions share no code with ``decide`` and ``evolve``: a mistake there must not hide here.
 """
@@ -37,6 +38,18 @@ def check_state(fleet: FleetState) -> tuple[str, ...]:
     return tuple(broken)
 
 
+def check_entry(before: FleetState, after: FleetState, records: Sequence[EventRecord]) -> tuple[str, ...]:
+    """
+    Every rule that one entry breaks, by its step or by the state that it leaves; empty if it is sound.
+
+    Sets that the entry left alone are the same objects before and after and are not looked at again: the cost follows
+    the entry, not the number of sets.
+    """
+    changed = [key for key in sorted(after.sets) if after.sets[key] is not before.sets.get(key)]
+    broken = [f"{key}: {text}" for key in changed for text in _check_set(key, after.sets[key])]
+    return (*broken, *check_transition(before, after, records))
+
+
 def check_transition(before: FleetState, after: FleetState, records: Sequence[EventRecord]) -> tuple[str, ...]:
     """Every rule that the step from ``before`` to ``after`` by one entry breaks, in words; empty if it is sound."""
     broken: list[str] = []
@@ -51,10 +64,13 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
             broken.append(f"R24: record {record.ref} does not continue the chain")
     if chain != after.chain_head:
         broken.append(f"R24: chain head {after.chain_head} is not that of the records, {chain}")
-    for key in sorted({*before.sets, *after.sets}):
+    sets = before.sets | after.sets
+    changed = {key for key in sets if before.sets.get(key) is not after.sets.get(key)}
+    for key in sorted(changed | {record.set_key for record in records if record.set_key is not None}):
         own = [record for record in records if record.set_key == key]
         old, new = before.sets.get(key, SetState(set_key=key)), after.sets.get(key)
         if new is None:
+            # A refusal may name a set that never was; only one that was here has vanished.
             if key in before.sets:
                 broken.append(f"{key}: the set vanished; a tombstone must stay")
             continue
@@ -73,11 +89,15 @@ def _check_set(key: SetKey, state: SetState) -> Iterator[str]:
         yield f"C6: next id {state.next_id} is not above {max(ids)}"
     codes = [replica.register_code for replica in state.replicas]
     if len(set(codes)) != len(codes):
-        yield "C6: two ids share a register code"
+        yield f"C6: {len(ids)} ids have {len(set(codes))} register codes: two ids share one"
     if not set(members) <= set(ids):
         yield f"C3: members {members} are not all registered: {ids}"
     if state.master is not None and (state.master not in members or state.master_incarnation is None):
         yield f"C3: master {state.master} is not in {members} with an incarnation"
+    if state.master is not None and state.bound_incarnation(state.master) != state.master_incarnation:
+        bound = state.bound_incarnation(state.master)
+        yield f"R9: master {state.master} rules as {state.master_incarnation}, its membership belongs to {bound}"
+    yield from _check_reigns(state)
     if [broker_id for broker_id, _ in state.bound_incarnations] != list(members):
         yield f"R3: bound {state.bound_incarnations} are not the members {members}"
     for broker_id, incarnation in state.bound_incarnations:
@@ -86,12 +106,26 @@ def _check_set(key: SetKey, state: SetState) -> Iterator[str]:
             yield f"R3: member {broker_id} is bound to {incarnation}, registered is {replica.incarnation}"
         if state.recovery is None and replica is not None and not replica.is_voter:
             yield f"R23: learner {broker_id} is a member"
-    if state.recovery is None and any(r.is_suspect and members != (r.broker_id,) for r in state.replicas):
-        yield "R3: a suspect is not the last member"
+    suspects = [replica.broker_id for replica in state.replicas if replica.is_suspect]
+    if state.recovery is None and suspects and suspects != list(members):
+        yield f"R3: suspects {suspects} are not the last member, the set is {members}"
     if state.is_established and state.recovery is None and not members:
-        yield "S08: the last-known-good set is gone"
+        yield f"S08: the last-known-good set is gone: no member in epoch {state.master_epoch}, replicas are {ids}"
     if state.is_tombstone and (ids or members or state.master is not None):
-        yield "W29: a tombstone has replicas"
+        yield f"W29: a tombstone has replicas {ids}, members {members} or master {state.master}"
+
+
+def _check_reigns(state: SetState) -> Iterator[str]:
+    epochs = [reign.master_epoch for reign in state.reigns]
+    if epochs != sorted(set(epochs)):
+        yield f"C2: reigns {epochs} do not rise: two masters were elected in one epoch"
+    if not epochs:
+        return
+    if epochs[-1] > state.master_epoch:
+        yield f"C1: the newest reign is of epoch {epochs[-1]}, masterEpoch is {state.master_epoch}"
+    elected = state.reigns[-1].master
+    if epochs[-1] == state.master_epoch and state.master not in (None, elected):
+        yield f"C2: epoch {state.master_epoch} has two masters, {elected} was elected and {state.master} is recorded"
 
 
 def _check_change(old: SetState, new: SetState, records: Sequence[EventRecord]) -> Iterator[str]:

@@ -18,6 +18,10 @@ from rollcall_ha.controller.contract.replies import AnyReply
 S = TypeVar("S")
 
 
+class UnsoundStateError(ValueError):
+    """A state breaks an invariant. It was read as it was written, and must not be served from all the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied(Generic[S]):
     """Result of applying one entry: the next state, a reply per operation, the events in order."""
@@ -27,6 +31,8 @@ class Applied(Generic[S]):
     records: tuple[EventRecord, ...]
     stop_reason: str | None = None
     """Set if this node must stop instead of going on: an operation above its feature level (R15)."""
+    is_fault: bool = False
+    """The reason is a fault of this program (an invariant broke), not an operation of a newer one."""
 
 
 class StateMachine(Protocol[S]):
@@ -50,7 +56,7 @@ class StateMachine(Protocol[S]):
     def decode(self, items: Iterable[bytes]) -> S:
         """
         Inverse of ``encode``. Raises ``ValueError`` with the reason if the snapshot is damaged or above the feature
-        level.
+        level, ``UnsoundStateError`` if the state in it breaks an invariant.
         """
         ...
 

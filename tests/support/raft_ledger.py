@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from rollcall_ha.controller.contract.replies import AnyReply
-from rollcall_ha.controller.replication.ports import Applied
+from rollcall_ha.controller.replication.ports import Applied, UnsoundStateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,12 @@ class Ledger:
 
 
 class LedgerMachine:
-    """Replies to each id with its position; ``poison`` in an entry raises, which a real machine never does."""
+    """
+    Replies to each id with its position.
+
+    ``poison`` in an entry raises, which a real machine never does; ``fault`` breaks an invariant at once, ``unsound``
+    in the snapshot that is taken of it.
+    """
 
     def initial(self) -> Ledger:
         """Nothing."""
@@ -38,6 +43,8 @@ class LedgerMachine:
             raise RuntimeError("poison")
         if "too new" in ids:
             return Applied(state=state, replies=(), records=(), stop_reason=f"entry {index} is above this node")
+        if "fault" in ids:
+            return Applied(state=state, replies=(), records=(), stop_reason=f"entry {index} breaks C2", is_fault=True)
         shared = state.shared if len(state.shared) == state.length else state.ids
         shared.extend(ids)
         replies = tuple(cast("AnyReply", state.length + offset) for offset in range(len(ids)))
@@ -53,4 +60,6 @@ class LedgerMachine:
         ids: list[Any] = []
         for item in items:
             ids.extend(json.loads(item))
+        if "unsound" in ids:
+            raise UnsoundStateError("the snapshot breaks C2")
         return Ledger(ids, len(ids))

@@ -51,6 +51,10 @@ def test_the_invariants_notice_what_they_are_for() -> None:
         (replace(good, replicas=(replace(first, is_suspect=True), *good.replicas[1:])), "suspect"),
         (replace(good, sync_state_set=(), bound_incarnations=(), master=None), "S08"),
         (replace(good, is_tombstone=True), "W29"),
+        (replace(good, master_incarnation=Incarnation("x")), "R9: master 1 rules as x"),
+        (replace(good, reigns=good.reigns * 2), "C2: reigns [1, 1] do not rise"),
+        (replace(good, master_epoch=MasterEpoch(0)), "C1: the newest reign"),
+        (replace(good, master=BrokerId(2), master_incarnation=good.replicas[1].incarnation), "C2: epoch 1 has two"),
     ):
         broken = check_state(replace(fleet.state, sets={SET_A: bad}))
         assert any(words in text for text in broken), (words, broken)

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
-from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, FleetIncarnation, RequestId, SetKey
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, MarkSilent
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    FleetIncarnation,
+    Incarnation,
+    MasterEpoch,
+    RequestId,
+    SetKey,
+)
 from rollcall_ha.controller.contract.replies import Done
+from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, SetState
+from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import ITEM_BYTES_MAX, FleetMachine
+from rollcall_ha.controller.replication.ports import UnsoundStateError
+from tests.support.core_builders import SET_A, Fleet
 
 
 def _state(sets: int = 3) -> FleetState:
@@ -76,3 +90,75 @@ def test_an_operation_above_the_feature_level_stops_this_node() -> None:
     applied = machine.apply(_state(), payload, term=4, index=9)
     assert applied.stop_reason is not None
     assert "upgrade" in applied.stop_reason
+
+
+def _with_two_masters(fleet: Fleet) -> FleetState:
+    """Broker 1 was elected in the present epoch, broker 2 is recorded as its master."""
+    second = fleet.replica(2)
+    return replace(
+        fleet.state,
+        sets={SET_A: replace(fleet.set, master=second.broker_id, master_incarnation=second.incarnation)},
+    )
+
+
+def test_a_snapshot_with_two_masters_in_one_epoch_is_refused() -> None:
+    """C2: the message names the invariant and both masters."""
+    machine = FleetMachine()
+    fleet = Fleet().serving()
+    assert machine.decode(machine.encode(fleet.state)) == fleet.state
+
+    with pytest.raises(UnsoundStateError, match="C2: epoch 1 has two masters, 1 was elected and 2 is recorded"):
+        machine.decode(machine.encode(_with_two_masters(fleet)))
+
+
+@pytest.mark.parametrize(
+    ("doctored", "words"),
+    [
+        ({"master_incarnation": Incarnation("old")}, "R9: master 1 rules as old"),
+        ({"master_epoch": MasterEpoch(0)}, "C1: the newest reign is of epoch 1, masterEpoch is 0"),
+        ({"next_id": BrokerId(2)}, "C6: next id 2 is not above 3"),
+        ({"is_tombstone": True}, "W29"),
+    ],
+)
+def test_a_snapshot_that_breaks_an_invariant_is_refused(doctored: dict[str, object], words: str) -> None:
+    machine = FleetMachine()
+    fleet = Fleet().serving()
+    state = replace(fleet.state, sets={SET_A: replace(fleet.set, **doctored)})
+
+    with pytest.raises(UnsoundStateError, match=words):
+        machine.decode(machine.encode(state))
+
+
+def test_a_long_list_of_broken_invariants_is_cut() -> None:
+    """A fault in one rule may break it in every set; the line on stderr stays readable."""
+    machine = FleetMachine()
+    keys = [SetKey(ClusterName("c"), BrokerName(f"b{number}")) for number in range(20)]
+    bad = {key: SetState(set_key=key, is_tombstone=True, master=BrokerId(1)) for key in keys}
+
+    with pytest.raises(UnsoundStateError, match=r"and \d+ more") as refused:
+        machine.decode(machine.encode(replace(_state(0), sets=bad)))
+    assert str(refused.value).count("W29") <= 5
+
+
+def test_entries_are_checked_behind_a_switch_only() -> None:
+    """A running group is not stopped for a state that it has served from all along; the switch names the breach."""
+    fleet = Fleet().serving()
+    unsound = _with_two_masters(fleet)
+    third = fleet.replica(3)
+    assert third.incarnation is not None
+    silent = MarkSilent(
+        set_key=SET_A,
+        broker_id=third.broker_id,
+        incarnation=third.incarnation,
+        session_ordinal=third.session_ordinal,
+        cause=SilenceCause.TIMEOUT,
+    )
+    payload = encode_operations([fleet.operation(silent)])
+
+    assert FleetMachine().apply(unsound, payload, term=1, index=99).stop_reason is None
+    assert FleetMachine(checks_entries=True).apply(fleet.state, payload, term=1, index=99).stop_reason is None
+    stopped = FleetMachine(checks_entries=True).apply(unsound, payload, term=1, index=99)
+    assert stopped.is_fault
+    assert stopped.stop_reason is not None
+    assert "entry 99 of term 1 breaks an invariant: c/broker-a: C2" in stopped.stop_reason
+    assert stopped.state is unsound

@@ -193,6 +193,34 @@ def test_a_follower_that_fell_behind_gets_a_snapshot(monkeypatch: pytest.MonkeyP
     assert restarted.ids == node.ids
 
 
+def test_an_unsound_snapshot_stops_the_follower_and_not_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower that it was sent to must not serve from it; the two that run go on."""
+    group = VirtualGroup(monkeypatch, SMALL)
+    _fill(group, 5)
+    behind = next(name for name in NAMES if name != group.elect().name)
+    group.crash(behind)
+    _fill(group, 60, "later")
+    group.commit("unsound")
+    _fill(group, 60, "later still")
+    group.start(behind)
+    with pytest.raises(Stopped, match="breaks C2") as stopped:
+        group.run_for(2_000)
+
+    assert stopped.value.code is FailStop.DAMAGED
+    group.crash(behind)
+    assert group.commit("the others go on")
+
+
+def test_an_unsound_snapshot_refuses_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own as well as a peer's: the message names the invariant."""
+    group = VirtualGroup(monkeypatch, SMALL)
+    group.commit("unsound")
+    _fill(group, 60)
+    group.crash("c1")
+    with pytest.raises(RaftStartError, match="snapshot cannot be used: the snapshot breaks C2"):
+        group.start("c1")
+
+
 def test_a_conflicting_tail_is_replaced_within_a_few_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stock library walks back one entry per heartbeat: 400 entries take 20 s."""
     group = VirtualGroup(monkeypatch, OurNode)
@@ -319,6 +347,14 @@ def test_an_entry_above_the_feature_level_stops_the_node(monkeypatch: pytest.Mon
     with pytest.raises(Stopped) as stopped:
         group.commit("too new")
     assert stopped.value.code is FailStop.FEATURE_LEVEL
+
+
+def test_an_entry_that_breaks_an_invariant_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a fault of this program, and told apart from an operation of a newer one."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    with pytest.raises(Stopped, match="breaks C2") as stopped:
+        group.commit("fault")
+    assert stopped.value.code is FailStop.NOT_DETERMINISTIC
 
 
 def test_leadership_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ class RaftMember(Generic[S]):
             node.internals.adopt_poller(self._poller)
             transport.bind(self._poller)
         except ValueError as error:
-            raise RaftStartError(f"{self._me.name}: snapshot cannot be read: {error}") from error
+            raise RaftStartError(f"{self._me.name}: snapshot cannot be used: {error}") from error
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise RaftAddressInUse(

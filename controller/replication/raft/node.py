@@ -30,6 +30,7 @@ from rollcall_ha.controller.replication.ports import (
     ProposalStatus,
     Published,
     StateMachine,
+    UnsoundStateError,
 )
 from rollcall_ha.controller.replication.raft.catch_up import CatchUp
 from rollcall_ha.controller.replication.raft.config import APPEND_BATCH_BYTES, JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
@@ -306,7 +307,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             _logger.exception("apply raised on entry %d of term %d; it changes nothing", index, term)
             return AppliedEntry(term=term, index=index, state=state, replies=(), records=())
         if applied.stop_reason is not None:
-            self._seams.fail_stop(FailStop.FEATURE_LEVEL, applied.stop_reason)
+            code = FailStop.NOT_DETERMINISTIC if applied.is_fault else FailStop.FEATURE_LEVEL
+            self._seams.fail_stop(code, applied.stop_reason)
         return AppliedEntry(
             term=term, index=index, state=applied.state, replies=applied.replies, records=applied.records
         )
@@ -333,7 +335,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         try:
             state = self.machine.decode(snapshot.items)
         except ValueError as error:
-            self._seams.fail_stop(FailStop.FEATURE_LEVEL, f"the leader's snapshot cannot be read: {error}")
+            code = FailStop.DAMAGED if isinstance(error, UnsoundStateError) else FailStop.FEATURE_LEVEL
+            self._seams.fail_stop(code, f"the leader's snapshot cannot be used: {error}")
         self.store.keep()
         self.journal.install(snapshot.previous, snapshot.last)
         self.journal.applied_floor = index
