@@ -1,8 +1,8 @@
 """
-The small files beside a commit log: what was flushed and confirmed, a clean stop, a cut that has begun, folds.
+The small files beside a commit log: what was flushed and confirmed, a clean stop, a cut that has begun, the index.
 
-Here: their shapes, bytes and durability. ``checkpoint`` is RocketMQ's (rocketmq-wire section 5.5), for its tools; ours
-carry a CRC and are the ones that recovery trusts.
+Here: their shapes, bytes and durability. ``checkpoint`` has RocketMQ's format, for its tools; ours carry a CRC and are
+the ones that recovery trusts. The index lies in a file that is named ``folds``.
 
 Rule 1: every file is replaced as a whole and durable on return.
 Rule 2: a damaged or missing file is never an error at start: it means the weaker knowledge (check everything, confirm
@@ -76,15 +76,15 @@ class CleanStop(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     """
     Log and epoch list were synced up to ``end_offset`` before this was written: the next start need not check records.
 
-    Proves nothing to the controllers. What does (R3a) is the clean mark of ``broker.replica_files``; it outlives starts
-    that touch nothing.
+    It proves nothing to the controllers: the proof of R3a is the clean mark of ``broker.replica_files``, which outlives
+    starts that append and ack nothing.
     """
 
     end_offset: LogOffset
 
 
 class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cut"):
-    """A cut that has begun: whoever finds this finishes it before anything else (R20). Also its manifest."""
+    """A cut that has begun: a start that finds this file finishes it before anything else (R20). Also its manifest."""
 
     cut_offset: LogOffset
     end_offset: LogOffset
@@ -95,7 +95,7 @@ class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cu
     began_at_ms: int
     state_before: LogState
     epochs_before: tuple[tuple[int, int], ...]
-    """(epoch, start), for who reads the quarantine."""
+    """(epoch, start) of the whole log, for a human who reads the quarantine."""
 
     @property
     def quarantine_name(self) -> str:
@@ -104,7 +104,7 @@ class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cu
 
 
 class IndexSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="folds"):
-    """Queue offsets after folding the log up to ``offset``, which was durable when this was written."""
+    """Queue offsets of the log up to ``offset``, which was on disk when this was written. File ``folds``."""
 
     offset: LogOffset
     queues: tuple[tuple[bytes, int, int, int], ...]
@@ -137,6 +137,7 @@ def read_small(path: Path, kind: type[Small]) -> Small | None:
         return None
     crc, _, raw = data.rstrip(b"\n").partition(b" ")
     try:
+        # A flipped bit in ``checkedOffset`` still parses; recovery would skip that many records unread.
         if int(crc, 16) != zlib.crc32(raw):
             raise CheckpointError(f"{path}: its CRC does not match")
         small: Small = _DECODERS[kind].decode(raw)

@@ -1,10 +1,12 @@
 """
-The commit log of one replica: appends of a master, bytes received by a slave, cuts, and the folds that go with them.
+The commit log of one replica: appends of a master, bytes received by a slave, cuts, and the index of both.
 
 Implements ``broker.log.ports.BrokerLog`` (and with it ``ha.ports.ReplicaLog``); its rules are there. Here: offsets,
 runs, segments in use, what the flush thread does. Not here: bytes of a record (``record``), files (``segment``,
 ``checkpoint``), the next segment (``preallocation``), the steps of a cut (``cut``), the start (``recovery``).
 
+Four ends, each at or below the one before: ``max_offset`` (bytes), ``whole_offset`` (records), ``flushed_offset``
+(records on disk), ``confirm_offset`` (records on every required member).
 Threads: the loop owns everything; the flush thread reads ``_whole`` and the list of segments, syncs, and prepares the
 next segment. Both are handed over by single assignments.
 """
@@ -52,7 +54,7 @@ from rollcall_ha.node.files import atomic_replace
 FLUSH_INTERVAL_MS = 500
 """Mode async: how much time of writes a power cut may take."""
 INDEX_STEP_BYTES = 64 * 1024 * 1024
-"""The folds are written down whenever the log has grown by this much, so that a start reads at most about this much."""
+"""The index is saved whenever the log has grown by this much, so that a start reads at most about this much."""
 
 
 def _now_ms() -> int:
@@ -60,7 +62,7 @@ def _now_ms() -> int:
 
 
 class CommitLog:
-    """See the module. Made by ``open``; ended by ``close``."""
+    """One open log. Made by ``open``; ended by ``close``."""
 
     def __init__(self, files: LogFiles, state: LogState, report: RecoveryReport, *, store_host: bytes) -> None:
         self.recovery = report
@@ -106,7 +108,7 @@ class CommitLog:
         before_step: Callable[[str], None] = lambda _step: None,
     ) -> Self:
         """
-        Blocking. Recover the log below ``root`` (made if it is not there), rebuild the folds, start the flush thread.
+        Blocking. Recover the log below ``root`` (made if it is not there), rebuild the index, start the flush thread.
 
         ``store_host`` is IP and int32 port as records carry them; ``post`` hands a call to the loop thread
         (``loop.call_soon_threadsafe``); ``stop_process`` ends the process after a failed sync.
@@ -128,7 +130,8 @@ class CommitLog:
 
     def _start_flusher(self, interval_ms: int, stop_process: Callable[[BaseException], None]) -> None:
         for segment in self._files.segments:
-            # Recovered pages may never have been synced: everything that open returned is durable from here on.
+            # After kill -9 the pages of the last writes are in memory only. Not synced here, the first ack of this
+            # process in mode sync would cover them, and the next power cut would take them.
             if segment.end > self.recovery.checked_from:
                 segment.sync()
         self._flusher = GroupFlusher(
@@ -151,6 +154,8 @@ class CommitLog:
 
     def _load_index(self) -> None:
         saved = read_small_or_none(self._files.root / INDEX_FILE_NAME, IndexSnapshot)
+        # A snapshot taken at 900 of a log that recovery ended at 800 counts records that are gone: the next message of
+        # their queue would get an offset behind a hole. One from below the first byte belongs to an older log.
         if saved is not None and self._index.offset <= saved.offset <= self._whole:
             self._index.load(saved)
             self._index_saved = saved.offset
@@ -193,7 +198,12 @@ class CommitLog:
 
     @property
     def ackable_offset(self) -> LogOffset:
-        """What this replica may ack."""
+        """
+        What this replica may ack: whole records, in mode sync those on disk.
+
+        Half a record must never count: confirm would stand inside of it, recovery keeps whole records only, and a
+        confirmed byte would be gone after a crash.
+        """
         return self._flushed if self._flush_mode is FlushMode.SYNC else self._whole
 
     @property
@@ -213,7 +223,7 @@ class CommitLog:
 
     @property
     def unindexed_bytes(self) -> int:
-        """Whole records that the folds have not seen yet."""
+        """Bytes of whole records that the index has not seen yet."""
         return self._whole - self._index.offset
 
     @property
@@ -223,12 +233,12 @@ class CommitLog:
 
     @property
     def producers(self) -> ProducerTable:
-        """Fold of the log for idempotent sends (R18)."""
+        """What the log knows of producers that number their messages (R18)."""
         return self._index.producers
 
     @property
     def queues(self) -> QueueOffsets:
-        """Fold of the log: next offset of every queue (R19)."""
+        """Next offset of every queue (R19)."""
         return self._index.queues
 
     def confirmed_queue_end(self, topic: bytes, queue_id: int) -> int:
@@ -249,6 +259,8 @@ class CommitLog:
         """Check a cut. Raises ``CutRefusedError`` if ``offset`` is no record boundary or outside of the log."""
         if not self.min_offset <= offset <= self._max:
             raise CutRefusedError(f"cut at {offset}: the log is [{self.min_offset}, {self._max})")
+        # Inside a record the log would end with half of it; the next append behind that half is lost at the next start,
+        # which keeps whole records only. A full resync keeps nothing, so any point will do.
         if reason is not CutReason.FULL_RESYNC and not self.is_record_boundary(offset):
             raise CutRefusedError(f"cut at {offset}: no record starts there")
         return CutPlan(
@@ -294,7 +306,8 @@ class CommitLog:
         try:
             whole = self._whole_end(segment, end)
         except RecordError:
-            # Whole records among them would be taken for ours by a start after a crash (D13).
+            # The bytes are in the map already. Whole records among them would be taken for ours by a start after a
+            # crash (D13), under an epoch that they do not belong to.
             segment.zero(self._max - segment.base, end)
             raise
         self._max = LogOffset(segment.base + end)
@@ -303,6 +316,8 @@ class CommitLog:
 
     def _whole_end(self, segment: LogSegment, end: int) -> int:
         whole = walk(segment.view, self._whole - segment.base, end, [])
+        # Records do not cross segments. Half a record at the end of one can never become whole: nothing behind it would
+        # ever be acked, and confirm would stand still without an error.
         if end == segment.size and whole != end:
             raise RecordError(f"the record at {segment.base + whole} does not end with its segment")
         return whole
@@ -316,9 +331,13 @@ class CommitLog:
         """
         # An empty log may begin in the middle of an epoch: the master has no older bytes of it any more.
         is_first = not self._files.history and self._max == self.min_offset and entry.start_offset < self._max
+        # Epoch 2 from 900 in a log that ends at 950 would relabel 50 bytes of epoch 1. Another replica has other bytes
+        # under epoch 1 there, and the handshake, which compares labels, would find nothing to cut (R9).
         if entry.start_offset != self._max and not is_first:
             raise ValueError(f"epoch {entry.epoch} would start at {entry.start_offset}, the log ends at {self._max}")
         history = self._files.history.appended(entry)
+        # The disk first. With the entry in memory alone, bytes of epoch 2 would be acked, and after a crash found under
+        # epoch 1.
         self._files.epochs.save(history)
         self._files.history = history
 
@@ -346,9 +365,11 @@ class CommitLog:
 
     def begin_run(self, *, stored_at_ms: int) -> None:
         """Start one append run. Raises ``IndexBehindError``."""
+        # A slave that was elected in the middle of a burst has records that the index has not seen. The next message
+        # would get a queue offset that one of them has already, and a duplicate of one of them would be appended.
         if self._index.offset != self._max:
             raise IndexBehindError(
-                f"the log ends at {self._max}, whole records at {self._whole}, folds at {self._index.offset} (R19)"
+                f"the log ends at {self._max}, whole records at {self._whole}, index at {self._index.offset} (R19)"
             )
         self._stored_at_ms = stored_at_ms
 
@@ -365,6 +386,8 @@ class CommitLog:
             space = last.end - self._max
             if length + BLANK_BYTES_MIN <= space:
                 return
+            # The next segment first: if the disk is full, this one keeps its room for smaller messages. And never
+            # without the blank: a start after a crash reads zeros there as a torn tail, and cuts the segments behind.
             following = self._preallocator.grow(self._max)
             pack_blank(last.view, self._max - last.base, space)
         else:
@@ -393,9 +416,13 @@ class CommitLog:
                 store_host=self._store_host,
             )
         except RecordError:
+            # The head of the record may be in the map already. A shorter record that comes next would end in its
+            # middle, and its rest would be read as the next record.
             segment.zero(offset - segment.base, offset - segment.base + total)
             self._index.queues.give_back(draft.topic, draft.queue_id, queue_offset)
             raise
+        # Only now: noted before a pack that fails, sequence 7 would be answered as a duplicate when it is sent again,
+        # and never be in the log.
         if draft.stamp is not None:
             self._index.producers.fold(draft.stamp, offset)
         self._index.note_boundary(offset)
@@ -410,7 +437,7 @@ class CommitLog:
         return self._max
 
     def extend_index(self, budget_bytes: int) -> int:
-        """Let the folds follow the received bytes, at most about ``budget_bytes``; returns what is left."""
+        """Let the index follow the received bytes, at most about ``budget_bytes``; returns what is left."""
         start = self._index.offset
         if start + budget_bytes >= self._whole:
             end = self._whole
@@ -419,7 +446,7 @@ class CommitLog:
             at = start - segment.base
             limit = min(at + budget_bytes, segment.size, self._whole - segment.base)
             stop = walk(segment.view, at, limit, [])
-            # A record larger than the budget is folded alone.
+            # A record larger than the budget is taken alone, or the index would stop in front of it for ever.
             end = LogOffset(segment.base + stop) if stop > at else self._end_of_record(segment, at)
         self._index.extend(self._files.segments, end)
         return self._whole - end
@@ -438,6 +465,8 @@ class CommitLog:
 
     def note_confirm(self, confirm: LogOffset, released: LogOffset) -> None:
         """Remember both; the flush thread makes them durable within its interval. Neither ever falls, but for a cut."""
+        # A slave hears of a confirm beyond its own end. Remembered as it is (1000 by a log that ends at 900), it would
+        # isolate this replica at its next handshake: a loss below its own confirm that never happened (R26).
         self._confirm = max(self._confirm, min(confirm, self._max))
         self._released = max(self._released, min(released, self._max))
 
@@ -467,6 +496,8 @@ class CommitLog:
 
     def _note_flushed(self, flushed: LogOffset, generation: int) -> None:
         """On the loop. A sync that ended before a cut says nothing about the bytes that came after it."""
+        # Synced up to 900, posted to the loop; meanwhile cut to 500 and filled with the new master's bytes up to 900:
+        # without the generation they would be acked as on disk.
         if generation != self._generation or flushed <= self._flushed:
             return
         self._flushed = flushed
@@ -478,6 +509,7 @@ class CommitLog:
     def _sync(self) -> LogOffset:
         """On the flush thread."""
         with self._disk:
+            # Read before the first sync: what the loop appends during it is not known to be on disk.
             target = self._whole
             for segment in tuple(self._files.segments):
                 if segment.end > self._synced and segment.base < target:
@@ -495,6 +527,8 @@ class CommitLog:
         with self._disk:
             self._store_state()
             pending = self._index_pending
+            # Not ahead of the records: after a power cut a snapshot at 900 beside a log that was cut to 800 and grew to
+            # 950 again passes the check of ``_load_index``, and counts records that were never there.
             if pending is not None and pending.offset <= self._synced:
                 write_small(self._files.root / INDEX_FILE_NAME, pending)
                 self._index_saved = pending.offset
@@ -506,6 +540,8 @@ class CommitLog:
             self._preallocator.prepare(self._max)
 
     def _store_state(self) -> None:
+        # ``_synced``, not ``_whole``: recovery trusts what lies below without reading it, so an offset that is not on
+        # disk yet would let a page that a power cut took pass as a record.
         state = LogState(
             checked_offset=self._synced, confirm_offset=self._confirm, released_offset=self._released
         )  # fmt: skip
@@ -519,12 +555,15 @@ class CommitLog:
             confirm_offset=state.confirm_offset,
         )
         atomic_replace(self._files.root / CHECKPOINT_FILE_NAME, encode_checkpoint(rocket), mode=0o644)
+        # Last: ``durable_confirm_offset`` promises what a power cut leaves, and R26 relies on it.
         self._state = state
 
     # --- cutting -----------------------------------------------------------------------------------------------------
 
     def execute_cut(self, plan: CutPlan) -> None:
         """Blocking. See the port. Raises ``CutRefusedError``, ``OSError``, ``CutUnfinishedError``, ``RecordError``."""
+        # The plan's two flags (below confirm, below released) were judged for the end that it names: bytes that came
+        # since would go without anybody having looked.
         if plan.end_offset != self._max:
             raise CutRefusedError(f"cut at {plan.cut_offset}: the log ended at {plan.end_offset}, now at {self._max}")
         if plan.cut_offset < plan.end_offset:
@@ -566,12 +605,15 @@ class CommitLog:
         )
         with self._disk:
             begin_cut(self._files, mark)
+            # From here on the cut happens, now or at the next start. A sync result that is still on its way to the loop
+            # belongs to the log before it; a spare made for the old end would be a hole in the folder.
             self._generation += 1
             self._preallocator.discard()
             end = plan.cut_offset if new_start is None else new_start
             if plan.reason is CutReason.FULL_RESYNC:
                 self._index = LogIndex(end)
             else:
+                # Before the bytes go: the index reads them to find which queue offsets are free again.
                 self._index.cut(self._files.segments, end)
             self._index_pending = None
             self._index_saved = min(self._index_saved, end)
@@ -579,6 +621,7 @@ class CommitLog:
             self._state = mark.state_before.clamped(end)
             self._confirm, self._released = self._state.confirm_offset, self._state.released_offset
             self._max = self._whole = end
+            # Left at 900 after a cut to 500, the next 400 received bytes would be acked as synced, unsynced.
             self._flushed = self._synced = min(self._flushed, end)
             if self._flusher is not None:
                 self._flusher.rewind(self._flushed)
@@ -595,6 +638,7 @@ class CommitLog:
         if self._flusher is not None:
             self._flusher.stop()
         if is_clean:
+            # The clean mark says that no record needs a check: half a record behind it would be taken for a whole one.
             if self._whole < self._max:
                 self.execute_cut(self.plan_cut(self._whole, CutReason.TORN_TAIL, "stopped while receiving a record"))
             self._sync()
@@ -602,6 +646,8 @@ class CommitLog:
             write_small(self._files.root / INDEX_FILE_NAME, self._index.saved())
             self._store_state()
             self._files.epochs.save(self._files.history)
+            # Last of all: before the syncs, a power cut in between leaves a mark that vouches for pages that are gone,
+            # and with R3a the controllers would take this replica for intact.
             write_small(self._files.root / CLEAN_FILE_NAME, CleanStop(end_offset=self._max))
         self._preallocator.discard()
         for segment in self._files.segments:

@@ -2,16 +2,14 @@
 Cutting a log so that no crash leaves half a cut, and keeping what was cut for some days (R20, D13).
 
 Here: the steps, each of which may be repeated, and the quarantine's folder. Not here: whether to cut
-(``ha.truncation``,
-the role machine), what is left in memory (``commit_log``).
+(``ha.truncation``, the role machine), what is left in memory (``commit_log``).
 
 The steps: mark · copy the tail into quarantine · its manifest · move whole segments there · zero what follows · begin a
-new log (full resync) · sync · cut the epoch history · clamp checkpoint and folds · clear the mark.
-Rule 1: the mark is durable before anything else changes and goes last; whoever finds it runs the steps again.
-Rule 2: quarantine is complete before a byte is zeroed.
-Rule 3: a full disk stops the cut before rule 2's point, with ``OSError``: nothing was cut, the mark is gone again, free
-space and try again. A mark that stayed would be obeyed by some later start, long after the log went on.
-Rule 4: a failure behind that point is ``CutUnfinishedError``: only a new start may go on with the log.
+new log (full resync) · sync · cut the epoch history · clamp checkpoint and index · clear the mark.
+Rule 1: the mark is durable before anything else changes and goes last. A start that finds it runs all steps again.
+Rule 2: the quarantine is complete before a byte is zeroed.
+Rule 3: an error up to the manifest (a full disk, say) undoes the mark: nothing was cut, the cut may be tried again.
+Rule 4: an error behind the manifest is ``CutUnfinishedError``: only a new start may go on with the log.
 """
 
 from __future__ import annotations
@@ -88,6 +86,8 @@ def begin_cut(files: LogFiles, mark: CutMark) -> None:
     try:
         _run(files, _first_steps(files, mark))
     except OSError:
+        # A mark that stayed would be obeyed by the next start: cut at 500, tried on a full disk; space is freed, the
+        # log goes on to 2000 and acks it; a restart a month later cuts it to 500.
         try:
             durable_unlink(files.root / CUT_FILE_NAME)
         except OSError as error:
@@ -119,6 +119,7 @@ def _quarantine_of(files: LogFiles, mark: CutMark) -> Path:
 def _first_steps(files: LogFiles, mark: CutMark) -> _Steps:
     quarantine = _quarantine_of(files, mark)
     return (
+        # First: a crash between zeroing and the epoch history would else leave a history that speaks of zeros.
         ("mark", lambda: write_small(files.root / CUT_FILE_NAME, mark)),
         ("quarantine", lambda: _copy_tail(files, mark, quarantine)),
         ("manifest", lambda: atomic_replace(quarantine / MANIFEST_FILE_NAME, _manifest(mark), mode=0o644)),
@@ -131,6 +132,8 @@ def _last_steps(files: LogFiles, mark: CutMark) -> _Steps:
         ("drop", lambda: _move_segments(files, mark, quarantine)),
         ("zero", lambda: _zero_tail(files, mark)),
         ("begin", lambda: _begin(files, mark)),
+        # Before the history and the mark go: after a power cut the zeros may be missing, and behind a history that is
+        # cut already the old bytes would be whole records of the wrong epoch.
         ("sync", lambda: _sync(files, quarantine)),
         ("history", lambda: _cut_history(files, mark)),
         ("state", lambda: _clamp_state(files, mark)),
@@ -147,7 +150,8 @@ def _copy_tail(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
     fsync_directory(quarantine.parent)
     target = quarantine / segment_name(mark.cut_offset)
     for segment in files.segments:
-        # A copy that exists is whole (it was renamed into place), and the original may be zeroed already.
+        # A copy that exists is whole (it was renamed into place), and the original may be zeroed already: a second run
+        # after a crash would put zeros over the only copy.
         if segment.base < mark.cut_offset < segment.end and not target.exists():
             end = min(mark.end_offset, segment.end)
             with segment.view[mark.cut_offset - segment.base : end - segment.base] as tail:
@@ -160,7 +164,8 @@ def _move_segments(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
     for segment in files.segments:
         target = quarantine / segment.path.name
         if segment.base < mark.cut_offset or (segment.base == mark.new_start and target.exists()):
-            # The second case: an earlier run moved the old segment of this name and began the new log.
+            # The second case: an earlier run moved the old segment of this name and began the new log. Moved again, the
+            # empty segment would replace the quarantined one.
             kept.append(segment)
             continue
         segment.close()
@@ -174,6 +179,8 @@ def _move_segments(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
 def _zero_tail(files: LogFiles, mark: CutMark) -> None:
     for segment in files.segments:
         if segment.base < mark.cut_offset < segment.end:
+            # To the segment's end, not to the log's: pages behind the end may hold records of an earlier, longer life,
+            # which a start after a crash would take for the log's own.
             segment.zero(mark.cut_offset - segment.base, segment.size)
 
 
@@ -193,7 +200,8 @@ def _cut_history(files: LogFiles, mark: CutMark) -> None:
     if mark.reason is CutReason.FULL_RESYNC:
         files.history = EpochHistory()
     elif mark.reason is CutReason.TORN_TAIL:
-        # An epoch that was entered at the very end stays entered (R9).
+        # An epoch that was entered at the very end stays entered (R9): dropped here, the replica would enter epoch 7 a
+        # second time, from another start.
         files.history = files.history.repaired(mark.cut_offset)
     else:
         files.history = files.history.truncated_suffix(mark.cut_offset)
@@ -203,8 +211,9 @@ def _cut_history(files: LogFiles, mark: CutMark) -> None:
 def _clamp_state(files: LogFiles, mark: CutMark) -> None:
     end = mark.cut_offset if mark.new_start is None else mark.new_start
     write_small(files.root / STATE_FILE_NAME, mark.state_before.clamped(end))
-    folds = read_small_or_none(files.root / INDEX_FILE_NAME, IndexSnapshot)
-    if folds is None or folds.offset > mark.cut_offset or mark.new_start is not None:
+    index = read_small_or_none(files.root / INDEX_FILE_NAME, IndexSnapshot)
+    # A snapshot of the longer log would pass the next start's check as soon as the log has grown past it again.
+    if index is None or index.offset > mark.cut_offset or mark.new_start is not None:
         durable_unlink(files.root / INDEX_FILE_NAME)
     durable_unlink(files.root / CLEAN_FILE_NAME)
 
@@ -224,6 +233,8 @@ def remove_expired(root: Path, *, now_ms: int, keep_days: int, keep_bytes: int) 
     total_bytes = sum(sizes_bytes)
     removed: list[str] = []
     for (began_at_ms, entry), size_bytes in zip(cuts, sizes_bytes, strict=True):
+        # Never the newest by size: after a failover that cut 16 GiB it is the only copy of what producers may ask
+        # about.
         is_too_much = total_bytes > keep_bytes and entry != cuts[-1][1]
         if not is_too_much and now_ms - began_at_ms <= keep_days * _DAY_MS:
             break

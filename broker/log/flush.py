@@ -3,11 +3,11 @@ Group commit: one thread syncs, many wait.
 
 Here: the thread, its rounds, and the hand-over to the loop. Not here: what a sync does (``commit_log`` says it).
 
-Rule 1: one round serves everybody who asked before it began; the loop hears of it once.
+Rule 1: one round serves all requests from before it began; the loop hears of it once.
 Rule 2: in mode sync a request starts a round at once; in mode async rounds follow ``interval_ms``.
 Rule 3: a failed sync ends the process, through the ``stop_process`` port: the kernel may have dropped the pages, and a
-second fsync would report success for them.
-Whatever else ends the thread ends the process, too: without it nothing is durable any more, and nobody would see.
+second fsync would report success for them. So does any other error of this thread: without it nothing becomes durable
+any more, and no request would ever say so.
 Rule 4: chores run on the same thread: ``prepare`` (the next segment) before the sync, ``chores`` (checkpoints) after
 it; in mode sync, where acks wait for the next round, at most once in ``interval_ms``. A full disk in one of them is
 reported and tried again, because nothing was promised yet.
@@ -72,6 +72,7 @@ class GroupFlusher:
         if offset > self._requested:
             with self._wake:
                 self._requested = offset
+                # Mode async: no wake-up per batch. The thread looks by itself each ``interval_ms``.
                 if self._mode is FlushMode.SYNC:
                     self._wake.notify()
 
@@ -89,6 +90,8 @@ class GroupFlusher:
 
     def rewind(self, end: LogOffset) -> None:
         """The log was cut: what was requested above ``end`` is gone."""
+        # ``_flushed`` left at 900 after a cut to 500: the requests of the next 400 bytes would start no round, and in
+        # mode sync their acks would wait for ever.
         with self._wake:
             self._requested = min(self._requested, end)
             self._flushed = min(self._flushed, end)
@@ -112,6 +115,8 @@ class GroupFlusher:
             self._stop_process(error)
 
     def _round(self) -> None:
+        # The next segment before the sync: a busy disk takes a second for it, and a loop that runs into the end of the
+        # last one waits that long with all its links.
         prepared = self._try_chore(self._prepare)
         flushed = self._sync()
         self.rounds += 1
@@ -120,6 +125,7 @@ class GroupFlusher:
             self._publish(flushed)
         now_s = time.monotonic()
         is_failing = prepared is not None or self.chore_error is not None
+        # In mode sync producers wait for the next round: a checkpoint in each would double their latency.
         is_time = self._mode is FlushMode.ASYNC or now_s - self._chores_done_at_s >= self._interval_s
         if is_time or is_failing or self._are_chores_due:
             self._are_chores_due, self._chores_done_at_s = False, now_s

@@ -1,8 +1,10 @@
 """
 What is known about the log by reading it once: queue offsets, producers, and some record boundaries.
 
-Rule 1: a pure function of the records below ``offset``; a master folds as it appends, a slave behind the copy.
-Rule 2: after a cut the folds equal those of a log that never had what was cut.
+Rule 1: it is a pure function of the records below ``offset``. A master moves it with each append, a slave lets it
+follow the copy (``extend``).
+Rule 2: after a cut it equals the index of a log that never had the cut records: queue 3 whose records 5 and 6 are cut
+gives the next message offset 5.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ BOUNDARY_STEP_BYTES = 256 * 1024
 
 
 class LogIndex:
-    """All folds of one log, up to ``offset``."""
+    """Queue offsets, producers and boundaries of one log, up to ``offset``."""
 
     def __init__(self, start: LogOffset) -> None:
-        """Folds of an empty log that begins at ``start``."""
+        """The index of an empty log that begins at ``start``."""
         self.queues = QueueOffsets()
         self.producers = ProducerTable()
         self.offset = start
@@ -44,7 +46,7 @@ class LogIndex:
 
     def extend(self, segments: Sequence[LogSegment], end: LogOffset) -> None:
         """
-        Fold the records of ``[offset, end)``, whole ones only.
+        Take in the records of ``[offset, end)``, whole ones only.
 
         Raises:
             RecordError: something else lies there.
@@ -53,7 +55,7 @@ class LogIndex:
             offset = segment.base + at
             self.note_boundary(offset)
             if blank_bytes(segment.view, at) is not None:
-                continue
+                continue  # padding at a segment's end; read as a record it would be a queue of rubbish
             topic, queue_id, queue_offset, is_queued, properties = index_fields(segment.view, at)
             if is_queued:
                 self.queues.fold(topic, queue_id, queue_offset)
@@ -86,10 +88,14 @@ class LogIndex:
                 topic, queue_id, queue_offset, is_queued, _ = index_fields(segment.view, at)
                 if is_queued:
                     lowest.setdefault((topic, queue_id), queue_offset)
+        # The lowest cut offset of each queue is the next one again. Without this, consumers of a queue whose records 5
+        # and 6 were cut would wait at 5 for ever, while the next message is 7.
         for (topic, queue_id), queue_offset in lowest.items():
             self.queues.give_back(topic, queue_id, queue_offset)
         del self._boundaries[max(bisect_right(self._boundaries, end), 1) :]
         self.offset = end
+        # The table keeps counts, not records: it cannot take single ones back. Left as it was, a message that was cut
+        # would be answered as a duplicate when its producer sends it again, and be lost (R18).
         self.rebuild_producers(segments)
 
     def rebuild_producers(self, segments: Sequence[LogSegment]) -> None:
@@ -116,7 +122,8 @@ class LogIndex:
         try:
             stamp = find_stamp(properties)
         except StampError:
-            # Another writer's property of that name: it protects nothing, and the record is in the log.
+            # Another writer's property of that name. It protects nothing, but the record is in the log of every
+            # replica: an error here would stop each of them at this byte.
             return
         if stamp is not None:
             self.producers.fold(ProducerStamp(*stamp), LogOffset(offset))

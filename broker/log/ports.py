@@ -3,11 +3,10 @@ What the broker process asks of its commit log, beyond what HA asks (``ha.ports.
 
 Here: the values of cuts, recovery and checkpoints, and the protocol that ``commit_log.CommitLog`` implements.
 Rule 1: methods run on the loop thread and return at once, except those whose docstring begins with *Blocking*: they
-write and sync files, are called from a one-thread executor, and while one runs nobody else touches the log.
+write and sync files and run on a one-thread executor, while no other call touches the log.
 Rule 2: one run at a time: ``begin_run``, any number of ``append``, ``end_run``; nothing else in between.
 Rule 3: bytes below ``ackable_offset`` may be acknowledged: whole records only, so that confirm is always a record
-boundary
-and recovery, which keeps whole records, never ends below it; in flush mode sync only what is synced.
+boundary and recovery, which keeps whole records, never ends below it; in flush mode sync only synced ones.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rollcall_ha.ha.ports import ReplicaLog
 
 
 class IndexBehindError(RuntimeError):
-    """An append before the folds have seen the whole log; nothing was written."""
+    """An append before the index has seen the whole log; nothing was written."""
 
 
 class CutRefusedError(ValueError):
@@ -54,12 +53,12 @@ class CutPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_below_confirm: bool
     """R26: isolate instead, unless an unclean epoch explains it."""
     is_below_released: bool
-    """What it removes was acknowledged: the proof of the failover is refuted."""
+    """It removes acknowledged bytes: the proof of the failover is refuted."""
     explanation: str = ""
 
     @property
     def cut_bytes(self) -> int:
-        """How much goes to quarantine."""
+        """Length of the tail that goes to quarantine."""
         return self.end_offset - self.cut_offset
 
 
@@ -125,17 +124,17 @@ class BrokerLog(ReplicaLog, Protocol):
 
     @property
     def unindexed_bytes(self) -> int:
-        """Received bytes that the folds (queue offsets, producers) have not seen yet; 0 is needed for ``begin_run``."""
+        """Received bytes that the index (queue offsets, producers) has not seen yet; ``begin_run`` needs 0."""
         ...
 
     @property
     def producers(self) -> ProducerTable:
-        """Fold of the log for idempotent sends (R18)."""
+        """What the log knows of producers that number their messages (R18)."""
         ...
 
     @property
     def queues(self) -> QueueOffsets:
-        """Fold of the log: next offset of every queue (R19)."""
+        """Next offset of every queue (R19)."""
         ...
 
     def confirmed_queue_end(self, topic: bytes, queue_id: int) -> int:
@@ -180,7 +179,7 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     def extend_index(self, budget_bytes: int) -> int:
-        """Let the folds follow the received bytes, at most about ``budget_bytes``; returns what is left."""
+        """Let the index follow the received bytes, at most about ``budget_bytes``; returns how many are left."""
         ...
 
     def note_confirm(self, confirm: LogOffset, released: LogOffset) -> None:
@@ -196,7 +195,7 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     def subscribe_room(self, on_room: Callable[[], object]) -> None:
-        """``on_room`` runs on the loop thread: who was told that no room is ready may ask again."""
+        """``on_room`` runs on the loop thread: ask ``is_room_ready`` again, its answer may be another one."""
         ...
 
     def subscribe_flushed(self, on_flushed: Callable[[LogOffset], None]) -> None:
@@ -209,7 +208,7 @@ class BrokerLog(ReplicaLog, Protocol):
 
     def execute_cut(self, plan: CutPlan) -> None:
         """
-        Blocking. Mark, quarantine, cut, zero, drop, sync, clear the mark (R20); folds and history are cut as well.
+        Blocking. Mark, quarantine, cut, zero, drop, sync, clear the mark (R20); index and history are cut as well.
 
         Raises ``CutRefusedError`` if the log moved since the plan, ``OSError`` if the disk refuses: nothing was cut.
         ``CutUnfinishedError`` (``cut``): it failed half-way, the process must end and ``open`` finishes the cut.

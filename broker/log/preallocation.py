@@ -1,16 +1,17 @@
 """
 The next segment of a log, made before it is needed: allocating one takes the disk milliseconds, or seconds.
 
-Here: one spare segment and who may have it. Not here: what a segment is (``segment``), when a log goes on in the next
-one (``commit_log``), the thread that prepares (``flush``).
+Here: at most one spare segment. Not here: what a segment is (``segment``), when a log goes on in the next one
+(``commit_log``), the thread that prepares (``flush``).
 
-The loop asks ``is_ready`` and waits for ``told``; who goes on without makes it, and blocks.
+A loop that must not wait for the disk asks ``is_ready`` first; ``on_ready`` tells it that the answer may have changed.
+``grow`` without a spare makes the segment itself, and blocks its caller meanwhile.
 
-Rule 1: a spare is made for the end of the last segment; with a cut, which moves that, it is thrown away.
-Rule 2: a spare lies in the log's folder under its name, so nothing is made while a cut runs: made for the old end it
-would be a hole in the folder at the next start. The caller holds the log's disk lock.
-Rule 3: the list of segments grows here alone, under the lock: between two steps the flush thread would make a segment
-again that is in use, under the same name.
+Rule 1: a spare continues the last segment. A cut moves the end of the log, so it discards the spare.
+Rule 2: no spare is made while a cut runs: the caller of ``prepare`` holds the log's disk lock. A spare lies in the
+log's folder under its own name; one made at 2 GiB for a log that was cut to 1 GiB is a hole, and the next start
+refuses it.
+Rule 3: the list of segments grows here alone, under this lock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class SegmentPreallocator:
     """At most one spare segment. ``prepare`` runs on the flush thread, the rest on the thread that owns the log."""
 
     def __init__(self, files: LogFiles, on_ready: Callable[[], object]) -> None:
-        """Nothing is prepared yet. ``told`` runs on the preparing thread when ``is_ready`` may have changed."""
+        """Nothing is prepared yet. ``on_ready`` runs on the preparing thread when ``is_ready`` may have changed."""
         self._files = files
         self._on_ready = on_ready
         self._spare: LogSegment | None = None
@@ -43,7 +44,7 @@ class SegmentPreallocator:
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``grow`` will not wait for the disk. A disk that refused counts: who grows gets its error."""
+        """Whether ``grow`` will not wait for the disk. A disk that refused is ready, too: ``grow`` raises its error."""
         return self._spare is not None or self._error is not None
 
     def request(self) -> None:
@@ -73,6 +74,7 @@ class SegmentPreallocator:
                 self._spare = LogSegment.create(self._files.log_folder, base, self._files.segment_bytes)
                 self._is_requested, self._error = False, None
             except OSError as error:
+                # Kept for ``grow``: clients whose sends wait for room are to hear "disk full", not to wait for ever.
                 self._error = error
                 raise
             finally:
@@ -94,12 +96,14 @@ class SegmentPreallocator:
                     raise error
                 spare = LogSegment.create(self._files.log_folder, base, self._files.segment_bytes)
             assert spare.base == base, "rules 1 and 2"
+            # Under the lock: between taking the spare and adding it, ``prepare`` would see neither and make the segment
+            # again and rename its empty file over the one that the log appends to.
             segments.append(spare)
             self._due_at = base + self._files.segment_bytes // 2
             return spare
 
     def discard(self) -> None:
-        """Blocking. The log is cut or closed: whatever was prepared is gone. Raises ``OSError``."""
+        """Blocking. The log is cut or closed: the spare, if there is one, is removed. Raises ``OSError``."""
         with self._lock:
             spare, self._spare = self._spare, None
             if spare is not None:

@@ -1,5 +1,5 @@
 """
-Next offset of every queue: a fold of the log, in memory.
+Next offset of every queue, in memory: a fold of the log (its value depends on the log's records alone).
 
 Here: the table. Not here: reading the log (``log_index``).
 
@@ -17,12 +17,12 @@ QueueKey = tuple[bytes, int]
 
 
 class QueueOffsets:
-    """The fold. Driven by one thread: the loop of the broker."""
+    """The table. Driven by one thread: the loop of the broker."""
 
     __slots__ = ("_first", "_next")
 
     def __init__(self) -> None:
-        """The fold of an empty log."""
+        """The table of an empty log."""
         self._next: dict[QueueKey, int] = {}
         self._first: dict[QueueKey, int] = {}
 
@@ -39,6 +39,7 @@ class QueueOffsets:
     def give_back(self, topic: bytes, queue_id: int, offset: int) -> None:
         """The record that took ``offset``, the last one of its queue, is not in the log (rule 2)."""
         key = (topic, queue_id)
+        # The only record of its queue: forgotten, not set to 0, or ``has`` would name a queue that no record has.
         if offset <= self._first.get(key, 0):
             self._next.pop(key, None)
             self._first.pop(key, None)
@@ -53,7 +54,7 @@ class QueueOffsets:
         self._next[key] = queue_offset + 1
 
     def min_offset(self, topic: bytes, queue_id: int) -> int:
-        """Lowest offset that was folded; 0 for a queue without records."""
+        """Lowest offset in the log; 0 for a queue without records."""
         return self._first.get((topic, queue_id), 0)
 
     def max_offset(self, topic: bytes, queue_id: int) -> int:

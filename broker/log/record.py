@@ -1,15 +1,15 @@
 """
-RocketMQ's commit-log record: bytes to values and back, in place (rocketmq-wire sections 5.1-5.4).
+RocketMQ's commit-log record: bytes to values and back, in place (``docs/wire.md``, commit log).
 
 Here: packing a draft into a map, walking from record to record, checking one, a lazy view of one, the blank at a
 segment's end. Not here: where a record goes (``commit_log``), files (``segment``).
 
 Rule 1: ``pack`` copies a body once and makes no object of its own.
-Rule 2: walking reads total size and magic only; ``check`` reads everything and is what recovery uses.
+Rule 2: ``walk`` reads size and magic only and is for bytes that were checked before or are checked at the next start;
+``check`` reads everything and is what recovery uses.
 Rule 3: decoding nonsense raises ``RecordError`` and nothing else.
-Rule 4: a page that was lost in a power cut reads as zeros, so ``check`` finds it: in the body by the CRC, in the
-lengths
-because topics are not empty and the sizes must add up, in topic and properties because neither may hold a NUL.
+Rule 4: a page that a power cut took reads as zeros, and ``check`` finds it wherever it lies: in the body by the CRC; in
+the lengths, because sizes must add up and no topic is empty; in topic and properties, because neither may hold a NUL.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAGIC_V2: Final = 0xDAA320AB
 """Topic longer than 127 bytes: its length takes two."""
 MAGIC_BLANK: Final = 0xCBD43194
 BLANK_BYTES_MIN: Final = 8
-"""Every segment keeps room for the blank's two words."""
+"""Every segment keeps room for a blank at its end: size and magic."""
 
 SYS_FLAG_BORN_IPV6: Final = 1 << 4
 SYS_FLAG_STORE_IPV6: Final = 1 << 5
@@ -96,6 +96,8 @@ def record_bytes(draft: Draft, store_host: bytes) -> int:
         raise RecordError(f"a topic of {topic_bytes} bytes; 1 to {TOPIC_BYTES_MAX} are possible")
     if properties_bytes > PROPERTIES_BYTES_MAX:
         raise RecordError(f"properties of {properties_bytes} bytes; {PROPERTIES_BYTES_MAX} are possible")
+    # The format would take a NUL, but a recovery could not tell it from a lost page: it would cut the log there (rule
+    # 4).
     if 0 in topic or 0 in properties:
         raise RecordError("topic and properties must not contain a NUL character")
     if host_bytes != (20 if draft.sys_flag & SYS_FLAG_BORN_IPV6 else 8):
@@ -180,6 +182,7 @@ def walk(view: memoryview, start: int, end: int, starts: list[int]) -> int:
     while end - start >= 8:
         size, magic = unpack(view, start)
         if magic in (MAGIC_V1, MAGIC_V2):
+            # A size of 0 with a good magic, from a peer or a torn page, would keep this loop here for ever.
             if size < RECORD_BYTES_MIN:
                 raise RecordError(
                     f"a record of {size} bytes at {start} of its segment; {RECORD_BYTES_MIN} is the least"
@@ -187,7 +190,7 @@ def walk(view: memoryview, start: int, end: int, starts: list[int]) -> int:
         elif magic != MAGIC_BLANK or size < BLANK_BYTES_MIN:
             raise RecordError(f"magic {magic:#010x} with size {size} at {start} of its segment is no record")
         if size > end - start:
-            break
+            break  # the rest of this record is still to come; half of it must not count as here
         starts.append(start)
         start += size
     return start
@@ -203,7 +206,7 @@ def blank_bytes(view: memoryview, at: int) -> int | None:
 
 def index_fields(view: memoryview, at: int) -> tuple[bytes, int, int, bool, bytes]:
     """
-    What folds want of a record: topic, queue id, queue offset, whether it has a place in a queue, properties.
+    Fields for the log index: topic, queue id, queue offset, whether it has a place in a queue, properties.
 
     Raises ``RecordError``.
     """
@@ -212,6 +215,8 @@ def index_fields(view: memoryview, at: int) -> tuple[bytes, int, int, bool, byte
     if sys_flag & _IPV6_BITS or view[at + 7] != MAGIC_V1 & 0xFF:
         record = RecordView(view, at)
         return record.topic, queue_id, queue_offset, is_queued, record.properties
+    # ``walk`` trusted the total size; the lengths inside come from a peer or a disk and must stay within it, or a slice
+    # reaches into the next record and its topic becomes a queue of this one.
     end = at + _UINT32.unpack_from(view, at)[0]
     topic_at = at + 89 + body_bytes
     if topic_at >= end:
@@ -295,7 +300,7 @@ class RecordView:
 
     @property
     def sys_flag(self) -> int:
-        """Bits of rocketmq-wire section 5.2."""
+        """Compression, transaction state, kinds of hosts."""
         found: int = _UINT32.unpack_from(self._view, self._at + 36)[0]
         return found
 
@@ -333,6 +338,7 @@ def check(view: memoryview, at: int, physical_offset: int) -> int:
         RecordError: it is not a whole, undamaged record that belongs at ``physical_offset``.
     """
     record = RecordView(view, at)
+    # A whole record of the file's earlier life has a good CRC; it says another place, and is no record of this log.
     if record.physical_offset != physical_offset:
         raise RecordError(f"a record that says it is at {record.physical_offset} lies at {physical_offset}")
     if zlib.crc32(record.body) & CRC_MASK != record.body_crc:

@@ -3,12 +3,11 @@ Opening a log after a stop of any kind: find its end, finish what was interrupte
 
 Clean stop: the mark names the end, and everything was synced. Otherwise every record behind the last durable boundary
 is checked (``record.check``), and the log ends before the first one that fails: what is recovered is a prefix of what
-was
-there (D13). What lies behind is cut like everything that is cut (R20).
+was there (D13). The bytes behind are cut with the same steps as any cut (R20).
 
 Rule 1: an interrupted cut is finished before anything is read.
-Rule 2 (R9): epoch entries that begin beyond the end are dropped; nothing ends up labelled with another epoch.
-Rule 3: the clean mark is gone, durably, before ``open`` returns: it is good for one start.
+Rule 2 (R9): epoch entries that begin beyond the end are dropped, so that the next bytes get the epoch they are of.
+Rule 3: the file ``clean-stop`` is good for one start: it is gone, durably, before ``open`` returns.
 Rule 4 (S28): a log with bytes and without an epoch file is refused, never taken for one without epochs.
 """
 
@@ -62,17 +61,22 @@ def recover(
         history=history,
         before_step=before_step,
     )
+    # Not ``read_small_or_none``: a damaged cut mark is no missing one. Half a cut may lie behind it, and only a human
+    # can say where the log ends.
     mark = read_small(root / CUT_FILE_NAME, CutMark)
     if mark is not None:
         run_cut(files, mark)
     stored = read_small_or_none(root / STATE_FILE_NAME, LogState) or LogState()
     clean = read_small_or_none(root / CLEAN_FILE_NAME, CleanStop)
+    # Before the first append: left there, a power cut next week finds it and takes today's end for that of the log.
     durable_unlink(root / CLEAN_FILE_NAME)
     start = LogOffset(segments[0].base) if segments else LogOffset(0)
     files_end = LogOffset(segments[-1].end) if segments else LogOffset(0)
     checked_from = min(max(start, stored.checked_offset), files_end)
     torn_reason = ""
     records = 0
+    # The clean file is believed with one doubt: if bytes lie behind its end, it is that of an older copy of this
+    # folder.
     if clean is not None and _is_end(files, clean.end_offset):
         end, data_end = clean.end_offset, clean.end_offset
         checked_from = end
@@ -83,11 +87,8 @@ def recover(
     if end < data_end:
         _cut_torn_tail(files, stored, end, data_end, reason=torn_reason, now_ms=now_ms())
     _drop_empty(files, end)
-    repaired = files.history.repaired(end)
-    dropped = tuple(entry.epoch for entry in history.entries if repaired.get(entry.epoch) is None)
-    if repaired != files.history:
-        epochs.save(repaired)
-        files.history = repaired
+    _repair_history(files, end)
+    dropped = tuple(entry.epoch for entry in history.entries if files.history.get(entry.epoch) is None)
     report = RecoveryReport(
         was_clean=clean is not None,
         end_offset=end,
@@ -108,7 +109,7 @@ def recover(
 def _cut_torn_tail(
     files: LogFiles, stored: LogState, end: LogOffset, data_end: LogOffset, *, reason: str, now_ms: int
 ) -> None:
-    """R20 holds for torn tails too."""
+    """R20 holds for torn tails too: half-zeroed, a tail could read as records at the start after the next crash."""
     cut = CutMark(
         cut_offset=end,
         end_offset=data_end,
@@ -123,10 +124,25 @@ def _cut_torn_tail(
 
 
 def _load_history(epochs: EpochStore, *, is_new: bool) -> tuple[EpochHistory, str | None]:
+    # S28: with segments but without an epoch file this raises. Taken for an empty history, the whole log would have no
+    # epoch in common with its master and be set aside, acked bytes included.
     if is_new and not epochs.exists():
         return epochs.create(), None
     loaded = epochs.load()
     return loaded.history, loaded.fallback_reason
+
+
+def _repair_history(files: LogFiles, end: LogOffset) -> None:
+    """
+    Drop the entries beyond the end (rule 2).
+
+    An entry (2, 1000) in a log that lost everything behind 900: the master's next bytes are of epoch 1, and those from
+    1000 on would be found under epoch 2.
+    """
+    repaired = files.history.repaired(end)
+    if repaired != files.history:
+        files.epochs.save(repaired)
+        files.history = repaired
 
 
 def _is_end(files: LogFiles, end: LogOffset) -> bool:
@@ -155,6 +171,7 @@ def _check_records(segments: list[LogSegment], start: int) -> tuple[LogOffset, i
                 if size is None:
                     size = check(segment.view, at, segment.base + at)
                     records += 1
+                # A blank that does not reach the end of its segment is rubbish that looks like one.
                 elif size != segment.size - at:
                     return (
                         LogOffset(segment.base + at),
@@ -182,6 +199,7 @@ def _data_end(segments: list[LogSegment], end: LogOffset) -> LogOffset:
 
 def _drop_empty(files: LogFiles, end: LogOffset) -> None:
     """Segments that were prepared ahead and hold nothing; the one that the log ends in stays."""
+    # They were made for an end that this log may not have again: after the next cut they would be a hole in the folder.
     while len(files.segments) > 1 and files.segments[-1].base > end:
         segment = files.segments.pop()
         segment.close()

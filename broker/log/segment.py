@@ -1,5 +1,5 @@
 """
-One file of the commit log: preallocated, mapped, named by the offset of its first byte (rocketmq-wire section 5).
+One file of the commit log: preallocated, mapped, named by the offset of its first byte.
 
 Rule 1: every block is allocated before the file is mapped, so a full disk is ``OSError`` here and never SIGBUS later.
 Rule 2: a mapped file keeps its size: what is cut is zeroed.
@@ -65,6 +65,8 @@ class LogSegment:
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
+            # Every block now: a hole that finds no block later is SIGBUS in the middle of an append, which no handler
+            # can turn into "disk full".
             os.posix_fallocate(descriptor, 0, size)
             os.fsync(descriptor)
             temporary.rename(path)
@@ -73,6 +75,7 @@ class LogSegment:
             raise
         finally:
             os.close(descriptor)
+        # Without this a power cut may take the name with all records that were synced into the file since.
         fsync_directory(directory)
         return cls(path, base, size)
 
@@ -116,13 +119,15 @@ def open_segments(directory: Path, size: int) -> list[LogSegment]:
     bases: list[int] = []
     for path in sorted(directory.iterdir()):
         if path.name.endswith(TEMPORARY_SUFFIX):
-            path.unlink()
+            path.unlink()  # a crash while it was made: it has no byte of the log
         elif len(path.name) != NAME_DIGITS or not path.name.isdecimal():
             raise SegmentError(f"{path} is not a segment; move it out of the log's folder")
         else:
             bases.append(int(path.name))
     segments: list[LogSegment] = []
     for base in bases:
+        # A hole means that a file was lost or that ``segment_bytes`` was changed. Going on would put records at offsets
+        # that no other replica has them at.
         if base % size or (segments and base != segments[-1].end):
             raise SegmentError(f"segment {segment_name(base)} in {directory} does not follow on (size {size})")
         segments.append(LogSegment(directory / segment_name(base), base, size))
