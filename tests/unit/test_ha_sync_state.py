@@ -479,3 +479,24 @@ def test_a_member_that_left_because_it_hung_does_not_join_again_where_it_froze_c
 def test_a_master_outside_its_own_set_is_a_bug() -> None:
     with pytest.raises(ValueError, match="not in its SyncStateSet"):
         Master((B, C))
+
+
+def test_r2_a_view_of_the_same_version_ends_no_union() -> None:
+    """
+    {A,B}; {A,B,C} is proposed and unanswered; C's link breaks, and a heartbeat brings {A,B} of the same version.
+
+    The alter may have committed behind that view: were C dropped, A and B would release what C, electable, lacks.
+    """
+    master = joined()
+    master.link(C)
+    master.write(100)
+    master.ack(B, 100)
+    master.ack(C, 100)
+    assert master.state.outstanding is not None
+    assert master.state.required_set == (A, B, C)
+    master.unlink(C)
+
+    outputs = [*master.hear((A, B), 10), *master.write(100), *master.ack(B, 200)]
+
+    assert master.state.required_set == (A, B, C)
+    assert not [output for output in outputs if isinstance(output, ConfirmMoved)]
