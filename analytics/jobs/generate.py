@@ -22,7 +22,7 @@ def run(folder: Path, plan: Plan, *, failovers: int | None, compression: str, ma
     if failovers is not None:
         plan = plan.for_failovers(failovers)
     prepare(folder, plan)
-    with spark_session(app="rollcall generate", master=master) as spark:
+    with spark_session(app="rollcall analytics generate", master=master) as spark:
         print(
             f"{plan.fleets:,} fleets of {plan.sets:,} sets, {plan.days:,} days, {plan.faults_per_day:.3g} faults per "
             f"set and day, seed {plan.seed} ...",

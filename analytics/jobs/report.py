@@ -37,7 +37,7 @@ def run(
     """Write the report of ``lake`` and print its summary. Raises ``JobRefused``, ``OSError``."""
     source = Lake(lake)
     source.require()
-    with spark_session(app="rollcall report", master=master) as spark:
+    with spark_session(app="rollcall analytics report", master=master) as spark:
         progress = Progress(spark, is_quiet=is_quiet)
         found = contents_of(spark, source, progress, presets=presets, real_preset=real_preset)
         page = write_report(found, out or lake / OUT)

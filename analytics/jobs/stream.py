@@ -46,7 +46,7 @@ def run(
     check_java()
     with target.writer():
         pass
-    with spark_session(app="rollcall stream", master=master) as spark:
+    with spark_session(app="rollcall analytics stream", master=master) as spark:
         texts = streams.of_controllers(spark, source) if is_live else streams.of_files(spark, source)
         query = streams.start(
             spark,

@@ -52,7 +52,7 @@ def run(paths: Sequence[Path], *, master: str, is_json: bool) -> int:
     """Print the table of these journals; 1 if it has no row. Raises ``JobRefused``."""
     files = find_journals(paths)
     print(f"reading {len(files)} journal files with Spark ...", file=sys.stderr)
-    with spark_session(app="rollcall timeline", master=master) as spark:
+    with spark_session(app="rollcall analytics timeline", master=master) as spark:
         return _print(spark, files, is_json=is_json)
 
 

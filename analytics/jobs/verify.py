@@ -40,7 +40,7 @@ def verdict_of(events: int, violations: int) -> RecordVerdict:
 def run(paths: Sequence[Path], *, lake: Path, master: str, is_json: bool) -> int:
     """Print the verdict; 0 if the record is sound, else 1. Raises ``JobRefused``."""
     source = Source.of(paths, lake)
-    with spark_session(app="rollcall verify", master=master) as spark:
+    with spark_session(app="rollcall analytics verify", master=master) as spark:
         events = source.events(spark).persist()
         checked = verify(events)
         violations = checked.violations.persist()

@@ -48,7 +48,7 @@ class Question:
 def run(paths: Sequence[Path], question: Question, *, lake: Path, rows: Path | None, master: str, is_json: bool) -> int:
     """Print the answer; 1 if the record holds no failover. Raises ``JobRefused``."""
     source = Source.of(paths, lake)
-    with spark_session(app="rollcall what-if", master=master) as spark:
+    with spark_session(app="rollcall analytics what-if", master=master) as spark:
         answer = ask(spark, source.events(spark).persist(), question)
         facts, shown = summary(answer)
         if rows is not None:

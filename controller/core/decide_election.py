@@ -210,7 +210,7 @@ def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | De
         case.operation,
         RefusalCode.MASTER_STILL_EXISTS,
         f"replica {master} is alive and {state} in epoch {set_state.master_epoch}",
-        "to move the master use: rollcall switchover SET --to ID",
+        "to move the master use: rollcall elect SET --to ID",
         current=master,
     )
 

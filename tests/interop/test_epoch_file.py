@@ -1,4 +1,4 @@
-"""RocketMQ's epochFileCheckpoint, byte for byte: the wire document's example and a file of a Java broker."""
+"""RocketMQ's epochFileCheckpoint, byte for byte: the example of docs/wire.md and a file of a Java broker."""
 
 from __future__ import annotations
 

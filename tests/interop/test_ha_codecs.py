@@ -1,4 +1,4 @@
-"""The first bytes of HA links of the wire document and of real Java processes are recognised."""
+"""The first bytes of HA links of docs/wire.md and of real Java processes are recognised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records, blanks and checkpoints against the wire document's examples and bytes of Java brokers."""
+"""Records, blanks and checkpoints against the examples of docs/wire.md and bytes of Java brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of real Java processes and of the wire document: decoding and encoding again gives the same bytes."""
+"""Bytes of real Java processes and of docs/wire.md: decoding and encoding again gives the same bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_example_of_the_wire_document_survives(name: str, text: str) -> None:
 
 
 def test_example_7_2_json_response_with_body() -> None:
-    """The answer to 1004 that the wire document spells out."""
+    """The answer to 1004 that docs/wire.md spells out."""
     frame = Frame(
         code=0,
         opaque=8,

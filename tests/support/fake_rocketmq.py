@@ -1,7 +1,7 @@
 """
 RocketMQ's controllers and brokers as far as moving a set needs them, on sockets, without Java.
 
-Written from the wire document; ``tests/moving`` asks it and a real controller the same questions and compares.
+Written from docs/wire.md; ``tests.interop_java.move`` asks it and a real controller the same questions and compares.
 """
 
 from __future__ import annotations

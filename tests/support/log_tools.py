@@ -1,4 +1,4 @@
-"""Logs on a temporary disk, and a reader of them that knows the wire document only (imports nothing of ``broker``)."""
+"""Logs on a temporary disk, and a reader of them that knows docs/wire.md only (imports nothing of ``broker``)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def crash(log: CommitLog) -> None:
 
 
 class PlainRecord(NamedTuple):
-    """What the wire document says about one record."""
+    """What docs/wire.md says about one record."""
 
     offset: int
     size: int

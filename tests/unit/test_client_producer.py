@@ -35,7 +35,7 @@ def replicate(source: LogBroker, target: LogBroker) -> None:
 
 
 def bodies(broker: LogBroker) -> list[bytes]:
-    """What the log holds, by the wire document."""
+    """What the log holds, by docs/wire.md."""
     return [each.body for each in read_by_the_document(broker.log._files.log_folder)]
 
 

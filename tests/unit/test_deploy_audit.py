@@ -1,4 +1,4 @@
-"""The audit on small logs written here by the wire document: it is silent on good ones and names each fault."""
+"""The audit on small logs written here by docs/wire.md: it is silent on good ones and names each fault."""
 
 from __future__ import annotations
 

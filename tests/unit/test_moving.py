@@ -1,4 +1,4 @@
-"""Plans and their replay against controllers of the wire document: ids stay, epochs only grow, nothing in use is touched."""
+"""Plans and their replay against controllers of docs/wire.md: ids stay, epochs only grow, nothing in use is touched."""
 
 from __future__ import annotations
 
