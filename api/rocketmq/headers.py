@@ -1,12 +1,12 @@
 """
-Header classes of RocketMQ as values: ``extFields`` to fields and back (rocketmq-wire section 1.5).
+Header classes of RocketMQ as values: ``extFields`` to fields and back (docs/wire.md, header fields).
 
-Here: the conversion. Not here: which header a code has (``beans``, and the modules of other families),
-frames and what bodies look like (``node.remoting``).
+Here: the conversion. Not here: which header a code has (``beans`` of each family), frames and bodies
+(``node.remoting``).
 
 Rule 1: names on the wire are the fields' names in camel case; every value is text; null is left out.
-Rule 2: a field that is missing, or is no number where one should be, is null: Java logs that and goes on. So every
-field of a request header has the default None.
+Rule 2: a field that is missing, or is no number where one should be, is null, as in Java, which logs it and goes on. So
+every field of a request header has the default None.
 Rule 3: a boolean is true only as "true", in any case.
 """
 
@@ -60,6 +60,7 @@ def _read(text: str, kind: type) -> str | int | bool | None:
     if kind is bool:
         return text.lower() == "true"
     if kind is int:
+        # isdigit() alone is true for "²", for which int() raises.
         if len(text) <= PLAIN_DIGITS_MAX and text.isascii() and text.isdigit():
             return int(text)
         return number if _INT.fullmatch(text) and (number := int(text)) in _INT64 else None

@@ -1,12 +1,7 @@
 """
-1009, 1010, 1011: what mqadmin asks of a controller besides elections.
+1009, 1010, 1011: what mqadmin asks of a controller besides elections (docs/wire.md, controller codes).
 
-Here: settings under RocketMQ's keys, and cleaning. Not here: the rules of cleaning (``controller.core.cleaning``).
-Source: rocketmq-wire section 2.4.
-
-Rule 1: settings come from the fleet file and cannot be changed here. A change of one of them is refused; unknown keys
-do nothing and succeed, as in RocketMQ.
-Rule 2: ids are honoured also when living brokers may be cleaned; RocketMQ drops the whole set then (W30).
+Here: settings under RocketMQ's keys, and cleaning. Not here: when cleaning is refused (``controller.core.cleaning``).
 """
 
 from __future__ import annotations
@@ -35,10 +30,9 @@ BLACK_LIST = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 
 
 class AdminCodes:
-    """The handlers. Runs on the loop."""
+    """The handlers. Runs on the loop; serves once ``register`` has put them into a table."""
 
     def __init__(self, service: ControllerService, replicas: RocketmqReplicas) -> None:
-        """Serves once ``register`` has put it into a table."""
         self.service = service
         self._replicas = replicas
 
@@ -69,7 +63,7 @@ class AdminCodes:
         request.answer(body=configuration_body(self._settings()))
 
     def _update_configuration(self, request: Request) -> None:
-        """Unknown keys do nothing, as in RocketMQ; ours are fixed by the fleet file, and that is said."""
+        """Unknown keys do nothing and succeed, as in RocketMQ; keys of ours are fixed by the fleet file."""
         try:
             lines = [line for line in request.frame.body.decode().splitlines() if line.strip()]
         except UnicodeDecodeError as error:
@@ -81,6 +75,7 @@ class AdminCodes:
         if BLACK_LIST & asked.keys():
             request.answer(NO_PERMISSION, remark="Can not update config in black list.")
         elif fixed:
+            # Not a silent success: an operator who turned unclean elections on would rely on it in the next outage.
             request.answer(NO_PERMISSION, remark=f"{', '.join(sorted(fixed))}: set by the fleet file; change it there")
         else:
             request.answer()
@@ -103,13 +98,16 @@ class AdminCodes:
             return
         named = {BrokerId(int(text)) for text in ids}
         broker_ids = tuple(sorted(replica.broker_id for replica in found.replicas if replica.broker_id in named))
+        # As in RocketMQ, an id that is not there need not be removed. Without this line no id would be left to remove,
+        # and an order without ids means the whole set.
         if named and not broker_ids:
-            # As in RocketMQ: what is not there need not be removed.
             request.answer()
             return
         reply = await self.service.submit(
             CleanReplicas(
                 set_key=found.set_key,
+                # Also with isCleanLivingBroker=true, for which RocketMQ drops the whole set (W30): "clean broker 3"
+                # must not take 1 and 2 with it.
                 broker_ids=broker_ids,
                 is_unclean=bool(header.is_clean_living_broker),
                 reason="asked by mqadmin",

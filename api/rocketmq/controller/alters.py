@@ -1,16 +1,13 @@
 """
-1001: a RocketMQ master's compare-and-set on the SyncStateSet.
+1001: a RocketMQ master's compare-and-set on the SyncStateSet (R1; docs/wire.md, controller codes).
 
-Here: its command, its answer, and the number of a refusal. Not here: the rule (``controller.core.alters``). Source:
-rocketmq-wire section 2.4, safety.md R1.
+Here: its command, its answer, and the number of a refusal. Not here: the decision (``controller.core.alters``).
 
-Rule 1: a repeat of the last accepted 1001 succeeds again, as long as the state is what that one made of it; a repeat of
-a refused one is decided anew: RocketMQ sends the same again every 5 s.
-Rule 2: RocketMQ counts no proposals and names no incarnations: those of the state stand for them. A member that has
+Rule 1: a repeat of the last accepted 1001 succeeds again while the state is what that one made of it; a repeat of a
+refused one is decided anew.
+Rule 2: RocketMQ counts no proposals and names no incarnations, so those of our own state are put in. A member that has
 registered anew since is not admitted before its first heartbeat.
-Rule 3: an accepted 1001 shows that its master has entered.
-Rule 4: what asks for the set and the epoch that are already there is refused as RocketMQ does, without an order: a
-master sends one for each acknowledgement that came while it waited.
+Rule 3: a 1001 that would change nothing is refused as RocketMQ refuses it, and is not put on record.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from rollcall_ha.api.rocketmq.controller.beans import (
     read_sync_state_set,
     sync_state_set_body,
 )
-from rollcall_ha.api.rocketmq.controller.broker_sets import code_of_alter
+from rollcall_ha.api.rocketmq.controller.broker_sets import code_of_alter, silent_additions
 from rollcall_ha.api.rocketmq.controller.leading import for_leader
 from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
 from rollcall_ha.api.rocketmq.headers import read_header
@@ -37,14 +34,14 @@ from rollcall_ha.controller.contract.values import Joining
 from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.runtime.service import ControllerService
 
-_NOBODY = Incarnation("")
+_UNKNOWN = Incarnation("")
+"""Of a broker that was never registered; apply refuses it."""
 
 
 class AlterCodes:
-    """The handler. Runs on the loop."""
+    """The handler of 1001. Runs on the loop; serves once ``register`` has put it into a table."""
 
     def __init__(self, service: ControllerService, replicas: RocketmqReplicas) -> None:
-        """Serves once ``register`` has put it into a table."""
         self.service = service
         self._replicas = replicas
 
@@ -65,9 +62,13 @@ class AlterCodes:
             self._refuse_alter(request, RefusalCode.INVALID_REQUEST, f"the body is no SyncStateSet: {error}")
             return
         master, epoch = BrokerId(header.master_broker_id or 0), MasterEpoch(header.master_epoch or 0)
+        # Its answer was lost: told "fenced", the master would go on with the old set, while ours has committed. It
+        # waits for a slave that is a member no longer, or, worse, does not wait for one that is (R1).
         if _is_repeat(found, asked, master, epoch):
             self._answer_alter(request, asked.sync_state_set, found.sync_state_set_epoch)
             return
+        # A master sends one for each acknowledgement that came while it waited: thousands, and each would be an entry
+        # of the Raft log and a line of the record.
         if _is_so_already(found, asked, master, epoch):
             self._refuse_alter(request, RefusalCode.ALTER_REFUSED, f"the set is {found.sync_state_set} already")
             return
@@ -78,6 +79,8 @@ class AlterCodes:
         )
         if isinstance(reply, AlterDecided) and reply.verdict.is_accepted:
             self._answer_alter(request, reply.verdict.sync_state_set, reply.verdict.sync_state_set_epoch)
+            # A broker alters a set only once it has applied its role, so it has entered. AFTER the answer, for which
+            # the broker's acknowledgements wait.
             await self._replicas.entered(found.set_key, epoch)
             return
         refusal, reason = _refusal_of(reply)
@@ -95,6 +98,8 @@ class AlterCodes:
 
 def _is_repeat(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch: MasterEpoch) -> bool:
     """Rule 1: the state is exactly what this request made of it."""
+    # Every number is compared: if the set went {1,2}, {1}, {1,2} meanwhile, the members alone would look the same, and
+    # the master would be told an epoch in which broker 2 had not been required.
     last = found.last_alter.verdict if found.last_alter is not None else None
     return (
         last is not None
@@ -106,7 +111,7 @@ def _is_repeat(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch
 
 
 def _is_so_already(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch: MasterEpoch) -> bool:
-    """Rule 4: nothing would change, and whoever asks knows the newest epochs."""
+    """Rule 3: nothing would change, and the sender knows the newest epochs."""
     return (found.master, found.master_epoch) == (master, epoch) and (
         (found.sync_state_set, found.sync_state_set_epoch) == (asked.sync_state_set, asked.sync_state_set_epoch)
     )
@@ -121,7 +126,9 @@ def _alter_of(found: SetState, asked: SyncStateSetBody, master: BrokerId, epoch:
     return AlterSyncStateSet(
         set_key=found.set_key,
         broker_id=master,
-        incarnation=(replica.incarnation if replica is not None else None) or found.master_incarnation or _NOBODY,
+        # Java names none. The one that is registered now: if the broker has started again since its election, that is
+        # not the incarnation that was elected, and apply refuses the alter.
+        incarnation=(replica.incarnation if replica is not None else None) or found.master_incarnation or _UNKNOWN,
         master_epoch=epoch,
         seq=(last.seq if last is not None and last.master_epoch == epoch else 0) + 1,
         sync_state_set_epoch=SyncStateSetEpoch(asked.sync_state_set_epoch),
@@ -146,8 +153,5 @@ def _alter_remark(found: SetState, asked: SyncStateSetBody, code: int) -> str | 
     """RocketMQ's own words, where operators search for them."""
     if code != RefusalCode.BROKER_NOT_ALIVE:
         return None
-    added = (found.replica(BrokerId(m)) for m in asked.sync_state_set if BrokerId(m) not in found.sync_state_set)
-    silent = ", ".join(
-        str(r.broker_id) for r in added if r is not None and not (r.is_alive and r.positions is not None)
-    )
+    silent = ", ".join(map(str, silent_additions(found, asked)))
     return f"Rejecting alter syncStateSet request because the replicas {{{silent}}} don't alive"

@@ -30,11 +30,15 @@ class RocketmqController:
         AlterCodes(service, self.replicas).register(port.codes)
         AdminCodes(service, self.replicas).register(port.codes)
         self.replicas.tell = self._tell
+        # A closed connection must end its incarnations: what comes on the next one may be a process with an emptied
+        # disk.
         port.closed_listeners.append(self.replicas.closed)
         port.announcers.append(self.pushes.announce)
 
     def _tell(self, key: SetKey, broker_id: BrokerId, epoch: MasterEpoch) -> None:
-        """A broker seems not to know of ``epoch``: the first time, it is pushed to it."""
+        """A heartbeat shows an epoch older than ``epoch``: the broker is told of it, once."""
+        # Once, though each heartbeat of the second asks: a broker that refuses 1008 would be dialled for ever, and this
+        # runs on the loop that counts the heartbeats of all others.
         if self.pushes.needs_telling(key, broker_id, epoch):
             view = self._service.view_of(key)
             if view is not None:

@@ -1,8 +1,8 @@
 """
-Headers and bodies of RocketMQ's controller protocol (rocketmq-wire section 2.4).
+Headers and bodies of RocketMQ's controller protocol (docs/wire.md, controller codes).
 
 Here: one value per header class, and the bodies. Not here: what they mean (``handlers``).
-Names are those of the wire in snake case; a request's fields are all optional (``headers``, rule 2).
+Names are those of the wire in snake case; all fields of a request are optional (``headers``, rule 2).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rollcall_ha.node.remoting.fastjson import quote_keys
 
 
 class BrokerHeartbeatHeader(Header):
-    """904. Defaults for what is missing are the session's (``java_replicas``)."""
+    """904. Missing fields take the values of the session (``replicas``)."""
 
     cluster_name: str | None = None
     broker_addr: str | None = None
@@ -77,7 +77,7 @@ class CleanBrokerDataHeader(Header):
 
 
 class MetadataInfoHeader(Header, kw_only=True):
-    """Answer to 1005. Without a leader that is known now, its two fields are left out."""
+    """Answer to 1005. Without a leader that confirms itself, its two fields are left out."""
 
     group: str
     controller_leader_id: str | None = None
@@ -153,7 +153,7 @@ class BrokerMemberGroup(ControllerBody):
 
 
 class ElectedBody(ControllerBody, kw_only=True):
-    """Answer to 1002. Brokers read ``syncStateSet`` alone, and need it also when nobody was elected anew."""
+    """Answer to 1002. Brokers read ``syncStateSet`` alone, and need it also when the old master stays."""
 
     broker_member_group: BrokerMemberGroup | None = None
     sync_state_set: tuple[int, ...]
@@ -190,6 +190,7 @@ encode_body = msgspec.json.Encoder().encode
 
 def read_sync_state_set(body: bytes) -> SyncStateSetBody:
     """Body of 1001. Raises ``msgspec.MsgspecError``."""
+    # Java writes a HashSet, in any order: compared as it came, {2,1} would differ from {1,2} and be a change each time.
     found = _decode_sync_state_set(quote_keys(body))
     return SyncStateSetBody(
         sync_state_set=tuple(sorted(set(found.sync_state_set))), sync_state_set_epoch=found.sync_state_set_epoch
@@ -202,7 +203,7 @@ def read_names(body: bytes) -> tuple[str, ...]:
 
 
 def sync_state_set_body(members: Iterable[int], epoch: int) -> bytes:
-    """A SyncStateSet as Java reads it: both keys, always."""
+    """A SyncStateSet as Java reads it: both keys, always; without one of them Java's decoder throws."""
     return encode_body(SyncStateSetBody(sync_state_set=tuple(members), sync_state_set_epoch=epoch))
 
 

@@ -1,11 +1,11 @@
 """
 Broker sets as RocketMQ's codes name them: by broker name alone, with Java's result codes. Pure.
 
-Here: finding a set by its name, what an answer shows of it, and which code Java gives a refusal. Not here: handlers
-(``handlers``), rules (``controller.core``): what is refused was refused there; only its number is chosen here.
+Here: finding a set by its name, what an answer shows of it, and which number Java gives a refusal. Not here: handlers
+(``handlers``), the decision to refuse (``controller.core``).
 
-Rule 1: 1001 and 1004 carry no cluster, so a name belongs to one cluster: who comes with another one is refused. A
-cleaned set holds its name no longer.
+Rule 1: a brokerName belongs to one cluster, because 1001 and 1004 carry none: a broker that comes with the same name
+and another cluster is refused. A cleaned set holds its name no longer.
 Rule 2: the code of a refused 1001 is that of the first check that fails in Java's order.
 """
 
@@ -41,6 +41,7 @@ class SetsByName:
     def find(self, sets: Mapping[SetKey, SetState], name: str | None) -> SetState | None:
         """The set of this name that is not cleaned; None if there is none, or if two clusters use the name."""
         found = self._living(sets, name)
+        # Not "the first of two": a 1001 of cluster x would alter the SyncStateSet of cluster y.
         return found[0] if len(found) == 1 else None
 
     def conflicting_set(self, sets: Mapping[SetKey, SetState], key: SetKey) -> SetKey | None:
@@ -67,8 +68,10 @@ def living_master(found: SetState) -> ReplicaState | None:
     return found.replica(found.master) if found.is_master_alive else None
 
 
-def master_header(found: SetState, *, only_if_alive: bool = False, with_set_epoch: bool = True) -> MasterHeader:
-    """Who is master; without one there is only the epoch. A set that moves here follows its master where that is."""
+def master_header(found: SetState, *, with_set_epoch: bool = True) -> MasterHeader:
+    """The master; without one there is only the epoch, which Java reads always."""
+    # A set that moves here has its master under the old controllers still. "No master" would make a slave ask for an
+    # election here, and stop following the one that serves.
     elsewhere = followed_elsewhere(found)
     if elsewhere is not None:
         return MasterHeader(
@@ -77,7 +80,9 @@ def master_header(found: SetState, *, only_if_alive: bool = False, with_set_epoc
             master_epoch=elsewhere.master_epoch,
             sync_state_set_epoch=elsewhere.sync_state_set_epoch if with_set_epoch else None,
         )
-    master = living_master(found) if only_if_alive else found.replica(found.master)
+    master = found.replica(found.master)
+    # Restored controllers know an old master (R7): broker 1 of epoch 5, while 2 has reigned in 9. Named here, 1 would
+    # take the office up again.
     if found.recovery is not None:
         master = None
     return MasterHeader(
@@ -89,7 +94,8 @@ def master_header(found: SetState, *, only_if_alive: bool = False, with_set_epoc
 
 
 def is_master_named(found: SetState) -> bool:
-    """Whether a broker that registers is told whom to follow: a living master, or one that is elsewhere still."""
+    """Whether a broker that registers is told whom to follow: a living master, or one under the old controllers."""
+    # Alive: a dead master that is named here is dialled every 5 s, and the broker never asks for an election (1002).
     return followed_elsewhere(found) is not None or (living_master(found) is not None and found.recovery is None)
 
 
@@ -126,10 +132,16 @@ def _replica_body(found: SetState, replica: ReplicaState) -> ReplicaBody:
 
 
 def code_of(refused: Refused) -> int:
-    """Java's number for a refusal of ours; what it has no number for is an invalid request."""
+    """Java's number for a refusal of ours; a refusal without one is an invalid request."""
     if refused.code is RefusalCode.OVERLOADED:
         return SystemCode.SYSTEM_BUSY
     return refused.code if refused.code < FIRST_CODE_OF_OURS else RefusalCode.INVALID_REQUEST
+
+
+def silent_additions(found: SetState, asked: SyncStateSetBody) -> list[BrokerId]:
+    """Replicas that a 1001 adds and that have not been heard, or have not said what they hold."""
+    added = (found.replica(BrokerId(member)) for member in asked.sync_state_set if member not in found.sync_state_set)
+    return [r.broker_id for r in added if r is not None and not (r.is_alive and r.positions is not None)]
 
 
 def code_of_alter(
@@ -137,9 +149,10 @@ def code_of_alter(
 ) -> int:
     """Java's number for a refused 1001 (rule 2)."""
     members = tuple(BrokerId(member) for member in asked.sync_state_set)
-    added = [found.replica(member) for member in members if member not in found.sync_state_set]
     unknown = [member for member in members if found.replica(member) is None]
-    silent = [r for r in added if r is not None and not (r.is_alive and r.positions is not None)]
+    # The order is Java's: after an election the old master sends a burst with its own id and the new epoch, and
+    # operators look for 2002 in its log, "not the master". Another order would show them 2001, a race that heals by
+    # itself.
     checks = (
         (members == found.sync_state_set, RefusalCode.ALTER_REFUSED),
         (master != found.master, RefusalCode.INVALID_MASTER),
@@ -149,7 +162,7 @@ def code_of_alter(
             RefusalCode.FENCED_SYNC_STATE_SET_EPOCH,
         ),
         (bool(unknown), RefusalCode.INVALID_REPLICAS),
-        (bool(silent), RefusalCode.BROKER_NOT_ALIVE),
+        (bool(silent_additions(found, asked)), RefusalCode.BROKER_NOT_ALIVE),
         (master not in members, RefusalCode.ALTER_REFUSED),
     )
     fallback = refusal if refusal < FIRST_CODE_OF_OURS else RefusalCode.ALTER_REFUSED

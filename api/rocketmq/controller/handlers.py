@@ -3,15 +3,15 @@ RocketMQ's controller protocol on the broker port: 904, 1002-1006, 1012, 1013.
 
 Here: one handler per code: header and body to a command, reply to header, body, code and remark. Not here: 1001
 (``alters``), 1009-1011 (``admin``), rules (``controller.core``), brokers as replicas (``replicas``), pushes
-(``pushes``), who leads (``leader_check``). Source: rocketmq-wire sections 2.3-2.6.
+(``pushes``), which controller leads (``leader_check``). Codes and answers: docs/wire.md, controller codes.
 
 Rule 1: reads (1004, 1006, 1012) are answered in the turn in which they come, from applied state and with authority:
 they never wait for the log. A slow 1004 costs the connection.
-Rule 2: everything that succeeds has the header and the body that RocketMQ reads: a SyncStateSet also when it is empty,
-a masterEpoch also without a master.
-Rule 3: brokers ask for an election at every start, and every 5 s again: what would be refused is answered as apply
-would, and not put on record each time. What mqadmin asks is on record, refused or not.
-Rule 4: a broker that asks for a first election is heard to be alive by that alone, if its 904 does not come in time.
+Rule 2: an answer of success has the header and the body that RocketMQ reads: a SyncStateSet also when it is empty, a
+masterEpoch also without a master.
+Rule 3: an election that a broker asks for and that would be refused is answered without being put on record; an
+election that mqadmin asks for is on record, refused or not (R24).
+Rule 4: a broker that asks for a first election counts as heard, if its 904 does not come in time.
 """
 
 from __future__ import annotations
@@ -71,16 +71,15 @@ from rollcall_ha.node.remoting.codes import SystemCode
 FIRST_HEARTBEAT_WAIT_MS = 200
 """How long a 1002 waits for its broker's first 904 (R8): RocketMQ sends both at once, in any order."""
 ELECT_ATTEMPTS = 3
-"""Evidence that moved meanwhile is gathered anew."""
+"""Evidence that has moved before the entry was applied (R14) is gathered anew."""
 NAMES_MAX = 1_000
 """Broker names in one 1006."""
 
 
 class ControllerCodes:
-    """The handlers. Runs on the loop."""
+    """The handlers. Runs on the loop; serves once ``register`` has put them into a table."""
 
     def __init__(self, service: ControllerService, replicas: RocketmqReplicas, leader: LeaderCheck) -> None:
-        """Serves once ``register`` has put it into a table."""
         self.service = service
         self._replicas = replicas
         self._leader = leader
@@ -105,12 +104,16 @@ class ControllerCodes:
         if beat.broker_id is None:
             request.answer(RefusalCode.INVALID_REQUEST, remark="Heart beat with empty brokerId")
             return None
+        # Before it is counted, and without a look at authority: brokers send 904 to every controller, each second, and
+        # a follower that refused it would fill their logs.
         request.answer(remark="Heart beat success")
         return self._replicas.heard(beat, request.link)
 
     async def _metadata(self, request: Request) -> None:
-        """Every member answers; one that does not lead names a leader only if that one says so itself."""
+        """Every controller answers; a follower names a leader only if that controller confirms that it leads."""
         settings = self.service.settings
+        # With authority, not by Raft's role: cut off from its majority, an old leader would keep all brokers that can
+        # still reach it, and each election would run into its 2007.
         is_leader = self.service.authority().is_held
         leader = settings.name if is_leader else await self._leader.confirmed()
         addresses = settings.controllers.get(leader) if leader is not None else None
@@ -149,6 +152,7 @@ class ControllerCodes:
             return
         code = header.register_check_code or ""
         names = SetNameHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
+        # The code binds the id to one broker. With none, two new brokers that both read "next id 3" would both be 3.
         if not code or header.applied_broker_id is None:
             request.answer(
                 RefusalCode.INVALID_REQUEST, header=names, remark="appliedBrokerId or registerCheckCode is null"
@@ -166,6 +170,7 @@ class ControllerCodes:
             requested_by=f"broker@{address}",
         )
         if isinstance(reply, Refused):
+            # 2014 for a taken id and for nothing else: Java deletes its temporary identity on it and asks for the next.
             is_taken = reply.code is RefusalCode.BROKER_ID_INVALID
             taken = f"Fail to apply brokerId: {header.applied_broker_id} in broker-set: {header.broker_name}"
             request.answer(code_of(reply), header=names, remark=taken if is_taken else reply.reason)
@@ -181,6 +186,8 @@ class ControllerCodes:
             return
         found = self._replicas.find(header.broker_name)
         broker_id = BrokerId(header.broker_id or 0)
+        # Ids come from 1013 alone. A 1003 that made one, from a broker with a copied identity file, would put its log
+        # beside that of the broker to which the id was granted.
         if found is None or found.replica(broker_id) is None or not header.broker_address:
             request.answer(
                 RefusalCode.NEED_TO_BE_REGISTERED,
@@ -196,6 +203,8 @@ class ControllerCodes:
         if isinstance(reply, Refused):
             request.answer(code_of(reply), header=names, remark=reply.reason)
             return
+        # Read again: the registration may have taken the office from the broker that registered. By the state from
+        # before the await, a master that started anew would be told that it is master still.
         found = self._replicas.fleet.sets[key]
         if is_master_named(found):
             master = master_header(found)
@@ -210,7 +219,7 @@ class ControllerCodes:
         request.answer(header=names, body=set_of(found))
 
     def _refuse_conflict(self, request: Request, key: SetKey) -> bool:
-        """Whether the name belongs to another cluster; then that was answered."""
+        """Whether the name belongs to another cluster; if so, the request has its answer."""
         owner = self._replicas.conflicting_set(key)
         if owner is None:
             return False
@@ -236,9 +245,13 @@ class ControllerCodes:
         is_designated = bool(header.designate_elect)
         if named is not None and not is_designated:
             key = found.set_key, named
+            # The 904 may be behind the 1002. Without the wait the election finds a silent replica, elects nobody, and
+            # the set has no master for the 5 s until the broker asks again.
             is_heard = await self._replicas.wait_heard(key, FIRST_HEARTBEAT_WAIT_MS)
+            # Never in a set that has had a master: what this broker holds is not known, and it must not be elected by
+            # it.
             if not is_heard and not found.is_established:
-                self._replicas.asked(key, request.link)
+                self._replicas.heard_by_its_request(key, request.link)
         reply = await self._elected(
             found.set_key, named, is_designated=is_designated, requested_by=_requested_by(header)
         )
@@ -250,6 +263,7 @@ class ControllerCodes:
         """The reply to the last attempt; None if the set is gone."""
         reply: AnyReply | None = None
         for _ in range(ELECT_ATTEMPTS):
+            # In each round: every await may have ended this controller's leadership.
             self.service.require_authority()
             view = self.service.view_of(key)
             if view is None:
@@ -258,6 +272,8 @@ class ControllerCodes:
             operation = self.service.operation(
                 ElectMaster(
                     set_key=key,
+                    # A broker's own id is no wish but its signature: designated, whichever broker asked first would
+                    # win, and not the one with the longest log. In a first election nobody has a log to compare.
                     designated=named if is_designated or is_first else None,
                     reason="asked by mqadmin" if is_designated else f"asked by broker {named}",
                 ),
@@ -265,6 +281,8 @@ class ControllerCodes:
                 requested_by=requested_by,
                 evidence=self.service.evidence(view),
             )
+            # Decided here first, as apply would: brokers ask at each start and every 5 s, and 100 brokers without an
+            # electable replica would write 72,000 refusals an hour into the journal.
             refused = decide(self._replicas.fleet, operation).answer
             if not is_designated and isinstance(refused, Refused):
                 return refused
@@ -289,6 +307,8 @@ class ControllerCodes:
             body = ElectedBody(broker_member_group=group, sync_state_set=tuple(found.sync_state_set))
             request.answer(header=master_header(found), body=encode_body(body))
         elif isinstance(reply, Refused) and reply.code is RefusalCode.MASTER_STILL_EXISTS and found is not None:
+            # Java takes 2011 for "that is the master" and reads the body: without the SyncStateSet in it the broker
+            # counts a failure, and does not follow anybody.
             request.answer(
                 RefusalCode.MASTER_STILL_EXISTS,
                 header=master_header(found),
@@ -317,6 +337,7 @@ class ControllerCodes:
         except msgspec.MsgspecError as error:
             request.answer(SystemCode.SYSTEM_ERROR, remark=f"the body is no list of broker names: {error}")
             return
+        # Answered in one turn of the loop (rule 1): a list of 100,000 names would hold all heartbeats for so long.
         if not 0 < len(names) <= NAMES_MAX:
             request.answer(SystemCode.SYSTEM_ERROR, remark=f"{len(names)} broker names, 1 to {NAMES_MAX} are answered")
             return

@@ -1,12 +1,8 @@
 """
-Whether the leader that this controller knows still leads: it is asked itself.
+Whether the leader that this follower knows still leads: the leader itself is asked.
 
-Here: one question per moment over one link, shared by all who wait. Not here: who leads (``controller.replication``),
-what is answered to brokers (``handlers``).
-
-Rule 1: a leader that does not answer, or does not name itself, is nobody: brokers that are sent to a dead leader come
-back after 10 s only.
-Rule 2: an answer holds for ``FRESH_MS``; within it nobody asks again.
+Here: one question at a time over one link, its answer shared by all requests that wait for it. Not here: which
+controller leads (``controller.replication``), what brokers are told (``handlers``).
 """
 
 from __future__ import annotations
@@ -47,11 +43,14 @@ class LeaderCheck:
     async def confirmed(self) -> ControllerName | None:
         """The leader, if it says so itself within ``ASK_MS_MAX``."""
         now_ns = self._service.now_ns()
+        # Every broker of the fleet asks 1005 on every controller: without this, 500 of them at once are 500 questions
+        # to a leader that has just been elected.
         if self._asked_ns is not None and now_ns - self._asked_ns < FRESH_MS * NS_PER_MS:
             return self._answer
         if self._asking is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
         try:
+            # Shielded: a broker that hangs up cancels its own wait, not the question that the others wait for.
             return await asyncio.shield(self._asking)
         finally:
             if self._asking is not None and self._asking.done():
@@ -71,6 +70,8 @@ class LeaderCheck:
             try:
                 async with asyncio.timeout(ASK_MS_MAX / 1000):
                     told = await self._ask_at(hint.leader_broker_address)
+                # It must name itself: a leader that has stepped down answers too. Java looks again after 10 s only, so
+                # a broker that is sent to a dead leader has no controller for so long; without a name it asks on.
                 answer = hint.leader if told.leader == hint.leader else None
             except (OSError, TimeoutError, RemotingError, ConfigError, msgspec.MsgspecError):
                 answer = None
@@ -79,6 +80,7 @@ class LeaderCheck:
 
     async def _ask_at(self, address: str) -> LeaderHint:
         if self._link is None or not self._link.is_open or self._address != address:
+            # The old link goes: else each change of the leader would leave one open, to the end of this process.
             if self._link is not None:
                 self._link.close("another controller leads")
             host, port = split_address(address)

@@ -1,10 +1,7 @@
 """
-What a leader answers, and what everybody else says instead.
+Decorators of handlers that only a leader with authority may run: every other controller answers 2007, at once.
 
-Here: decorators of handlers. Not here: who leads (``controller.runtime.authority``).
-
-Rule 1: without authority the answer is 2007, at once. Nobody waits here for a leader.
-Rule 2: an outcome that is unknown, and a full buffer, are "busy": brokers ask again.
+Not here: which controller leads (``controller.runtime.authority``).
 """
 
 from __future__ import annotations
@@ -35,25 +32,30 @@ Codes = TypeVar("Codes", bound=LeaderHandlers)
 def for_leader(
     work: Callable[[Codes, Request], Awaitable[None]],
 ) -> Callable[[Codes, Request], Coroutine[Any, Any, None]]:
-    """An order: run with authority only; what keeps it from an outcome is answered here."""
+    """An order: run with authority only; an order without an outcome is answered here."""
 
     @wraps(work)
     async def answered(codes: Codes, request: Request) -> None:
         try:
+            # BEFORE the work, although submitting checks it too: handlers read state first, and a follower's state may
+            # be minutes old. From it, broker 1 would learn that it is still master of epoch 3 while 2 reigns in 4.
             codes.service.require_authority()
             await work(codes, request)
         except (NoAuthority, NotLeader):
+            # No waiting for a leader: Java closes the connection, and with it all its calls, after 3 s of silence.
             request.answer(RefusalCode.NOT_LEADER, remark=NOT_LEADER_REMARK)
         except (Overloaded, EntryOutcomeUnknown) as error:
+            # "Busy", not a refusal: of a refused 1001 the broker drops the proposal, and this one may commit yet (R1).
             request.answer(SystemCode.SYSTEM_BUSY, remark=str(error))
         except ValueError as error:
+            # A name or number that no value of ours takes. Unanswered, the broker would wait and close the link.
             request.answer(RefusalCode.INVALID_REQUEST, remark=str(error))
 
     return answered
 
 
 def at_once(work: Callable[[Codes, Request], None]) -> Callable[[Codes, Request], None]:
-    """A read: answered in the turn in which it comes, with authority only."""
+    """A read: answered in the turn in which it comes, with authority only; a read that waits costs the connection."""
 
     @wraps(work)
     def answered(codes: Codes, request: Request) -> None:

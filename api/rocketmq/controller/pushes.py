@@ -1,17 +1,15 @@
 """
 Telling RocketMQ brokers of an election: 1008 to every living member, 906 to slaves, on connections to their ports.
 
-Here: who was told what, the order of the messages, tries. Not here: when something was committed
-(``controller.runtime.pushes``), what it means for records (``replicas``). Source: rocketmq-wire sections 2.4 (1008) and
-3.3 (906).
+Here: which broker was told which epoch, the order of the messages, tries. Not here: when something was committed
+(``controller.runtime.pushes``), what it means for records (``replicas``). Codes: docs/wire.md, controller codes.
 
 Rule 1: 1008 is sent as a request: its answer says that the role has been applied or is older news.
-Rule 2: the master first. Only it knows its HA address: it is asked by 906 until it answers as master. Then every slave
-gets its 1008, and right behind it that address by 906, so that it does not wait for a name server. A slave that
-connects before its master is one is sent away, and comes back after 5 s. It waits ``MASTER_FIRST_MS`` at most.
-Rule 3: a process is told of one masterEpoch once; who cannot be reached is tried ``ATTEMPTS_MAX`` times, and then left
-to its own poll of 5 s. Losing all of this costs time only.
-Rule 4: what is pushed is the newest view; a run for an older epoch ends.
+Rule 2: the master first. It is asked for its HA address by 906 until it answers as master; then each slave gets its
+1008, and right behind it that address by 906. A slave waits ``MASTER_FIRST_MS`` at most.
+Rule 3: a process is told of one masterEpoch once; a broker that cannot be reached is tried ``ATTEMPTS_MAX`` times, and
+then left to its own poll of 5 s. Losing all of this costs time only.
+Rule 4: the newest view is pushed; a run for an older epoch ends.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _SetMemory:
-    """Who was told which epoch, by 1008 and by 906."""
+    """Which process was told which epoch, by 1008 and by 906."""
 
     roles: Told = field(default_factory=dict)
     links: Told = field(default_factory=dict)
@@ -90,6 +88,8 @@ class RocketmqPushes:
         if _living_master(view) is None or not self._untold(view):
             return
         run = self._runs.get(view.set_key)
+        # One run per set, with its view exchanged (rule 4). Two at once could tell a slave of epoch 4 and then of 3: it
+        # ignores the older 1008, and takes the older HA address, for 906 carries no epoch.
         if run is not None:
             run.view = view
             return
@@ -119,6 +119,7 @@ class RocketmqPushes:
             if member.is_alive
             and member.description.kind is ReplicaKind.ROCKETMQ
             and (
+                # The incarnation too: a broker that has started again has forgotten its role, and is told anew.
                 memory.roles.get(member.broker_id) != (member.incarnation, view.master_epoch)
                 or memory.links.get(member.broker_id) != (member.incarnation, view.master_epoch)
             )
@@ -127,6 +128,7 @@ class RocketmqPushes:
     async def _push(self, run: _Run) -> None:
         try:
             attempts, epoch = 0, run.view.master_epoch
+            # Not after a loss of leadership: the next leader pushes an epoch that this one has not heard of.
             while attempts < ATTEMPTS_MAX and self._service.duties.is_active:
                 view = run.view
                 if view.master_epoch != epoch:
@@ -134,7 +136,7 @@ class RocketmqPushes:
                 if await self._push_once(view):
                     if run.view is view:
                         return
-                    # Somebody came while the last one was told.
+                    # Another view came while the last broker was told; ``announce`` has left it to this run.
                     continue
                 await asyncio.sleep(min(PAUSE_MS << attempts, PAUSE_MS_MAX) / 1000)
                 attempts += 1
@@ -144,7 +146,8 @@ class RocketmqPushes:
             del self._runs[run.view.set_key]
 
     def _give_up(self, view: SetView) -> None:
-        """Rule 3: whoever was not reached now is not tried for this epoch again."""
+        """Rule 3: a broker that was not reached by now is not tried for this epoch again."""
+        # Noted as told: else each later change of the set would begin twelve attempts more.
         for member in self._untold(view):
             told = (member.incarnation, view.master_epoch)
             self.sent["given up"] += 1
@@ -152,7 +155,7 @@ class RocketmqPushes:
             self._memory[view.set_key].links[member.broker_id] = told
 
     async def _push_once(self, view: SetView) -> bool:
-        """Whether everybody has been told everything."""
+        """Whether all living members have been told everything."""
         members = self._untold(view)
         master = _living_master(view)
         if master is None or not members:
@@ -177,12 +180,14 @@ class RocketmqPushes:
         try:
             async with self._links, _Link(master.description.address) as link:
                 if self._is_role_due(view, master):
-                    # Before the write: once it has the notice, the winner's own clock runs.
+                    # BEFORE the write: the winner's own clock runs from the notice on. Stamped after the answer, its
+                    # time would be counted twice in the failover's phases.
                     self._service.duties.handle_notified(view.set_key, view.master_epoch, began_ns)
                 if not await self._tell_role(link, view, master, master):
                     return False
                 exchange = await self._ask_ha_address(link)
         finally:
+            # Also on failure: the slaves wait for it, and would stay without their role for the whole timeout.
             ha_address.set_result(exchange)
         if exchange is None:
             return False
@@ -199,6 +204,8 @@ class RocketmqPushes:
         member: MemberView,
         ha_address: asyncio.Future[ExchangeHaHeader | None],
     ) -> bool:
+        # A slave that dials before its master is one is sent away, and Java comes back after 5 s: so long the set would
+        # have one copy. A master that hangs must not keep the others from their role, so the wait has an end.
         await asyncio.wait((ha_address,), timeout=MASTER_FIRST_MS / 1000)
         exchange = ha_address.result() if ha_address.done() else None
         async with self._links, _Link(member.description.address) as link:
@@ -233,16 +240,17 @@ class RocketmqPushes:
         return is_told
 
     async def _ask_ha_address(self, link: RemotingConnection) -> ExchangeHaHeader | None:
-        """What a master answers to 906 without an address; None: it is not master yet."""
+        """The answer of a master to 906 without an address; None: it is not master yet."""
         answer = await self._ask(link, RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHaHeader())
         found = read_header(ExchangeHaHeader, answer.ext_fields)
+        # Success alone is not enough: a slave answers 0 as well, with an empty header.
         return found if answer.code == SystemCode.SUCCESS and found.master_ha_address else None
 
     async def _ask(self, link: RemotingConnection, code: int, header: Header, body: bytes = b"") -> Frame:
         return await link.request(code, ext_fields=header_fields(header), body=body, timeout_ms=ANSWER_MS_MAX)
 
     async def _record(self, view: SetView, master: MemberView, *, elapsed_us: int) -> None:
-        """The winner answers as master: it has applied its role."""
+        """The winner answers as master, so it has applied its role."""
         milestone = Milestone(
             master_epoch=view.master_epoch,
             phase=Phase.ROLE_APPLIED,

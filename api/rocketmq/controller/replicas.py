@@ -1,19 +1,17 @@
 """
 RocketMQ brokers as replicas of kind ``rocketmq``: their 1003 and 904 as registrations and heartbeats of ours.
 
-Here: incarnations, first reports, who is counted as heard, what shows that a master has entered. Not here: answers
+Here: incarnations, first reports, which heartbeats count, what shows that a master has entered. Not here: answers
 (``handlers``), liveness and rules (``controller.runtime``, ``controller.core``), pushes (``pushes``).
 
-Rule 1: a RocketMQ broker knows no incarnation, and one process has one connection to one controller. So 1003 on a
-connection begins an incarnation; a repeat on the same connection is the same process. Judging a process twice costs
-it its membership once more, never a record. A connection that has closed begins nothing: what was sent on it is not
-made anew against whoever registered since.
-Rule 2: 1003 does not tell what a broker holds: it registers with unknown positions, and again when its first 904 has
-come. So it does when a recovery awaits its report (R7), when it shows an epoch above ours, and when its priority moves.
-Rule 3: a 904 counts for the replica that it names only if it comes from the address that is registered: of two
-processes with one id, one is heard.
-Rule 4: a master has entered when its 904 shows the epoch, when its 1001 names it, or when it answers as master to 906;
-where its epoch starts nobody hears.
+Rule 1: a RocketMQ broker names no incarnation, and one process has one connection to one controller. So a 1003 on a
+connection begins an incarnation, and a repeat on that connection is the same process (R3). A process that is judged
+twice loses its membership once more, never a record.
+Rule 2: 1003 does not tell what a broker holds. The broker is registered with unknown positions, and again with its
+first 904; also when a recovery awaits its report (R7), when it shows an epoch above ours, and when its priority moves.
+Rule 3: a 904 counts only if it names the address that is registered.
+Rule 4: a master has entered when its 904 shows the epoch, when its 1001 names it, or when it answers 906 as master; the
+offset at which its epoch starts is never told.
 """
 
 from __future__ import annotations
@@ -55,13 +53,13 @@ REPORT_PAUSE_MS = 1_000
 REPORT_PAUSE_MS_MAX = 60_000
 """After a refused report; doubles from ``REPORT_PAUSE_MS``, so that a refusal does not fill the journal."""
 REGISTER_ATTEMPTS = 3
-"""A registration that was overtaken by another one is made anew."""
+"""A registration whose evidence another registration has moved is made anew."""
 UNKNOWN = Positions(last_epoch=NO_EPOCH, max_offset=LogOffset(0), confirm_offset=LogOffset(0))
 
 
 @dataclass(slots=True)
 class _Report:
-    """Of one replica: is one under way, and when may the next one go."""
+    """Reports of one replica: whether one is under way, and when the next one may go."""
 
     is_under_way: bool = False
     not_before_ns: int = 0
@@ -84,7 +82,7 @@ class RocketmqReplicas:
         self.tell: Callable[[SetKey, BrokerId, MasterEpoch], None] = lambda *_: None
         """Called when a heartbeat shows an older epoch than the set's."""
         self.ignored: Counter[str] = Counter()
-        """Heartbeats that count for nobody, by reason; a metric."""
+        """Heartbeats that were not counted, by reason; a metric."""
 
     @property
     def fleet(self) -> FleetState:
@@ -99,7 +97,7 @@ class RocketmqReplicas:
         return self._sets.conflicting_set(self.fleet.sets, key)
 
     def closed(self, link: ConnectionId) -> None:
-        """A link is gone: what comes on another one is another process."""
+        """A link is gone: a broker that registers on another link is another process (rule 1)."""
         self._incarnations.pop(link, None)
 
     # --- 1003 --------------------------------------------------------------------------------------------------------
@@ -112,6 +110,8 @@ class RocketmqReplicas:
 
         Raises as ``ControllerService.submit``.
         """
+        # The request may have waited behind others while its connection closed. Carried out now, the 1003 of broker 1's
+        # old process would depose the new one, which has registered since.
         if not is_open():
             return _gone(key, broker_id)
         incarnation = self._incarnations.setdefault(link, {}).setdefault(
@@ -131,7 +131,8 @@ class RocketmqReplicas:
     ) -> AnyReply:
         for _ in range(REGISTER_ATTEMPTS):
             replica = self.fleet.sets[key].replica(broker_id)
-            # A further report is of the process that is registered, a registration of one whose connection is open.
+            # In each round: the link may have closed, or another process have registered, during the await. A repeat
+            # against "whatever is registered now" would replace a living successor.
             by_link = self._incarnations.get(link, {}).get((key, broker_id))
             current = by_link if beat is None or replica is None else replica.incarnation
             if replica is None or current != incarnation:
@@ -142,6 +143,8 @@ class RocketmqReplicas:
                     broker_id=broker_id,
                     register_code=replica.register_code,
                     incarnation=incarnation,
+                    # Empty, so that nothing proves the new incarnation intact (R3): what Java sends does not tell a
+                    # restart from a machine that lost its unsynced pages.
                     boot_id="",
                     store_id="",
                     description=ReplicaDescription(
@@ -151,8 +154,11 @@ class RocketmqReplicas:
                         priority=_priority(beat, replica),
                     ),
                     configuration=self._configuration,
+                    # Unknown, not 0: as "empty" a broker of 40 GB would be one of three empty ones in a first election
+                    # (R8), and its log be cut to that of the winner.
                     positions=UNKNOWN if beat is None else _positions(beat),
                     are_positions_known=beat is not None,
+                    # Refused if another registration came between (R1): a late entry must not undo a newer one.
                     replaces=replica.registered_as,
                 ),
                 broker_id,
@@ -168,13 +174,13 @@ class RocketmqReplicas:
         )
 
     def new_request_id(self) -> RequestId:
-        """Of an order that the gateway makes out of one request."""
+        """For an order that is made out of one request."""
         return self._service.ports.new_request_id()
 
     # --- 904 ---------------------------------------------------------------------------------------------------------
 
     def heard(self, beat: BrokerHeartbeatHeader, link: ConnectionId) -> Coroutine[Any, Any, None] | None:
-        """Count a heartbeat; what follows from it, if something does. A controller that does not lead ignores it."""
+        """Count a heartbeat; returns the work that follows from it, if any. Only a leader counts."""
         found = self.find(beat.broker_name)
         if found is None or beat.broker_id is None:
             self.ignored["unknown set"] += 1
@@ -183,9 +189,12 @@ class RocketmqReplicas:
         key = (found.set_key, broker_id)
         session = self._service.duties.sessions.get(*key)
         replica = found.replica(broker_id)
+        # Its kind is checked: anybody can send a 904, and with this one keep a dead broker of our own alive.
         if session is None or replica is None or session.kind is not ReplicaKind.ROCKETMQ:
             self.ignored["not registered"] += 1
             return None
+        # Of two processes with one id, from a copied disk, one is registered: counted together they would be a replica
+        # that holds 7,000 bytes now and 3,000 a second later.
         if beat.broker_addr != session.address or (beat.cluster_name or "") != found.set_key.cluster:
             self.ignored["another address or cluster"] += 1
             return None
@@ -196,6 +205,7 @@ class RocketmqReplicas:
                     broker_id=broker_id,
                     incarnation=session.incarnation,
                     session_ordinal=session.ordinal,
+                    # By our own state: 904 does not say which role its sender has.
                     state=BrokerState.MASTER if found.master == broker_id else BrokerState.SLAVE,
                     is_ready=True,
                     positions=_positions(beat),
@@ -210,17 +220,21 @@ class RocketmqReplicas:
             return None
         if self._must_report(found, replica, beat):
             return self._report(key, session.incarnation, beat, link)
+        # AFTER the report, which wakes for itself: an election that is woken earlier would find unknown positions.
         self._wake(key)
+        # Its 1008 was lost. Java would notice by its own 1004, up to 5 s later: so long a set may have no master.
         if (beat.epoch or NO_EPOCH) < found.master_epoch:
             self.tell(found.set_key, broker_id, found.master_epoch)
         return self.entered(found.set_key, found.master_epoch) if _shows_entered(found, broker_id, beat) else None
 
     def _must_report(self, found: SetState, replica: ReplicaState, beat: BrokerHeartbeatHeader) -> bool:
-        """Rule 2."""
+        """Whether this heartbeat says something that the replicated state must know (rule 2)."""
         recovery = found.recovery
         return (
             replica.positions is None
             or (recovery is not None and replica.broker_id not in recovery.reported)
+            # A broker from epoch 9 under controllers that know 5: they were restored from a backup, and must wait for
+            # all reports before they elect (R7). Counted as a plain heartbeat, epoch 6 would be given a second time.
             or (recovery is None and found.is_established and (beat.epoch or NO_EPOCH) > found.master_epoch)
             or (replica.description is not None and replica.description.priority != _priority(beat, replica))
         )
@@ -230,6 +244,7 @@ class RocketmqReplicas:
     ) -> None:
         report = self._reports.setdefault(key, _Report())
         now_ns = self._service.now_ns()
+        # A refused report would be made again by each heartbeat: 86,400 entries a day and replica, all the same.
         if report.is_under_way or now_ns < report.not_before_ns:
             return
         report.is_under_way = True
@@ -256,7 +271,7 @@ class RocketmqReplicas:
     # --- 1002 --------------------------------------------------------------------------------------------------------
 
     async def wait_heard(self, key: ReplicaKey, timeout_ms: int) -> bool:
-        """Whether this process has sent a heartbeat, or does so in time."""
+        """Whether this process has told its positions by a heartbeat, or does so in time."""
         if self._has_told(key):
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -285,9 +300,10 @@ class RocketmqReplicas:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def asked(self, key: ReplicaKey, link: ConnectionId) -> None:
-        """Its 1002 is a sign of life where a set never had a master: RocketMQ asks for no other there."""
+    def heard_by_its_request(self, key: ReplicaKey, link: ConnectionId) -> None:
+        """Count a 1002 as a heartbeat in a set that never had a master: RocketMQ needs no other sign of life there."""
         session = self._service.duties.sessions.get(*key)
+        # Once heard, only 904 counts: a broker that asks every 5 s and hangs otherwise must not look alive for ever.
         if session is None or session.kind is not ReplicaKind.ROCKETMQ or session.heard_ns is not None:
             return
         self._service.count_heartbeat(
@@ -310,6 +326,8 @@ class RocketmqReplicas:
     async def entered(self, key: SetKey, epoch: MasterEpoch) -> None:
         """The master of ``epoch`` was seen to be master (rule 4)."""
         found = self.fleet.sets.get(key)
+        # The epoch is compared: a late 906 answer of the master of 3 must not mark that of 4 as entered, whose deadline
+        # would be off while it hangs (R6).
         is_due = found is not None and found.master_epoch == epoch and not found.has_entered
         if found is None or not is_due or self._entering.get(key) == epoch:
             return
@@ -323,6 +341,7 @@ class RocketmqReplicas:
                     broker_id=found.master,
                     incarnation=found.master_incarnation,
                     master_epoch=epoch,
+                    # Java does not tell where its epoch begins. Guessed, a proof of loss would rest on it.
                     start_offset=None,
                     acked_end_max=LogOffset(0),
                     is_mode_confirmed=False,
@@ -343,7 +362,7 @@ def _priority(beat: BrokerHeartbeatHeader | None, replica: ReplicaState) -> int:
 
 
 def _positions(beat: BrokerHeartbeatHeader) -> Positions:
-    """Of a heartbeat; what RocketMQ writes as -1 or leaves out is nothing."""
+    """The positions in a heartbeat; Java writes -1 for "nothing", or leaves the field out."""
     return Positions(
         last_epoch=MasterEpoch(beat.epoch if beat.epoch is not None else NO_EPOCH),
         max_offset=LogOffset(max(0, beat.max_offset or 0)),

@@ -1,17 +1,14 @@
 """
-What has to be done to move a set from RocketMQ's controllers to ours, or back. Pure.
+The steps that move a set from RocketMQ's controllers to ours, or back. Pure.
 
 Here: ``plan_import``, ``plan_export``. Not here: reading (``reading``), doing it (``replay``, the command line).
 
-Import, rule 1: only a set whose master lives under its controllers can be imported: otherwise nobody knows who holds
-everything.
+Import, rule 1: a set can be imported only while its master lives under its controllers.
 Import, rule 2: it starts above every masterEpoch that its controllers or any of its brokers show.
-
-Export, rule 3: ids keep their numbers, and the next newcomer gets the number that it would get here. RocketMQ counts
-its next id by additions, so gaps are filled and cleaned again, after the election: cleaning an empty set breaks it.
-Export, rule 4: the set is left without a master, our master alone in sync, in an epoch above ours: when it comes, it is
-elected, and nobody else.
-Export, rule 5: a set in which those controllers have elected is theirs, and is not touched.
+Export, rule 3: ids keep their numbers, and the next new broker gets the number that it would get here.
+Export, rule 4: the set is left without a master, our master alone in sync, in an epoch above ours, so that our master
+is elected when it comes, and no other broker.
+Export, rule 5: a set in which those controllers have elected a master is theirs, and is not touched.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from rollcall_ha.controller.contract.values import ImportedReplica
 RAISES_MAX = 100_000
 """Epochs that one export raises: RocketMQ does it one by one, some thousands per second."""
 GAP_CODE = "127.0.0.1:1;rollcall-gap"
-"""Check code of an id that was cleaned here; its address is nobody's."""
+"""Check code of an id that was cleaned here; no broker has its address."""
 
 
 class Verb(StrEnum):
@@ -69,6 +66,8 @@ def _import_line(found: ForeignSet, known: Mapping[SetKey, SetView], reason: str
         ),
         next_id=found.next_id,
         master=found.master,
+        # Not the controllers' epoch alone (rule 2): restored from a backup they may say 5 while a broker has written 9.
+        # Our first epoch would be one that exists already, with other records in it.
         master_epoch=found.highest_epoch,
         sync_state_set=found.sync_state_set,
         sync_state_set_epoch=found.sync_state_set_epoch,
@@ -89,10 +88,13 @@ def _import_line(found: ForeignSet, known: Mapping[SetKey, SetView], reason: str
 def _refusal(found: ForeignSet, known: Mapping[SetKey, SetView]) -> str:
     master = next((replica for replica in found.replicas if replica.broker_id == found.master), None)
     ours = known.get(found.set_key)
+    # Imported again, our set would forget the elections that it has held since.
     if ours is not None and ours.master is not None:
         return f"it is run here already: broker {ours.master} is master in epoch {ours.master_epoch}"
     if master is None:
         return "its controllers know no master; let them elect one first"
+    # A dead master's SyncStateSet is of the past (rule 1): which broker holds everything that was acknowledged is known
+    # only while the master that acknowledges it says who is in sync.
     if not master.is_alive:
         return f"its master, broker {master.broker_id}, is not alive under its controllers; start it there first"
     if not master.is_in_sync:
@@ -104,7 +106,7 @@ def _refusal(found: ForeignSet, known: Mapping[SetKey, SetView]) -> str:
 
 
 class Step(Read, tag_field="step"):
-    """Base of what is done at RocketMQ's controllers, in order."""
+    """Base of the steps at RocketMQ's controllers."""
 
 
 class Wipe(Step, tag="wipe"):
@@ -141,7 +143,7 @@ AnyStep = Wipe | Apply | Elect | CleanIds | Raise
 
 
 class ExportLine(Read):
-    """One set of an export. Without steps and without a refusal everything is there."""
+    """One set of an export. No steps and no refusal: those controllers are ready for it."""
 
     set_key: SetKey
     refusal: str
@@ -152,12 +154,14 @@ class ExportLine(Read):
 
 
 def plan_export(view: SetView, found: ForeignSet | None, *, raises_max: int = RAISES_MAX) -> ExportLine:
-    """What makes those controllers ready to take the set over; ``found`` is what they know of it, None = nothing."""
+    """The steps that make those controllers ready; ``found`` is the set as they know it, None = not at all."""
+    # Above ours: in an equal epoch a broker ignores the controllers' word, 1008 being acted on only if it is newer.
     to_epoch = MasterEpoch(max(view.master_epoch + 1, 2))
     refusal = _export_refusal(view, found)
     if refusal or view.master is None:
         return _line(view, refusal, (), to_epoch)
     is_same = found is not None and _is_same(view, found)
+    # Done before: a second export after a broken one must not wipe what the first has made.
     if is_same and found is not None and found.master_epoch > view.master_epoch:
         return _line(view, "", (), found.master_epoch)
     began = found.master_epoch if is_same and found is not None else MasterEpoch(1)
@@ -172,11 +176,15 @@ def plan_export(view: SetView, found: ForeignSet | None, *, raises_max: int = RA
     gaps = []
     for number in range(1, _next_id(view)):
         broker_id = BrokerId(number)
+        # RocketMQ counts its next id by additions. With a gap left out, broker 3 would be given 2, and its log be taken
+        # for that of the broker that had the number.
         if broker_id not in addresses:
             gaps.append(broker_id)
         code = f"{addresses[broker_id]};rollcall-{number}" if broker_id in addresses else f"{GAP_CODE}-{number}"
         steps.append(Apply(broker_id=broker_id, check_code=code))
+    # The first election there makes the SyncStateSet: our master alone, the broker that holds everything (rule 4).
     steps.append(Elect(broker_id=view.master))
+    # AFTER the election: cleaning an id of a set that has never elected leaves RocketMQ with a set it cannot elect in.
     if gaps:
         steps.append(CleanIds(broker_ids=tuple(gaps)))
     return _line(view, "", (*steps, raising), to_epoch)
@@ -199,10 +207,12 @@ def _next_id(view: SetView) -> BrokerId:
 
 def _export_refusal(view: SetView, found: ForeignSet | None) -> str:
     natives = [str(m.broker_id) for m in view.members if m.description.kind is not ReplicaKind.ROCKETMQ]
+    # A broker of ours speaks to no controller of theirs: the set would be there, and never have a master.
     if natives:
         return f"brokers {', '.join(natives)} are no RocketMQ brokers"
     if view.master is None:
         return f"it has no master here: {view.condition_reason}"
+    # Wiped, it would be left without a master while its brokers serve (rule 5).
     if found is not None and found.master is not None:
         return (
             f"those controllers run it already: broker {found.master} is master there in epoch {found.master_epoch}; "
@@ -212,7 +222,7 @@ def _export_refusal(view: SetView, found: ForeignSet | None) -> str:
 
 
 def _is_same(view: SetView, found: ForeignSet) -> bool:
-    """Whether they know what an export leaves behind, but for the epoch."""
+    """Whether those controllers know the set as an export leaves it, but for the epoch."""
     theirs = {replica.broker_id: replica.address for replica in found.replicas}
     ours = {member.broker_id: member.description.address for member in view.members}
     return theirs == ours and found.next_id == _next_id(view) and found.sync_state_set == (view.master,)

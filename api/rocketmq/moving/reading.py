@@ -1,21 +1,21 @@
 """
-What running RocketMQ controllers, name servers and brokers say about their sets.
+The sets of running RocketMQ controllers, as controllers, name servers and brokers tell of them.
 
-Here: the questions, their answers as values. Not here: what follows from them (``plan``), changing anything there
-(``replay``).
-Source: rocketmq-wire sections 2.4 and 3.2. A controller has no list of its sets: their names come from a name server,
-or from the caller.
+Here: the questions, their answers as values (docs/wire.md, controller codes). Not here: what follows from them
+(``plan``), changing anything there (``replay``). A controller has no list of its sets: their names come from a name
+server, or from the caller.
 
-Rule: nothing is guessed. What cannot be read raises ``ReadingError`` with who did not say what.
+Rule: nothing is guessed. A fact that cannot be read raises ``ReadingError``, with the address and the question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, dataclass_transform
 
 import msgspec
 
+from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -27,26 +27,23 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.remoting.blocking import BlockingLink
+from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame, FrameError
 
-GET_METADATA_INFO = 1005
-GET_SYNC_STATE_DATA = 1006
 GET_BROKER_EPOCH_CACHE = 1007
-GET_NEXT_BROKER_ID = 1012
 GET_BROKER_CLUSTER_INFO = 106
-SUCCESS = 0
 BROKER_TIMEOUT_MS = 1_000
-"""A broker that is gone is no obstacle."""
+"""Short: a broker that is gone does not hinder the move of its set."""
 
 
 class ReadingError(Exception):
-    """Something that must be known cannot be read; the message says what, and who was asked."""
+    """A fact that must be known cannot be read; the message names the fact and the address that was asked."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of what is read and printed."""
+    """Base of values that are read from the other side and printed."""
 
 
 class ForeignReplica(Read):
@@ -57,7 +54,7 @@ class ForeignReplica(Read):
     is_alive: bool
     is_in_sync: bool
     last_epoch: MasterEpoch | None = None
-    """Last entry of its epoch file by its own word; None = it did not answer."""
+    """Last entry of its epoch file as it tells it; None = it did not answer."""
 
 
 class ForeignSet(Read):
@@ -135,38 +132,40 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise ReadingError(f"an answer cannot be read: {error}") from error
 
 
-def find_leader(addresses: Sequence[str]) -> str:
-    """Address of the leading controller. Raises ``ReadingError`` with what each address said."""
+def _first(addresses: Sequence[str], code: int, read: Callable[[Frame], T | None], lack: str) -> T:
+    """The first answer in which ``read`` finds something. Raises ``ReadingError`` with what each address said."""
     troubles = []
     for address in addresses:
         try:
             with BlockingLink(address) as link:
-                answer = link.ask(GET_METADATA_INFO)
+                answer = link.ask(code)
         except (OSError, FrameError, ConfigError) as error:
             troubles.append(f"{address}: {error}")
             continue
-        leader = (answer.ext_fields or {}).get("controllerLeaderAddress")
-        if answer.code == SUCCESS and leader:
-            return leader
-        troubles.append(f"{address}: knows no leader (code {answer.code})")
-    raise ReadingError("no controller names a leader: " + "; ".join(troubles or ["no address was given"]))
+        found = read(answer) if answer.code == SystemCode.SUCCESS else None
+        if found is not None:
+            return found
+        troubles.append(f"{address}: code {answer.code} {answer.remark or ''}")
+    raise ReadingError(f"{lack}: " + "; ".join(troubles or ["no address was given"]))
+
+
+def find_leader(addresses: Sequence[str]) -> str:
+    """Address of the leading controller. Raises ``ReadingError``."""
+
+    def read(answer: Frame) -> str | None:
+        return (answer.ext_fields or {}).get("controllerLeaderAddress") or None
+
+    return _first(addresses, RequestCode.GET_METADATA_INFO, read, "no controller names a leader")
 
 
 def names_from(addresses: Sequence[str]) -> dict[str, str]:
-    """Every brokerName with its cluster that the first name server that answers knows. Raises ``ReadingError``."""
-    troubles = []
-    for address in addresses:
-        try:
-            with BlockingLink(address) as link:
-                answer = link.ask(GET_BROKER_CLUSTER_INFO)
-        except (OSError, FrameError, ConfigError) as error:
-            troubles.append(f"{address}: {error}")
-            continue
-        if answer.code == SUCCESS:
-            found = _decode(_DECODE_CLUSTER_INFO, answer.body)
-            return {name: data.cluster for name, data in sorted(found.broker_addr_table.items())}
-        troubles.append(f"{address}: code {answer.code} {answer.remark or ''}")
-    raise ReadingError("no name server lists its sets: " + "; ".join(troubles))
+    """Every brokerName with its cluster, by the first name server that answers. Raises ``ReadingError``."""
+
+    def read(answer: Frame) -> dict[str, str]:
+        found = _decode(_DECODE_CLUSTER_INFO, answer.body)
+        return {name: data.cluster for name, data in sorted(found.broker_addr_table.items())}
+
+    return _first(addresses, GET_BROKER_CLUSTER_INFO, read, "no name server lists its sets")
 
 
 class Controllers:
@@ -185,7 +184,6 @@ class Controllers:
             raise ReadingError(f"{leader} leads and cannot be reached: {error}") from error
 
     def __enter__(self) -> Controllers:
-        """Use as a context."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -208,9 +206,11 @@ class Controllers:
         """
         if not clusters:
             return {}
-        answer = self.ask(GET_SYNC_STATE_DATA, body=msgspec.json.encode(sorted(clusters)))
-        if answer.code != SUCCESS:
-            raise ReadingError(f"{self.leader} answered {GET_SYNC_STATE_DATA} with {answer.code} {answer.remark or ''}")
+        answer = self.ask(RequestCode.GET_SYNC_STATE_DATA, body=msgspec.json.encode(sorted(clusters)))
+        if answer.code != SystemCode.SUCCESS:
+            raise ReadingError(
+                f"{self.leader} answered {RequestCode.GET_SYNC_STATE_DATA} with {answer.code} {answer.remark or ''}"
+            )
         table = _decode(_DECODE_TABLE, answer.body)
         return {
             name: self._read_set(name, clusters[name], info, asks_brokers)
@@ -248,9 +248,9 @@ class Controllers:
         )
 
     def _next_id(self, cluster: str, name: str) -> BrokerId:
-        answer = self.ask(GET_NEXT_BROKER_ID, {"clusterName": cluster, "brokerName": name})
+        answer = self.ask(RequestCode.GET_NEXT_BROKER_ID, {"clusterName": cluster, "brokerName": name})
         text = (answer.ext_fields or {}).get("nextBrokerId", "")
-        if answer.code != SUCCESS or not text.isdigit():
+        if answer.code != SystemCode.SUCCESS or not text.isdigit():
             raise ReadingError(f"{self.leader} does not say the next id of {name}: code {answer.code}, {text!r}")
         return BrokerId(int(text))
 
@@ -262,7 +262,7 @@ def _epochs_of(address: str) -> _EpochCache | None:
             answer = link.ask(GET_BROKER_EPOCH_CACHE)
     except (OSError, FrameError, ConfigError):
         return None
-    if answer.code != SUCCESS:
+    if answer.code != SystemCode.SUCCESS:
         return None
     return _decode(_DECODE_EPOCH_CACHE, answer.body)
 

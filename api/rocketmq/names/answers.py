@@ -1,9 +1,9 @@
 """
-What a name service answers: routes of a topic, the cluster, lists of topics.
+Answers of a name service: routes of a topic, the cluster, lists of topics.
 
-Here: pure functions from ``NameTable`` to beans. Not here: codes and headers (``names``).
-Rule: answers are computed when they are asked for, from what the controllers have committed by then, so whoever asks
-after an election hears of the new master; the order is that of names, so equal tables give equal bytes.
+Here: pure functions from ``NameTable`` to beans. Not here: codes and headers (``machine``).
+Rule: an answer is computed from the state that the controllers have committed by then: kept ones would send producers
+to the old master after an election. The order is that of names, so equal tables give equal bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNIT_SUB = 2
 
 
 def broker_data(table: NameTable, name: str) -> BrokerData | None:
-    """Addresses of one set by role id; None if nobody of it is shown."""
+    """Addresses of one set by role id; None if no broker of it is shown."""
     by_role = table.by_role(name)
     if not by_role:
         return None
@@ -53,7 +53,7 @@ def route_of(table: NameTable, topic: str) -> TopicRoute | None:
 
 
 def within_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """Only sets of this zone, and those without a master: consumers may read their slaves from anywhere."""
+    """Only sets of this zone, and sets without a master: consumers may read their slaves from any zone."""
     kept = tuple(
         data
         for data in route.broker_datas
@@ -77,7 +77,7 @@ def cluster_info(table: NameTable) -> ClusterInfo:
 
 
 def member_group(table: NameTable, cluster: str, name: str) -> MemberGroup:
-    """One set; without addresses if nobody of it is shown."""
+    """One set; without addresses if no broker of it is shown."""
     data = broker_data(table, name)
     return MemberGroup(
         broker_addrs={} if data is None or data.cluster != cluster else data.broker_addrs,

@@ -1,5 +1,5 @@
 """
-Headers and bodies of RocketMQ's name server (rocketmq-wire section 3.2).
+Headers and bodies of RocketMQ's name server (docs/wire.md, name server codes).
 
 Here: one value per header class and bean, the two forms of the body of a 103. Not here: what they mean
 (``table``, ``answers``), the header fields' text (``headers``).
@@ -81,7 +81,7 @@ class KeyHeader(Header):
 
 
 class RegisteredNameHeader(Header):
-    """Answer to 103 (section 3.3, rule 5)."""
+    """Answer to 103."""
 
     master_addr: str | None = None
     ha_server_addr: str | None = None
@@ -271,6 +271,7 @@ def read_topics(body: bytes, *, is_compressed: bool, sender_version: int) -> Top
 
 def _inflate(body: bytes) -> bytes:
     inflater = zlib.decompressobj()
+    # Bounded: 16 MiB on the wire may unfold to 16 GiB, and the controller that serves names also runs elections.
     try:
         content = inflater.decompress(body, BODY_BYTES_MAX)
     except zlib.error as error:
@@ -290,7 +291,7 @@ class _Unfolded:
     def topics(self, *, has_mappings: bool) -> TopicTable:
         version = _decode(_decode_version, self._text())
         topics = dict(self._topic() for _ in range(self._count()))
-        self._text()  # filter servers: gone since 4.x
+        self._text()  # filter servers, gone since 4.x: skipped, or the next length is read from their text
         mappings: dict[str, Any] = {}
         if has_mappings and self._offset < len(self._content):
             for _ in range(self._count()):
@@ -305,7 +306,8 @@ class _Unfolded:
             raise BadNamesBody(f"the unfolded body ends at byte {len(self._content)}, inside a length")
         number = int.from_bytes(self._content[self._offset : end], "big", signed=True)
         self._offset = end
-        # Every entry has a length of its own: more of them than bytes is nonsense.
+        # A negative length would turn the reader back, to the same bytes again and again. Each entry has a length of
+        # its own, so more entries than bytes are nonsense too.
         if not 0 <= number <= len(self._content):
             raise BadNamesBody(f"a length of {number} in an unfolded body of {len(self._content)} bytes")
         return number

@@ -1,16 +1,13 @@
 """
 RocketMQ's name server as a pure machine: one request in, one answer out.
 
-Here: which code does what, headers, result codes and remarks. Not here: the table (``table``), what answers look
-like (``answers``, ``beans``), links, clocks and files (``name_service``).
-Source: rocketmq-wire section 3. What brokers, clients and mqadmin of 5.1.1 to 5.3.3 ask is served; the rest is not
-registered, so it is answered as an unknown code.
+Here: which code does what, headers, result codes and remarks (docs/wire.md, name server codes). Not here: the table
+(``table``), answers (``answers``, ``beans``), links, clocks and files (``name_service``). Codes that brokers, clients
+and mqadmin of 5.1.1 to 5.3.3 do not use are not registered, so they are answered as unknown.
 
-Rule 1: every request gets its answer in the turn in which it came, whatever the state of the controllers: a name server
-that takes a 103 and stays silent stops brokers and sends.
-Rule 2: the master in an answer is the controllers' (``table``, rule 1), so a slave that registers right after an
-election hears its new master's HA address.
-Rule 3: ``handle`` never raises for what a peer sent.
+Rule 1: every request gets its answer in the turn in which it came, also while no controller leads.
+Rule 2: the master in an answer is the controllers' (``table``, rule 1).
+Rule 3: ``handle`` raises nothing, whatever bytes a peer sent.
 """
 
 from __future__ import annotations
@@ -106,20 +103,20 @@ class NameCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRequest:
-    """One request, with the connection and the moment that it came on and at."""
+    """One request, the connection on which it came, and the moment."""
 
     code: NameCode
     fields: Mapping[str, str]
     body: bytes
     version: int
-    """Of the sender (rocketmq-wire section 1.2)."""
+    """Of the sender's RocketMQ (docs/wire.md, header forms)."""
     connection: ConnectionId
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameAnswer:
-    """What to say. A header with nulls only is an empty one; None is none at all."""
+    """The answer. A header with nulls only is an empty header; None is no header."""
 
     code: int = SystemCode.SUCCESS
     header: Header | None = None
@@ -168,6 +165,9 @@ class NameMachine:
         try:
             return self._serves[request.code](request)
         except (NamesRefused, BadNamesBody) as refusal:
+            # Answered, whatever it was: a broker whose 103 stays without an answer does not end its start, and each
+            # send that makes a topic waits for one. A 103 needs its header also here: Java decodes it before it looks
+            # at the code.
             header = RegisteredNameHeader() if request.code is NameCode.NAMES_REGISTER_BROKER else None
             return NameAnswer(code=SystemCode.SYSTEM_ERROR, header=header, remark=str(refusal))
 
@@ -175,6 +175,7 @@ class NameMachine:
 
     def _register(self, request: NameRequest) -> NameAnswer:
         header = read_header(RegisterHeader, dict(request.fields))
+        # 0 means that the sender did not count; any other value must fit, or topics of a damaged body become routes.
         if header.body_crc32 and zlib.crc32(request.body) & CRC_MASK != header.body_crc32:
             raise NamesRefused("crc32 not match")
         if not header.broker_name or not header.broker_addr or not header.cluster_name or header.broker_id is None:
@@ -190,6 +191,7 @@ class NameMachine:
             version=topics.data_version,
             acts_as_master=header.enable_acting_master,
             zone=request.fields.get(ZONE_NAME),
+            # Bounded: with the 10 years that a sender may ask for, a broker that is gone stays in every route.
             timeout_ms=TIMEOUT_MS if timeout_ms is None else max(1_000, min(timeout_ms, TIMEOUT_MS_MAX)),
             seen_ms=request.now_ms,
             connection=request.connection,
@@ -202,7 +204,9 @@ class NameMachine:
         )
 
     def _master_for(self, entry: RegisteredBroker) -> RegisteredNameHeader:
-        """Whom a slave follows, and where; nothing for a master, and nothing as long as nobody is master (rule 2)."""
+        """The master that a slave follows, and its HA address; nothing for a master, nothing without one."""
+        # By the controllers (rule 2): right after an election the new master has not registered as id 0 yet, and the
+        # old one's HA address would be given to a slave, which dials a dead broker until its next 103, 30 s later.
         master = self.table.by_role(entry.name).get(MASTER_ID)
         if entry.claimed_id == MASTER_ID or master is None or master.address == entry.address:
             return RegisteredNameHeader()
@@ -227,8 +231,11 @@ class NameMachine:
         version = read_version(request.body)
         known = self.table.registration(header.broker_name or "", header.broker_addr or "")
         self._touch(request, header)
+        # "Changed" makes it register in full: after a restart of this controller, nothing else would before 30 s.
         if known is None:
             return NameAnswer(header=ChangedHeader(changed=True))
+        # A slave that became master has told its version already, as a slave, and its topics were not taken: by the
+        # version alone they never would be, and the set would serve none of the topics made since.
         is_missing = known.taken != known.version and self.table.is_source(known)
         return NameAnswer(
             header=ChangedHeader(changed=is_missing or known.version != version), body=encode(known.version)

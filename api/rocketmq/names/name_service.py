@@ -4,8 +4,8 @@ The name service of one controller: its codes on the broker port, its clock, its
 Here: frames to requests and answers to frames, what the controllers have committed as ``CommittedSet``, expiry, keeping
 the table across restarts. Not here: what is answered (``machine``).
 
-Rule 1: any controller serves, also a follower and one without a leader: what it has applied is its word.
-Rule 2: the table is soft: a controller that starts again reads it from its file, ends what does not come back, and
+Rule 1: every controller serves, also a follower and one without a leader, from the state that it has applied.
+Rule 2: the table is soft: a controller that starts again reads its file, ends registrations that are not renewed, and
 learns the rest when brokers register again, within 30 s. A file that cannot be read is an empty table, and logged.
 Rule 3: the file is written by a thread of its own, at most every ``SAVE_INTERVAL_MS``, and once more at the stop.
 """
@@ -39,7 +39,7 @@ _encode_saved = msgspec.json.Encoder().encode
 
 
 class CommittedSets:
-    """What a controller has applied, by brokerName: the ``CommittedOf`` of a name table."""
+    """The state that a controller has applied, by brokerName: the ``CommittedOf`` of a name table."""
 
     def __init__(self, published: Callable[[], Published[FleetState]]) -> None:
         """``published`` gives the newest applied state."""
@@ -49,8 +49,9 @@ class CommittedSets:
         self._keys: dict[str, SetKey] = {}
 
     def __call__(self, name: str) -> CommittedSet | None:
-        """The word about this set; None if no controller has heard of it, or it was cleaned."""
+        """The committed state of this set; None if the controllers do not know it, or it was cleaned."""
         published = self._published()
+        # Forgotten with each applied entry: an answer from before the election would name the old master.
         if published.index != self._index:
             self._index = published.index
             self._words.clear()
@@ -65,13 +66,14 @@ class CommittedSets:
         key = self._keys.get(name)
         found = state.sets.get(key) if key is not None else None
         if found is None or found.is_tombstone or (found.recovery is not None and found.recovery.elsewhere is not None):
-            # A set that moves here is not ours to speak of yet: its brokers' claims count.
+            # A set that moves here is run by its old controllers still: its brokers' claims count. By our own state it
+            # would have no master, and producers no route, for as long as the move takes.
             return None
         return committed_set(found)
 
 
 def committed_set(found: SetState) -> CommittedSet:
-    """What replicated state says of one set."""
+    """The committed state of one set, as the name table needs it."""
     master = found.replica(found.master)
     return CommittedSet(
         cluster=found.set_key.cluster,
@@ -108,7 +110,8 @@ class NameService:
         for code in NameCode:
             handler = self._handler(code)
             if code is NameCode.NAMES_BROKER_HEARTBEAT:
-                # The controllers' 904 carries a broker id, the name server's does not.
+                # One number, two protocols: the controllers' 904 carries a broker id, the name server's does not. Taken
+                # for each other, brokers of one kind would fall silent.
                 codes.register(Served(code=code, name=code.name, handler=handler, only_if=_has_no_broker_id))
             else:
                 codes.register(Served(code=code, name=code.name, handler=handler))
@@ -126,6 +129,7 @@ class NameService:
     async def stop(self) -> None:
         for timer in self._timers:
             timer.cancel()
+        # First the save that is under way: else the last one would be left out, and the file be 5 s old.
         if self._saving is not None:
             await self._saving
         self._save()
@@ -178,6 +182,7 @@ class NameService:
             return
         if self._saving is not None and not self._saving.done():
             return
+        # The number BEFORE the copy: a change that comes during the write must be written by the next one.
         self._saved_changes = self.table.changes
         loop = asyncio.get_running_loop()
         self._saving = loop.run_in_executor(self._saver, self._write, self._file, self.table.saved())

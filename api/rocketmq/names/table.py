@@ -5,13 +5,12 @@ Here: registrations with their timeouts, the queues of every topic, settings by 
 controllers have committed about a set (``CommittedSet``). Not here: answers (``answers``), codes (``machine``), clocks,
 sockets and files (``name_service``): the time comes with every call, in milliseconds of a clock that never goes back.
 
-Rule 1: who is master is what the controllers say, never what a broker claims; of sets that they do not know the claim
-counts, and a claim with a lower stateVersion does not displace one with a higher.
-Rule 2: topics are taken from the master, or from the lowest id that is there, and only when their version has changed:
-so write permission that was wiped stays wiped until the broker changes its topics.
-Rule 3: a registration ends with its timeout, or ``KEPT_AFTER_CLOSE_MS`` after its connection: a broker registers again
-within 30 s, not sooner. In between it is shown only if the controllers say that it lives (RocketMQ: not at all).
-Rule 4: whatever a peer can make grow has a limit; above it the newcomer is refused.
+Rule 1: the master of a set is the one that the controllers have committed. Only of a set that they do not know a
+broker's claim to be id 0 counts, and then the claim with the higher stateVersion (masterEpoch) wins.
+Rule 2: topics are taken from the master, or from the lowest id that is there, and only when their version has changed.
+Rule 3: a registration ends with its timeout, or ``KEPT_AFTER_CLOSE_MS`` after its connection. In between it is shown
+only if the controllers say that the broker lives. (RocketMQ ends it with its connection.)
+Rule 4: every table that peers fill has a limit; a newcomer above it is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TOPIC_NAME_BYTES_MAX = 255
 KEYS_MAX = 10_000
 VALUE_BYTES_MAX = 64 * 1024
 TIMEOUT_MS = 120_000
-"""Without a word of the broker's for so long its registration ends."""
+"""A registration whose broker has been silent for so long ends."""
 TIMEOUT_MS_MAX = 3_600_000
 KEPT_AFTER_CLOSE_MS = 35_000
 """A broker registers every 30 s (``registerNameServerPeriod``); a broken connection alone is no reason to forget it."""
@@ -51,7 +50,7 @@ class RegisteredBroker(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     ha_address: str
     claimed_id: int
-    """Role id by its own word: 0 = master."""
+    """The role id that it says it has: 0 = master."""
     version: DataVersion
     acts_as_master: bool | None = None
     """``enableActingMaster``; None = a broker before 5.0."""
@@ -137,6 +136,8 @@ class NameTable:
             return {}
         committed = self.committed_of(name)
         found: dict[int, RegisteredBroker] = {}
+        # In rising order of masterEpoch, the highest last: of two brokers that both claim id 0, the master of epoch 4
+        # stays.
         for entry in sorted(registered.values(), key=lambda entry: entry.version.state_version):
             role = _role(entry, committed)
             if role is not None and _is_shown(entry, committed):
@@ -155,6 +156,8 @@ class NameTable:
         before = registered.get(entry.address)
         committed = self.committed_of(entry.name)
         self._validate(entry, topics, registered)
+        # A master of the past, of a set that only brokers speak of: it changes nothing, its topics included, or
+        # producers would be sent to a broker that has been replaced.
         if committed is None and not self._displace(entry, registered):
             return False
         if before is None:
@@ -163,6 +166,7 @@ class NameTable:
         self._put(entry)
         if before is None or not _is_same(before, entry):
             self.changes += 1
+        # Not at each 103, every 30 s: write permission that an operator has wiped (205) would come back by itself.
         if entry.taken != entry.version and self.is_source(entry):
             self._take_topics(entry.name, topics)
             self._put(replace(entry, taken=entry.version))
@@ -179,12 +183,12 @@ class NameTable:
         if entry.address not in registered and self._brokers >= BROKERS_MAX:
             raise NamesRefused(f"{self._brokers} brokers are registered, at most {BROKERS_MAX} can be")
         is_id_known = any(other.claimed_id == entry.claimed_id for other in registered.values())
+        # One topic alone is an addition to a table that never came: taken for all of it, the set would lose its others.
         if len(topics.topic_config_table) == 1 and entry.address not in registered and not is_id_known:
-            # One topic alone is an addition to a table that never came.
             raise NamesRefused("register broker failed")
 
     def _displace(self, entry: RegisteredBroker, registered: dict[str, RegisteredBroker]) -> bool:
-        """Rule 1 for sets that the controllers do not know: one address, one id; the newer master keeps it."""
+        """Rule 1 for a set that the controllers do not know: one id, one address; the newer master keeps it."""
         others = (other for other in registered.values() if other.address != entry.address)
         holder = next((other for other in others if other.claimed_id == entry.claimed_id), None)
         if holder is None:
@@ -215,8 +219,10 @@ class NameTable:
         self.changes += 1
 
     def touch(self, name: str, address: str, *, now_ms: int, connection: ConnectionId) -> None:
-        """A 904 or a 322: it lives."""
+        """A 904 or a 322: the broker lives."""
         entry = self.registration(name, address)
+        # With its connection: a broker that has dialled again is to be closed by that one, not by the end of the old
+        # one.
         if entry is not None:
             self._put(replace(entry, seen_ms=now_ms, connection=connection))
 
@@ -230,12 +236,15 @@ class NameTable:
         """The connection on which brokers registered is gone (rule 3)."""
         for name, address in sorted(self._by_connection.pop(connection, ())):
             entry = self.registration(name, address)
+            # The broker has a newer connection: the end of the old one must not take it out of the routes.
             if entry is None or entry.connection != connection:
                 continue
             if self.committed_of(name) is None:
                 self._remove(entry)
                 self._forget_if_empty(name)
             else:
+                # Kept: after a broken link Java registers again within 30 s, not sooner. Forgotten, a master that
+                # serves would be in no route for so long.
                 self._put(replace(entry, connection=None, closed_ms=now_ms))
 
     def expire(self, *, now_ms: int) -> int:
@@ -275,6 +284,7 @@ class NameTable:
 
     def _forget_queues(self, topics: Iterable[str], names: set[str] | None) -> None:
         for topic in topics:
+            # Both: a mapping that is left over would make clients look for logical queues of a topic that is gone.
             for table in (self.queues, self.mappings):
                 by_name = table.get(topic)
                 if by_name is None:
@@ -314,7 +324,7 @@ class NameTable:
     # --- all of it ---------------------------------------------------------------------------------------------------
 
     def cluster_of(self, name: str) -> str | None:
-        """By the controllers' word, else by the newest registration."""
+        """The committed cluster of the set, else that of its newest registration."""
         committed = self.committed_of(name)
         if committed is not None:
             return committed.cluster
@@ -331,7 +341,7 @@ class NameTable:
         )
 
     def restore(self, saved: SavedTable, *, now_ms: int) -> None:
-        """Start from a saved table: every broker counts as closed a moment ago, so that only living ones are shown."""
+        """Start from a saved table: its brokers count as closed now, so only those that controllers hear are shown."""
         for entry in saved.brokers[:BROKERS_MAX]:
             self._sets.setdefault(entry.name, {})[entry.address] = replace(
                 entry, connection=None, seen_ms=now_ms, closed_ms=now_ms
@@ -352,7 +362,8 @@ def _role(entry: RegisteredBroker, committed: CommittedSet | None) -> int | None
     known = committed.ids.get(entry.address)
     if known is not None:
         return known
-    # Not registered with the controllers yet: a slave is shown as it says, a master it cannot be.
+    # Not registered with the controllers yet: it may be a slave, and cannot be the master. Shown as 0, it would take
+    # messages that no controller lets it keep.
     return entry.claimed_id if entry.claimed_id != MASTER_ID else None
 
 
