@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, 
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
 from rollcall_ha.controller.core.policies import DATA_FIRST, POLICIES, PREFERENCE_FIRST
-from rollcall_ha.controller.core.ranking import candidate_of, elect
+from rollcall_ha.controller.core.ranking import elect
 
 CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name)
 """Policies that may take each other's place: both elect members of the SyncStateSet only."""
@@ -72,7 +72,7 @@ def replay(line: bytes, policy: str | None) -> Replayed | None:
     verdict = event.verdict
     wanted = policy if policy is not None and _may_change(verdict) else verdict.policy
     ranking = elect(
-        [candidate_of(recorded) for recorded in verdict.candidates],
+        verdict.candidates,
         policy=POLICIES[wanted],
         designated=verdict.designated,
         previous_master=verdict.previous_master,

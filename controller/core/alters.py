@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.commands import AlterSyncStateSet, Operatio
 from rollcall_ha.controller.contract.events import AlterRefused, SyncStateSetAltered
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SyncStateSet, SyncStateSetEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict
-from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, find_set, refuse
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.state import FleetState, SetState
 
@@ -39,14 +39,9 @@ def alter_digest(command: AlterSyncStateSet) -> str:
 
 def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStateSet) -> Decision:
     """Change the set, or refuse and remember the refusal; a retry hears the stored verdict."""
-    set_state = fleet.sets.get(command.set_key)
-    if set_state is None or set_state.is_tombstone:
-        return refuse(
-            operation,
-            RefusalCode.SET_NOT_FOUND,
-            f"set {command.set_key} does not exist",
-            "register first",
-        )
+    set_state = find_set(fleet, operation, command.set_key)
+    if isinstance(set_state, Decision):
+        return set_state
     digest = alter_digest(command)
     last = set_state.last_alter
     if last is not None and last.verdict.master_epoch == command.master_epoch:

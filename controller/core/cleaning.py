@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core import recovery
-from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.decision import DONE, Decision, find_set, refuse
 from rollcall_ha.controller.core.state import FleetState, SetState
 
 _FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ONCE)
@@ -27,14 +27,9 @@ _FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ON
 
 def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas) -> Decision:
     """Remove the named replicas, or all of them if none is named."""
-    set_state = fleet.sets.get(command.set_key)
-    if set_state is None or set_state.is_tombstone:
-        return refuse(
-            operation,
-            RefusalCode.SET_NOT_FOUND if set_state is None else RefusalCode.TOMBSTONED,
-            f"set {command.set_key} {'does not exist' if set_state is None else 'was cleaned before'}",
-            "list the sets with: rollcall sets",
-        )
+    set_state = find_set(fleet, operation, command.set_key)
+    if isinstance(set_state, Decision):
+        return set_state
     known = {replica.broker_id for replica in set_state.replicas}
     awaited = set(set_state.recovery.awaited) if set_state.recovery is not None else set()
     named = tuple(sorted(set(command.broker_ids))) or tuple(sorted(known))

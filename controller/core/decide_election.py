@@ -15,7 +15,7 @@ Rule 4: masterEpoch and SyncStateSetEpoch rise by one, or jump after a wipe or r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Operation
@@ -24,8 +24,8 @@ from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, 
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
-from rollcall_ha.controller.core import recovery
-from rollcall_ha.controller.core.decision import Decision, elected, refuse
+from rollcall_ha.controller.core.decision import Decision, elected, find_set, refuse
+from rollcall_ha.controller.core.election_record import master_elected, verdict_of
 from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from rollcall_ha.controller.core.founding_election import decide_bootstrap, decide_first
 from rollcall_ha.controller.core.importing import validate_imported
@@ -130,7 +130,7 @@ def decide_elect_unclean(
 
 def decide_bootstrap_command(fleet: FleetState, operation: Operation, command: Bootstrap) -> Decision:
     """First election by an operator's word (R8)."""
-    set_state = _find_set(fleet, operation, command)
+    set_state = find_set(fleet, operation, command.set_key)
     if isinstance(set_state, Decision):
         return set_state
     evidence = validate_evidence(set_state, operation)
@@ -139,22 +139,10 @@ def decide_bootstrap_command(fleet: FleetState, operation: Operation, command: B
     return decide_bootstrap(set_state, operation, command, evidence)
 
 
-def _find_set(fleet: FleetState, operation: Operation, command: _Electing | Bootstrap) -> SetState | Decision:
-    set_state = fleet.sets.get(command.set_key)
-    if set_state is None or set_state.is_tombstone:
-        return refuse(
-            operation,
-            RefusalCode.SET_NOT_FOUND if set_state is None else RefusalCode.TOMBSTONED,
-            f"set {command.set_key} {'does not exist' if set_state is None else 'was cleaned'}",
-            "list the sets with: rollcall sets",
-        )
-    return set_state
-
-
 def _prepare(
     fleet: FleetState, operation: Operation, command: _Electing, *, assumes_master_lost: bool
 ) -> _Case | Decision:
-    set_state = _find_set(fleet, operation, command)
+    set_state = find_set(fleet, operation, command.set_key)
     if isinstance(set_state, Decision):
         return set_state
     expectation = _validate_expectation(set_state, operation, command)
@@ -199,12 +187,13 @@ def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | De
     assert master is not None
     if command.designated not in (None, master):
         reason = f"current master; replica {command.designated} is designated"
-        return _replaced(case, {master: reason})
+        return replace(case, set_aside={master: reason})
     if command.designated is None and not set_state.has_entered and command.expected_epoch == set_state.master_epoch:
         reason = f"did not enter epoch {set_state.master_epoch} in time"
-        return _replaced(case, {master: reason}, is_final=False)
+        return replace(case, set_aside={master: reason}, is_set_aside_final=False)
     if command.designated is None and assumes_master_lost:
-        return _replaced(case, {master: "current master (preview assumes it is lost)"}, is_lost=True)
+        aside = {master: "current master (preview assumes it is lost)"}
+        return replace(case, set_aside=aside, is_master_assumed_lost=True)
     state = "is master" if set_state.has_entered else "is entering"
     return refuse(
         case.operation,
@@ -212,19 +201,6 @@ def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | De
         f"replica {master} is alive and {state} in epoch {set_state.master_epoch}",
         "to move the master use: rollcall elect SET --to ID",
         current=master,
-    )
-
-
-def _replaced(case: _Case, set_aside: Mapping[BrokerId, str], *, is_final: bool = True, is_lost: bool = False) -> _Case:
-    return _Case(
-        fleet=case.fleet,
-        set_state=case.set_state,
-        operation=case.operation,
-        command=case.command,
-        evidence=case.evidence,
-        set_aside=set_aside,
-        is_set_aside_final=is_final,
-        is_master_assumed_lost=is_lost,
     )
 
 
@@ -300,20 +276,8 @@ def _rank(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]
 
 def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
     set_state, command = case.set_state, case.command
-    verdict = Verdict(
-        kind=ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(command),
-        winner=None,
-        candidates=ranking.candidates,
-        policy=policy.name,
-        previous_master=set_state.last_master,
-        previous_epoch=set_state.master_epoch,
-        master_epoch=set_state.master_epoch,
-        previous_set=set_state.sync_state_set,
-        sync_state_set=set_state.sync_state_set,
-        previous_set_epoch=set_state.sync_state_set_epoch,
-        sync_state_set_epoch=set_state.sync_state_set_epoch,
-        designated=command.designated,
-    )
+    kind = ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(command)
+    verdict = _verdict(case, ranking, policy=policy, kind=kind)
     if command.designated is not None:
         return refuse(
             case.operation,
@@ -324,11 +288,10 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
             current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
             verdict=verdict,
         )
-    reasons = "; ".join(f"{candidate.broker_id} {candidate.reason}" for candidate in ranking.candidates)
     return Decision(
         answer=Refused(
             code=RefusalCode.NO_ELIGIBLE_REPLICA,
-            reason=f"no replica of {command.set_key} may be elected: {reasons}",
+            reason=f"no replica of {command.set_key} may be elected: {ranking.reasons}",
             hint="start a member of the SyncStateSet; it is elected as soon as it has registered",
             verdict=verdict,
         ),
@@ -349,40 +312,26 @@ def _elected(
     set_state, evidence = case.set_state, case.evidence
     replica = set_state.replica(winner)
     assert replica is not None
-    assert replica.incarnation is not None
     is_proven = set_state.is_intact_member(replica)
-    members = _new_set(case, replica) if is_proven and kind is not ElectionKind.UNCLEAN else (winner,)
-    verdict = Verdict(
-        kind=kind,
+    return master_elected(
+        set_state,
+        evidence,
+        _verdict(case, ranking, policy=policy, kind=kind),
         winner=winner,
-        candidates=ranking.candidates,
-        policy=policy.name,
-        previous_master=set_state.last_master,
-        previous_epoch=set_state.master_epoch,
-        master_epoch=recovery.next_master_epoch(set_state, epoch_jump_draw=evidence.epoch_jump_draw),
-        previous_set=set_state.sync_state_set,
-        sync_state_set=members,
-        previous_set_epoch=set_state.sync_state_set_epoch,
-        sync_state_set_epoch=recovery.next_set_epoch(set_state),
-        estimated_loss_bytes=0 if is_proven else estimate_loss_bytes(set_state, evidence, winner),
-        designated=case.command.designated,
-    )
-    return MasterElected(
-        verdict=verdict,
-        master=winner,
-        master_incarnation=replica.incarnation,
-        master_epoch=verdict.master_epoch,
-        sync_state_set=members,
-        sync_state_set_epoch=verdict.sync_state_set_epoch,
-        evidence=evidence,
-        triggered_by=evidence.triggered_by,
-        detection=evidence.detection,
+        members=_new_set(case, replica) if is_proven and kind is not ElectionKind.UNCLEAN else (winner,),
         reason=case.command.reason,
-        bound_incarnations=tuple(
-            (member.broker_id, member.incarnation)
-            for member in set_state.replicas
-            if member.broker_id in members and member.incarnation is not None
-        ),
+        estimated_loss_bytes=0 if is_proven else estimate_loss_bytes(set_state, evidence, winner),
+    )
+
+
+def _verdict(case: _Case, ranking: Ranking, *, policy: ElectionPolicy, kind: ElectionKind) -> Verdict:
+    return verdict_of(
+        case.set_state,
+        ranking,
+        kind=kind,
+        policy=policy,
+        designated=case.command.designated,
+        previous_master=case.set_state.last_master,
     )
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, CommandRefused, MasterElected
+from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Done, Elected, Refused, SetView
 from rollcall_ha.controller.contract.values import RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Verdict
+from rollcall_ha.controller.core.state import FleetState, SetState
 
 DONE = Done()
 
@@ -39,6 +41,19 @@ class Decision:
 def elected(event: MasterElected) -> Decision:
     """Elect as ``event`` says."""
     return Decision(answer=lambda view: Elected(verdict=event.verdict, view=view), events=(event,))
+
+
+def find_set(fleet: FleetState, operation: Operation, key: SetKey) -> SetState | Decision:
+    """The set that ``operation`` is about, or the refusal: it never was, or was cleaned."""
+    set_state = fleet.sets.get(key)
+    if set_state is None or set_state.is_tombstone:
+        return refuse(
+            operation,
+            RefusalCode.SET_NOT_FOUND if set_state is None else RefusalCode.TOMBSTONED,
+            f"set {key} {'does not exist' if set_state is None else 'was cleaned'}",
+            "list the sets with: rollcall sets; a broker that registers begins a new one",
+        )
+    return set_state
 
 
 def refuse(

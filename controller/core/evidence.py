@@ -17,8 +17,8 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.values import Evidence, ReplicaEvidence
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict
 from rollcall_ha.controller.core.decision import Decision, refuse
-from rollcall_ha.controller.core.ranking import Candidate
 from rollcall_ha.controller.core.recovery import EPOCH_JUMP_DRAWS
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 
@@ -69,8 +69,14 @@ def _moved(operation: Operation, what: str, taken: object, current: object) -> D
     )
 
 
-def candidates_of(set_state: SetState, evidence: Evidence, *, set_aside: Mapping[BrokerId, str]) -> list[Candidate]:
-    """Every replica of the set as a candidate."""
+def candidates_of(
+    set_state: SetState, evidence: Evidence, *, set_aside: Mapping[BrokerId, str]
+) -> list[CandidateVerdict]:
+    """
+    Every replica of the set, dead and learner ones included, as a candidate that is not ranked yet.
+
+    ``set_aside``: replicas that are kept out of this election, with the reason.
+    """
     seen = {replica.broker_id: replica for replica in evidence.replicas}
     return [
         _candidate(set_state, replica, seen.get(replica.broker_id), set_aside.get(replica.broker_id, ""))
@@ -78,10 +84,14 @@ def candidates_of(set_state: SetState, evidence: Evidence, *, set_aside: Mapping
     ]
 
 
-def _candidate(set_state: SetState, replica: ReplicaState, seen: ReplicaEvidence | None, set_aside: str) -> Candidate:
+def _candidate(
+    set_state: SetState, replica: ReplicaState, seen: ReplicaEvidence | None, set_aside: str
+) -> CandidateVerdict:
     description = replica.description
-    return Candidate(
+    return CandidateVerdict(
         broker_id=replica.broker_id,
+        outcome=CandidateOutcome.REJECTED,
+        reason=set_aside or _absence(replica),
         is_alive=replica.is_alive,
         is_in_sync=(
             replica.incarnation is not None and set_state.bound_incarnation(replica.broker_id) == replica.incarnation
@@ -95,8 +105,7 @@ def _candidate(set_state: SetState, replica: ReplicaState, seen: ReplicaEvidence
         priority=description.priority if description is not None else 100,
         zone=description.zone if description is not None else "",
         kind=replica.kind,
-        absence=_absence(replica),
-        set_aside=set_aside,
+        is_set_aside=bool(set_aside),
     )
 
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, Operation
-from rollcall_ha.controller.contract.events import MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
 from rollcall_ha.controller.contract.values import Evidence
-from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
-from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.decision import Decision, elected, refuse
+from rollcall_ha.controller.core.election_record import master_elected, verdict_of
 from rollcall_ha.controller.core.evidence import candidates_of
 from rollcall_ha.controller.core.policies import FIRST
-from rollcall_ha.controller.core.ranking import Ranking, elect
+from rollcall_ha.controller.core.ranking import elect
 from rollcall_ha.controller.core.state import SetState
 
 
@@ -46,15 +45,9 @@ def decide_first(set_state: SetState, operation: Operation, command: ElectMaster
             + ", ".join(f"{broker_id} up to {end}" for broker_id, end in sorted(filled.items())),
             "choose one with: rollcall bootstrap --master ID",
         )
-    ranking = elect(candidates_of(set_state, evidence, set_aside={}), policy=FIRST, designated=command.designated)
-    if ranking.winner is None:
-        return _nobody(set_state, operation, ranking, command.designated)
-    winner = set_state.replica(ranking.winner)
-    is_java = winner is not None and winner.kind is ReplicaKind.ROCKETMQ
-    members = (ranking.winner,) if is_java else voters
-    return _elected(
-        set_state, evidence, ranking, ranking.winner, members=members, kind=ElectionKind.FIRST,
-        reason=command.reason, designated=command.designated,
+    return _outcome(
+        set_state, operation, evidence, command,
+        kind=ElectionKind.FIRST, designated=command.designated, members=voters,
     )  # fmt: skip
 
 
@@ -75,12 +68,9 @@ def decide_bootstrap(set_state: SetState, operation: Operation, command: Bootstr
             f"replica {command.master} of {command.set_key} does not exist",
             "see its replicas with: rollcall status",
         )
-    ranking = elect(candidates_of(set_state, evidence, set_aside={}), policy=FIRST, designated=command.master)
-    if ranking.winner is None:
-        return _nobody(set_state, operation, ranking, command.master)
-    return _elected(
-        set_state, evidence, ranking, ranking.winner, members=(ranking.winner,), kind=ElectionKind.BOOTSTRAP,
-        reason=command.reason, designated=command.master,
+    return _outcome(
+        set_state, operation, evidence, command,
+        kind=ElectionKind.BOOTSTRAP, designated=command.master, members=None,
     )  # fmt: skip
 
 
@@ -94,65 +84,45 @@ def _ends(set_state: SetState, evidence: Evidence) -> dict[BrokerId, int]:
     return {broker_id: end for broker_id, end in ends.items() if end > 0}
 
 
-def _nobody(set_state: SetState, operation: Operation, ranking: Ranking, designated: BrokerId | None) -> Decision:
-    reasons = "; ".join(f"{candidate.broker_id} {candidate.reason}" for candidate in ranking.candidates)
-    return refuse(
-        operation,
-        RefusalCode.NO_ELIGIBLE_REPLICA if designated is None else RefusalCode.NOT_ELIGIBLE,
-        f"no replica of {set_state.set_key} may be elected: {reasons}"
-        if designated is None
-        else f"replica {designated} may not be elected: {ranking.reason_of(designated)}",
-        "start it, and retry once it is ready",
-        requested=designated,
-    )
-
-
-def _elected(
+def _outcome(
     set_state: SetState,
+    operation: Operation,
     evidence: Evidence,
-    ranking: Ranking,
-    winner: BrokerId,
+    command: ElectMaster | Bootstrap,
     *,
-    members: SyncStateSet,
     kind: ElectionKind,
-    reason: str,
     designated: BrokerId | None,
+    members: SyncStateSet | None,
 ) -> Decision:
+    """Rank by ``FIRST`` and elect, or refuse. ``members`` None: the winner stands alone."""
+    ranking = elect(candidates_of(set_state, evidence, set_aside={}), policy=FIRST, designated=designated)
+    winner = ranking.winner
+    if winner is None:
+        return refuse(
+            operation,
+            RefusalCode.NO_ELIGIBLE_REPLICA if designated is None else RefusalCode.NOT_ELIGIBLE,
+            f"no replica of {set_state.set_key} may be elected: {ranking.reasons}"
+            if designated is None
+            else f"replica {designated} may not be elected: {ranking.reason_of(designated)}",
+            "start it, and retry once it is ready",
+            requested=designated,
+        )
     replica = set_state.replica(winner)
-    assert replica is not None
-    assert replica.incarnation is not None
-    # A bootstrapped log has a past of its own: the new epoch must lie above every epoch in any of the logs.
+    is_java = replica is not None and replica.kind is ReplicaKind.ROCKETMQ
+    # A bootstrapped log has a past of its own. An epoch that one of the logs already shows, given out again, would have
+    # two starts: the handshake would take bytes of two masters for the same ones and cut nothing.
     floor = max((seen.last_epoch for seen in evidence.replicas), default=MasterEpoch(0))
     floor = max([floor, *(r.positions.last_epoch for r in set_state.replicas if r.positions is not None)])
-    verdict = Verdict(
-        kind=kind,
-        winner=winner,
-        candidates=ranking.candidates,
-        policy=FIRST.name,
-        previous_master=None,
-        previous_epoch=set_state.master_epoch,
-        master_epoch=recovery.next_master_epoch(set_state, epoch_jump_draw=evidence.epoch_jump_draw, floor=floor),
-        previous_set=set_state.sync_state_set,
-        sync_state_set=members,
-        previous_set_epoch=set_state.sync_state_set_epoch,
-        sync_state_set_epoch=recovery.next_set_epoch(set_state),
-        designated=designated,
+    verdict = verdict_of(set_state, ranking, kind=kind, policy=FIRST, designated=designated, previous_master=None)
+    return elected(
+        master_elected(
+            set_state,
+            evidence,
+            verdict,
+            winner=winner,
+            # RocketMQ's master takes its set from an election for {itself}: others join as they catch up (C5).
+            members=(winner,) if members is None or is_java else members,
+            reason=command.reason,
+            floor=floor,
+        )
     )
-    event = MasterElected(
-        verdict=verdict,
-        master=winner,
-        master_incarnation=replica.incarnation,
-        master_epoch=verdict.master_epoch,
-        sync_state_set=members,
-        sync_state_set_epoch=verdict.sync_state_set_epoch,
-        evidence=evidence,
-        triggered_by=evidence.triggered_by,
-        detection=evidence.detection,
-        reason=reason,
-        bound_incarnations=tuple(
-            (member.broker_id, member.incarnation)
-            for member in set_state.replicas
-            if member.broker_id in members and member.incarnation is not None
-        ),
-    )
-    return elected(event)

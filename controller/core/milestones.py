@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.commands import Operation, RecordMilestones
 from rollcall_ha.controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
 from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.values import Phase
-from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.decision import DONE, Decision, find_set, refuse
 from rollcall_ha.controller.core.evolve import evolve
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.proof import grade_entered, grade_returned
@@ -27,9 +27,9 @@ MILESTONES_PER_COMMAND_MAX = 256
 
 def decide_entered(fleet: FleetState, operation: Operation, command: ReportEntered) -> Decision:
     """The winner entered its epoch; grade the failover. A repeat with the same start changes nothing."""
-    set_state = fleet.sets.get(command.set_key)
-    if set_state is None:
-        return refuse(operation, RefusalCode.SET_NOT_FOUND, f"set {command.set_key} does not exist", "register first")
+    set_state = find_set(fleet, operation, command.set_key)
+    if isinstance(set_state, Decision):
+        return set_state
     refused = refuse_other_mastership(set_state, operation, command, "do not serve in this epoch; read the set again")
     if refused is not None:
         return refused
@@ -64,9 +64,9 @@ def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMi
     """
     Put milestones on record; the cut of an old master that returned corrects the grade of the failover that deposed it.
     """
-    set_state = fleet.sets.get(command.set_key)
-    if set_state is None:
-        return refuse(operation, RefusalCode.SET_NOT_FOUND, f"set {command.set_key} does not exist", "register first")
+    set_state = find_set(fleet, operation, command.set_key)
+    if isinstance(set_state, Decision):
+        return set_state
     if not 1 <= len(command.milestones) <= MILESTONES_PER_COMMAND_MAX:
         return refuse(
             operation,

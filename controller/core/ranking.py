@@ -15,36 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind
+from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict, Verdict
 from rollcall_ha.controller.core.policies import POLICIES, ElectionPolicy, RankPart
 
 _Key = tuple[tuple[int, ...], ...]
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica of the set, as an election sees it."""
-
-    broker_id: BrokerId
-    is_alive: bool
-    is_in_sync: bool
-    """In the committed SyncStateSet, with the incarnation that the membership belongs to."""
-    is_suspect: bool = False
-    is_learner: bool = False
-    is_ready: bool = True
-    heartbeat_age_ms: int | None = None
-    """None: the leader that gathered the evidence has not heard it."""
-    last_epoch: MasterEpoch | None = None
-    max_offset: LogOffset | None = None
-    priority: int = 100
-    zone: str = ""
-    kind: ReplicaKind = ReplicaKind.NATIVE
-    absence: str = ""
-    """Words for why it is not alive."""
-    set_aside: str = ""
-    """Why it is kept out of this election; empty if it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +36,14 @@ class Ranking:
         """Why this candidate has its place; a word for it if it is no candidate."""
         return next((verdict.reason for verdict in self.candidates if verdict.broker_id == broker_id), "not registered")
 
+    @property
+    def reasons(self) -> str:
+        """Every candidate with its reason, in one line."""
+        return "; ".join(f"{candidate.broker_id} {candidate.reason}" for candidate in self.candidates)
+
 
 def elect(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CandidateVerdict],
     *,
     policy: ElectionPolicy,
     designated: BrokerId | None = None,
@@ -92,7 +74,7 @@ def elect(
         (candidate for candidate in eligible if designated is None or candidate.broker_id == designated), None
     )
     verdicts = [
-        _verdict(
+        replace(
             candidate,
             outcome=CandidateOutcome.ELECTED if candidate is winner else CandidateOutcome.ELIGIBLE,
             reason=_rank_reason(candidate, eligible, winner, policy=policy, keys=keys, designated=designated),
@@ -101,9 +83,9 @@ def elect(
         for rank, candidate in enumerate(eligible, start=1)
     ]
     verdicts.extend(
-        _verdict(
+        replace(
             candidate,
-            outcome=CandidateOutcome.EXCLUDED if candidate.set_aside else CandidateOutcome.REJECTED,
+            outcome=CandidateOutcome.EXCLUDED if candidate.is_set_aside else CandidateOutcome.REJECTED,
             reason=obstacles[candidate.broker_id],
             rank=None,
         )
@@ -119,39 +101,19 @@ def elect_again(verdict: Verdict) -> Ranking | None:
     if policy is None:
         return None
     return elect(
-        [candidate_of(recorded) for recorded in verdict.candidates],
+        verdict.candidates,
         policy=policy,
         designated=verdict.designated,
         previous_master=verdict.previous_master,
     )
 
 
-def candidate_of(recorded: CandidateVerdict) -> Candidate:
-    """The candidate that a recorded verdict was about."""
-    return Candidate(
-        broker_id=recorded.broker_id,
-        is_alive=recorded.is_alive,
-        is_in_sync=recorded.is_in_sync,
-        is_suspect=recorded.is_suspect,
-        is_learner=recorded.is_learner,
-        is_ready=recorded.is_ready,
-        heartbeat_age_ms=recorded.heartbeat_age_ms,
-        last_epoch=recorded.last_epoch,
-        max_offset=recorded.max_offset,
-        priority=recorded.priority,
-        zone=recorded.zone,
-        kind=recorded.kind,
-        absence=recorded.reason,
-        set_aside=recorded.reason if recorded.is_set_aside else "",
-    )
-
-
-def _obstacle(candidate: Candidate, policy: ElectionPolicy) -> str:
+def _obstacle(candidate: CandidateVerdict, policy: ElectionPolicy) -> str:
     """Why ``candidate`` may not win; empty if it may."""
-    if candidate.set_aside:
-        return candidate.set_aside
+    if candidate.is_set_aside:
+        return candidate.reason
     if not candidate.is_alive:
-        return candidate.absence or "silent"
+        return candidate.reason or "silent"
     if candidate.is_learner:
         return "learner"
     if candidate.heartbeat_age_ms is None:
@@ -165,14 +127,14 @@ def _obstacle(candidate: Candidate, policy: ElectionPolicy) -> str:
     return ""
 
 
-def _data(candidate: Candidate) -> tuple[int, int]:
+def _data(candidate: CandidateVerdict) -> tuple[int, int]:
     # Exact integers, and -1 for unknown: RocketMQ casts the difference to 32 bits and raises on a missing value (W32).
     epoch = -1 if candidate.last_epoch is None else int(candidate.last_epoch)
     offset = -1 if candidate.max_offset is None else int(candidate.max_offset)
     return epoch, offset
 
 
-def _part(part: RankPart, candidate: Candidate, zone: str) -> tuple[int, ...]:
+def _part(part: RankPart, candidate: CandidateVerdict, zone: str) -> tuple[int, ...]:
     if part is RankPart.DATA:
         epoch, offset = _data(candidate)
         return -epoch, -offset
@@ -183,14 +145,14 @@ def _part(part: RankPart, candidate: Candidate, zone: str) -> tuple[int, ...]:
     return (0 if candidate.is_in_sync and not candidate.is_suspect else 1,)
 
 
-def _key(candidate: Candidate, policy: ElectionPolicy, zone: str) -> _Key:
+def _key(candidate: CandidateVerdict, policy: ElectionPolicy, zone: str) -> _Key:
     return tuple(_part(part, candidate, zone) for part in policy.order)
 
 
 def _rank_reason(
-    candidate: Candidate,
-    eligible: Sequence[Candidate],
-    winner: Candidate | None,
+    candidate: CandidateVerdict,
+    eligible: Sequence[CandidateVerdict],
+    winner: CandidateVerdict | None,
     *,
     policy: ElectionPolicy,
     keys: Mapping[BrokerId, _Key],
@@ -209,7 +171,9 @@ def _rank_reason(
     return f"{base}; replica {best.broker_id} is before it: {_advantage(best, candidate, policy, keys)}"
 
 
-def _advantage(better: Candidate, worse: Candidate, policy: ElectionPolicy, keys: Mapping[BrokerId, _Key]) -> str:
+def _advantage(
+    better: CandidateVerdict, worse: CandidateVerdict, policy: ElectionPolicy, keys: Mapping[BrokerId, _Key]
+) -> str:
     """The first part of the order in which the two differ, with both values."""
     for part, left, right in zip(policy.order, keys[better.broker_id], keys[worse.broker_id], strict=True):
         if left == right:
@@ -222,24 +186,3 @@ def _advantage(better: Candidate, worse: Candidate, policy: ElectionPolicy, keys
             return f"in zone {better.zone!r} of the last master, before {worse.zone!r}"
         return "an intact member, before one that is not"
     return f"equal otherwise, smallest id: {better.broker_id} before {worse.broker_id}"
-
-
-def _verdict(candidate: Candidate, *, outcome: CandidateOutcome, reason: str, rank: int | None) -> CandidateVerdict:
-    return CandidateVerdict(
-        broker_id=candidate.broker_id,
-        outcome=outcome,
-        reason=reason,
-        rank=rank,
-        is_alive=candidate.is_alive,
-        is_in_sync=candidate.is_in_sync,
-        last_epoch=candidate.last_epoch,
-        max_offset=candidate.max_offset,
-        priority=candidate.priority,
-        heartbeat_age_ms=candidate.heartbeat_age_ms,
-        zone=candidate.zone,
-        kind=candidate.kind,
-        is_ready=candidate.is_ready,
-        is_learner=candidate.is_learner,
-        is_suspect=candidate.is_suspect,
-        is_set_aside=bool(candidate.set_aside),
-    )

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind, SetKey
-from rollcall_ha.controller.contract.verdicts import CandidateOutcome
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.evolve import evolve, evolve_all
 from rollcall_ha.controller.core.explain import checked_rules
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.policies import POLICIES
 from rollcall_ha.controller.core.preview import preview
-from rollcall_ha.controller.core.ranking import Candidate, elect, elect_again
+from rollcall_ha.controller.core.ranking import elect, elect_again
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
@@ -31,7 +31,9 @@ from tests.support.core_strategies import Step, live, lives, operation_of, settl
 LAW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 candidates = st.builds(
-    Candidate,
+    CandidateVerdict,
+    outcome=st.sampled_from(CandidateOutcome),
+    reason=st.just("current master"),
     broker_id=st.integers(1, 9).map(BrokerId),
     is_alive=st.booleans(),
     is_in_sync=st.booleans(),
@@ -44,7 +46,7 @@ candidates = st.builds(
     priority=st.integers(0, 2),
     zone=st.sampled_from(["", "a", "b"]),
     kind=st.sampled_from(ReplicaKind),
-    set_aside=st.sampled_from(["", "", "current master"]),
+    is_set_aside=st.sampled_from([False, False, True]),
 )
 
 
@@ -151,7 +153,7 @@ def test_a_preview_changes_nothing_and_says_what_the_command_would(life: list[li
     st.none() | st.integers(1, 9).map(BrokerId),
 )
 def test_elect_is_a_total_order_with_a_reason_for_everybody(
-    everybody: list[Candidate], policy: str, random: st.DataObject, designated: BrokerId | None
+    everybody: list[CandidateVerdict], policy: str, random: st.DataObject, designated: BrokerId | None
 ) -> None:
     """Independent of the input's order; each candidate once; a winner is alive, ready, heard and no learner."""
     shuffled = list(everybody)

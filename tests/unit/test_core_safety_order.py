@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind
 from rollcall_ha.controller.contract.replies import Elected
-from rollcall_ha.controller.contract.verdicts import CandidateOutcome, ElectionKind, Intactness
+from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict, ElectionKind, Intactness
 from rollcall_ha.controller.core.policies import DATA_FIRST, LONGEST, RESTORED
-from rollcall_ha.controller.core.ranking import Candidate, elect
+from rollcall_ha.controller.core.ranking import elect
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import TWO, judged, wiped
 
 
-def candidate(broker_id: int, epoch: int, end: int) -> Candidate:
-    return Candidate(
+def candidate(broker_id: int, epoch: int, end: int) -> CandidateVerdict:
+    return CandidateVerdict(
         broker_id=BrokerId(broker_id),
+        outcome=CandidateOutcome.REJECTED,
+        reason="",
         is_alive=True,
         is_in_sync=True,
         heartbeat_age_ms=100,
