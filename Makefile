@@ -6,6 +6,8 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+SERVER  := $(VENV)/.server
+LOCKED  := pyproject.toml requirements.lock deploy/setup.sh deploy/lock.py
 DEMO    ?= .demo
 SEEDS   ?= 100
 ROUNDS  ?= 10
@@ -15,7 +17,7 @@ LARGE_M ?= 100
 RUN     := PYTHONDONTWRITEBYTECODE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark coverage demo demo-up demo-down \
+.PHONY: help setup lock check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark coverage demo demo-up demo-down \
         bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse clean
 
 help:            ## list the verbs
@@ -24,9 +26,19 @@ help:            ## list the verbs
 setup: $(STAMP)  ## make .venv and install everything; does nothing the second time
 	@deploy/setup.sh java
 
-$(STAMP): pyproject.toml deploy/setup.sh
-	@PYTHON="$(PYTHON)" deploy/setup.sh venv $(VENV)
+# Two stamps: the demo needs a tenth of what the tests and Spark need.
+$(SERVER): $(LOCKED)
+	@PYTHON="$(PYTHON)" deploy/setup.sh venv $(VENV) server
 	@touch $@
+
+$(STAMP): $(LOCKED)
+	@PYTHON="$(PYTHON)" deploy/setup.sh venv $(VENV) server analytics dev
+	@touch $(SERVER) $@
+
+lock: $(STAMP)   ## write requirements.lock anew from pyproject.toml; what still fits keeps its version
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group build --generate-hashes \
+	    --no-emit-index-url --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
+	@$(BIN)/python -m pytest -q tests/unit/test_packaging.py
 
 check: $(STAMP)  ## format, lint, types, import arrows, fast tests: less than a minute
 	@deploy/check.sh $(BIN) fast
@@ -83,13 +95,13 @@ spark: $(STAMP)  ## the tests that start a Spark session
 coverage: $(STAMP)  ## branch coverage of the cores and link machines
 	@deploy/check.sh $(BIN) coverage
 
-demo: $(STAMP)   ## the first ten minutes: a fleet, a killed master, an audit of every message
+demo: $(SERVER)   ## the first ten minutes: a fleet, a killed master, an audit of every message
 	@$(BIN)/python -m rollcall_ha.deploy.local.demo run --directory $(DEMO)
 
-demo-up: $(STAMP)  ## start the demo's fleet with a small producer and leave it running
+demo-up: $(SERVER)  ## start the demo's fleet with a small producer and leave it running
 	@$(BIN)/python -m rollcall_ha.deploy.local.demo up --directory $(DEMO)
 
-demo-down: $(STAMP)  ## stop it
+demo-down: $(SERVER)  ## stop it
 	@$(BIN)/python -m rollcall_ha.deploy.local.demo down --directory $(DEMO)
 
 bench: $(STAMP)  ## numbers, three runs, with JSON beside the table
@@ -107,7 +119,7 @@ port-abuse: $(STAMP)  ## elections in peace and while bad neighbours abuse the b
 analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared with what really happened [FAILOVERS=1000000]
 	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
 
-kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
+kill-controllers: $(SERVER)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m rollcall_ha.deploy.local.kill_controllers --rounds $(ROUNDS)
 
 clean:           ## remove caches and build results; keeps .venv and .demo

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make the virtual environment, and see to Java. Idempotent; says what it could not do.
-#   deploy/setup.sh venv DIRECTORY
+#   deploy/setup.sh venv DIRECTORY EXTRA...    (server for the demo; server analytics dev for everything)
 #   deploy/setup.sh java
 #   deploy/setup.sh interop
 set -euo pipefail
@@ -22,8 +22,21 @@ install_packages() {
     "${root[@]}" apt-get update >/dev/null 2>&1 && "${install[@]}" >/dev/null 2>&1
 }
 
+# Install the part of requirements.lock that these tables of pyproject.toml need: exact versions, by hash, as locked.
+install_locked() { # install_locked DIRECTORY TABLE...
+    local directory="$1" part status=0
+    shift
+    part=$(mktemp)
+    "$directory/bin/python" deploy/lock.py "$@" >"$part" &&
+        "$directory/bin/python" -m pip install --quiet --disable-pip-version-check \
+            --require-hashes --no-deps --no-build-isolation --requirement "$part" || status=$?
+    rm -f "$part"
+    return "$status"
+}
+
 make_venv() {
     local directory="$1"
+    shift
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
         say "needs Python 3.11 or newer as '$python'; set PYTHON=/path/to/python3.11" >&2
         exit 1
@@ -38,8 +51,11 @@ make_venv() {
             "$python" -m venv "$directory"
         fi
     fi
-    say "installing into $directory"
-    "$directory/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[analytics,dev]'
+    say "installing into $directory: $*"
+    # The build backends come first: with build isolation pip would fetch backends of its own choice, without hashes.
+    install_locked "$directory" build
+    install_locked "$directory" base "$@"
+    "$directory/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 }
 
 see_to_java() {
@@ -61,11 +77,11 @@ see_to_interop() {
 }
 
 case "${1:-}" in
-    venv) make_venv "$2" ;;
+    venv) make_venv "${@:2}" ;;
     java) see_to_java ;;
     interop) see_to_interop ;;
     *)
-        say "usage: deploy/setup.sh venv DIRECTORY | java | interop" >&2
+        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | interop" >&2
         exit 2
         ;;
 esac

@@ -22,7 +22,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NAMESPACE = "rollcall_ha"
-PACKAGES: list[str] = sorted(link.name for link in (ROOT / "src" / NAMESPACE).iterdir() if link.is_dir())
+PACKAGES: list[str] = sorted(
+    link.name for link in (ROOT / "src" / NAMESPACE).iterdir() if link.is_dir() and link.name != "__pycache__"
+)
 """The folders at the top that are imported as sub-packages of ``NAMESPACE``."""
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 700
