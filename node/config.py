@@ -169,7 +169,7 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_unsafe_bind(key: str, address: str, *, remedy: str) -> None:
-    """A port without authentication is bound to loopback only (design section 9). Raises ``ConfigError``."""
+    """A port without authentication is bound to loopback only. Raises ``ConfigError``."""
     host, _ = split_address(address)
     if not is_loopback(host):
         raise ConfigError(

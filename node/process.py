@@ -17,7 +17,7 @@ from enum import IntEnum
 import uvloop
 
 SWITCH_INTERVAL_SECONDS = 0.0005
-"""Hand-over between threads: with the default of 5 ms busy threads cost elections (python.md)."""
+"""Hand-over between threads: with the default of 5 ms, busy threads cost elections (docs/pysyncobj.md)."""
 
 
 COLLECTOR_THRESHOLDS = (5_000, 20, 50)

@@ -1,5 +1,5 @@
 """
-Send requests and their answers (rocketmq-wire section 6.1): codes 10, 310 and 320.
+Send requests and their answers (docs/wire.md, client codes): codes 10, 310 and 320.
 
 Here: header bytes to one value, answers to bytes, the batch body. Not here: whether a message is accepted
 (``broker.handlers.put``).

@@ -194,7 +194,7 @@ class AlterSyncStateSet(Command, tag="AlterSyncStateSet"):
 
 
 class ReportEntered(Command, tag="ReportEntered"):
-    """The winner entered its epoch: entry and promise are on its disk (R9, R12; safety.md, proof 3)."""
+    """The winner entered its epoch: entry and promise are on its disk (R9, R12): fact 3 of a proof."""
 
     set_key: SetKey
     broker_id: BrokerId

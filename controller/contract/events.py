@@ -151,7 +151,7 @@ class MasterElected(Event, tag="master-elected"):
 
 
 class ElectionFailed(Event, tag="election-failed"):
-    """Nobody was eligible; no epoch changed (design section 9)."""
+    """Nobody was eligible; no epoch changed (W28)."""
 
     verdict: Verdict
     evidence: Evidence

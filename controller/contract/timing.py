@@ -3,7 +3,7 @@ Every duration that controllers and brokers must agree on, as presets, with the 
 
 Here: numbers and their relations; ``worst_case_rto_ms`` is the bound by phase that an operator may rely on.
 Not here: reading clocks. All values are milliseconds of a monotonic clock.
-Source: design section 5 (Timing), safety.md R6, R7, R13; pysyncobj.md sections 4 and 10.1.
+Sources: docs/timing.md; R6, R7, R13; docs/pysyncobj.md for the numbers of Raft.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Positions(Value):
     max_offset: LogOffset
     confirm_offset: LogOffset
     released: LogOffset = LogOffset(0)
-    """Highest end that it acknowledged to a producer as a master; kept in its checkpoint (safety.md, proof 4)."""
+    """Highest end that it acknowledged to a producer as a master, from its checkpoint: fact 4 of a proof."""
 
 
 class CleanMark(Value):
@@ -71,7 +71,7 @@ class RegisteredAs(Value):
 
 
 class SetConfiguration(Value):
-    """Belongs to the set; comes with its first registration (design section 9)."""
+    """Belongs to the set; comes with its first registration, and stays (R11)."""
 
     expected_replicas: int = 1
     ack_mode: AckMode = AckMode.ALL

@@ -2,7 +2,7 @@
 The reigns of one set, folded from its events.
 
 Here: ``history_of`` and the split of a failover's time by phase. Not here: reading the journal, paging
-(``controller.runtime``). Source: design section 7.
+(``controller.runtime``).
 
 Rule 1: phases chain. The leader's clock: first sign of the fault -> detected -> proposed -> committed -> notified;
 the winner's clock goes on from the push that notified it. Each span is the difference to the stamp before it on its

@@ -3,7 +3,7 @@ What is known about loss in a failover: a grade with the facts that it rests on.
 
 Here: the facts of one reign (``reign_of``), the grade when its master has entered, and the correction when an old
 master returns.
-Not here: when these events are made (``milestones``). Source: safety.md, "What a proof needs".
+Not here: when these events are made (``milestones``). Facts and grades: docs/safety.md, "What a proof needs".
 
 Rule 1: ``proven`` needs facts 1-3 complete, mode ``all`` and a clean election of an intact native member.
 Rule 2: ``bounded`` needs a bound that was enforced throughout (R10). Sets have no such bound at this feature level, so

@@ -153,7 +153,7 @@ class Recovery(Value):
 
 
 class Reign(Value):
-    """How one master came to its epoch, and what is known about loss: the facts of safety.md, "What a proof needs"."""
+    """How one master came to its epoch, and what is known about loss: docs/safety.md, "What a proof needs"."""
 
     kind: ElectionKind
     master: BrokerId

@@ -1,4 +1,4 @@
-"""System codes of remoting: those that belong to the framing itself, whoever uses it (rocketmq-wire section 1.2)."""
+"""System codes of remoting: those that belong to the framing itself (docs/wire.md, system codes)."""
 
 from __future__ import annotations
 

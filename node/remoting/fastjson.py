@@ -1,5 +1,5 @@
 """
-JSON as fastjson 1.2 writes it: numeric keys of maps stand without quotes (rocketmq-wire section 1.8).
+JSON as fastjson 1.2 writes it: numeric keys of maps stand without quotes (docs/wire.md, JSON bodies).
 
 Here: making it legal. Not here: what is in it. Rule: linear in the length, whatever the bytes are.
 """
