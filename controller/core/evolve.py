@@ -47,6 +47,7 @@ from rollcall_ha.controller.core.recovery import after_report, without
 from rollcall_ha.controller.core.state import (
     ENDED_INCARNATIONS_KEPT,
     REIGNS_KEPT,
+    Reign,
     ReplicaState,
     SetState,
     StoredAlter,
@@ -249,9 +250,15 @@ def _elected(set_state: SetState, event: MasterElected) -> SetState:
         accepts_any_epoch=set_state.accepts_any_epoch or is_past_known,
         fallen=(),
         known_confirm=_confirm_elected(set_state, event, may_have_lost=reign.was_suspect or reign.was_restored),
+        # Without it, members that return isolate themselves for ever: no log of the set has what they confirmed (R26).
+        unclean_epoch=event.master_epoch if _may_lack_confirmed(reign) else set_state.unclean_epoch,
         recovery=None,
         reigns=(*set_state.reigns, reign)[-REIGNS_KEPT:],
     )
+
+
+def _may_lack_confirmed(reign: Reign) -> bool:
+    return reign.kind is ElectionKind.UNCLEAN or reign.was_suspect
 
 
 def _confirm_elected(set_state: SetState, event: MasterElected, *, may_have_lost: bool) -> LogOffset:

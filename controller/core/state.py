@@ -43,6 +43,7 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
+from rollcall_ha.epoch.model import NO_EPOCH
 
 REQUEST_WINDOW_ENTRIES = 1024
 """
@@ -212,6 +213,8 @@ class SetState(Value):
     """Members that left because a restart proved nothing, since the last election or alter (R3)."""
     known_confirm: LogOffset = LogOffset(0)
     """Highest confirm offset that a member has reported: who ends below it has lost records (R3's veto)."""
+    unclean_epoch: MasterEpoch = NO_EPOCH
+    """The newest masterEpoch whose winner may have lacked confirmed bytes; it explains cuts below confirm (R26)."""
     last_alter: StoredAlter | None = None
     recovery: Recovery | None = None
     reigns: tuple[Reign, ...] = ()

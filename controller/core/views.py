@@ -38,6 +38,7 @@ def set_view(fleet: FleetState, set_state: SetState, *, term: int, index: int) -
         last_alter=set_state.last_alter.verdict if set_state.last_alter is not None else None,
         condition=condition,
         condition_reason=reason,
+        unclean_epoch=set_state.unclean_epoch,
         next_id=set_state.next_id,
     )
 

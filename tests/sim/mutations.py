@@ -675,6 +675,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         case="vote-over-a-restart",
     ),
     Mutation(
+        name="R26-unclean-epoch",
+        what="the controllers never say which epoch began uncleanly: members that return isolate themselves",
+        target="rollcall_ha.controller.core.evolve:_may_lack_confirmed",
+        mutate=_constant(False),
+        story="r26_unclean_return",
+    ),
+    Mutation(
         name="W3",
         what="an epoch is entered twice",
         target="rollcall_ha.broker.core.goals:_goal_for_own_epoch",
