@@ -1,13 +1,11 @@
 """
-Who waits for which end of the log to be confirmed.
+Sends that wait until confirm has passed them.
 
-Here: the waiters of one masterEpoch, in the order of their ends. Not here: what confirm is (``ha.confirm_offset``),
-how an
-answer looks (``broker.handlers``).
+Here: the waiters of one masterEpoch, in the order of their ends. Not here: what confirm is (``ha.confirm_offset``), how
+an answer looks (``broker.handlers``).
 
 Rule 1 (R17): a table belongs to the epoch in which its waiters appended. Leaving the epoch fails all of them as
-"outcome
-unknown" and ends the table; the next epoch gets a new one.
+"outcome unknown" and ends the table; the next epoch gets a new one.
 Rule 2: ends are registered in rising order, so a release is a walk from the left: amortised O(1).
 Rule 3: one waiter per batch of one client, not per message.
 """
@@ -54,8 +52,11 @@ class WaitingSends(Generic[Token]):
         Raises:
             ValueError: the epoch has ended, or ``end`` is below the last registered one (rule 2).
         """
+        # Appended at 950 in epoch 2, demoted, cut to 900, followed to 1100, elected again in 4: "acks reach 950" would
+        # release a message that is gone. So no waiter outlives its epoch.
         if self._is_ended:
             raise ValueError(f"masterEpoch {self.master_epoch} has ended: nobody may wait in it (R17)")
+        # ``release`` stops at the first end above confirm: a lower one behind it would wait although it is confirmed.
         if self._waiting and end < self._waiting[-1][0]:
             raise ValueError(f"end {end} is below the last registered end {self._waiting[-1][0]}")
         self._waiting.append((end, messages, size_bytes, token))

@@ -1,5 +1,5 @@
 """
-What a replica remembers over restarts, as values.
+What outlives a restart of a replica, as values.
 
 Here: the marks of its epochs, who it is, and how a mark may grow. Not here: files (``broker.replica_files``,
 ``broker.identity``).
@@ -14,7 +14,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, ClusterName, Incarnati
 from rollcall_ha.epoch.model import NO_EPOCH
 
 STARTS_KEPT = 16
-"""Starts in a row without a registration after which a restart proves nothing any more."""
+"""Starts that are remembered: after more of them in a row without a registration, a restart proves nothing (R3)."""
 
 
 class EpochMarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,11 +35,12 @@ class EpochMarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def covers(self, other: EpochMarks) -> bool:
         """Whether going from ``other`` to this one lets no mark fall."""
+        # ``entered <= promised``: an epoch that was entered without a promise could be entered by another one below it.
         return self.promised >= other.promised and self.entered >= other.entered and self.entered <= self.promised
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who this data directory is. The code is stored before an id is asked for, the id before it is used (S62)."""
+    """The name of this data directory. The code is stored before an id is asked for, the id before it is used (S62)."""
 
     cluster: ClusterName
     broker_name: str
@@ -64,7 +65,12 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessStarts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The starts of the process on one directory: an older copy of it does not know the newest ones (R3)."""
+    """
+    Starts on one data directory. File ``lives.json``.
+
+    A backup that is put back does not name the starts since: so the controllers see that it is older than what its
+    replica has acked (R3).
+    """
 
     incarnations: tuple[Incarnation, ...] = ()
     """Newest last; at most ``STARTS_KEPT``."""

@@ -1,7 +1,8 @@
 """
-What a replica should become, given what it heard. Pure functions.
+The goal of a replica, given a view of the controllers (``goal_for_view``) or the epoch of a peer (``goal_for_peer``).
+Pure functions.
 
-Here: the goal that a view (``goal_for_view``) or a peer (``goal_for_peer``) asks for. Not here: reaching it (``role``).
+Not here: reaching the goal (``role``).
 Rule 1 (R9): a goal below the promise, or below the goal that is being worked on, is not taken.
 Rule 2 (R9): only the incarnation named in the view enters, and only an epoch that is above what was promised when this
 process began, and that it has not left: an epoch is entered once (W3).
@@ -19,7 +20,7 @@ from rollcall_ha.controller.contract.replies import SetView
 
 
 class GoalKind(StrEnum):
-    """What the machine works towards."""
+    """The states that the role machine works towards."""
 
     FENCED = "fenced"
     FOLLOW = "follow"
@@ -61,7 +62,7 @@ class Standing:
     left_epoch: MasterEpoch
     """The highest epoch that must not be entered: promised before this process began, or left by it (W3)."""
     has_followed: bool
-    """A master of the goal's epoch has answered our handshake: who reigns in it is known."""
+    """A master of the goal's epoch has answered our handshake: the epoch has a master, and it is not this replica."""
 
     @property
     def floor(self) -> MasterEpoch:
@@ -70,7 +71,7 @@ class Standing:
 
     @property
     def is_final(self) -> bool:
-        """Isolated or stopping: nobody changes that from outside."""
+        """Isolated or stopping: no view and no peer changes that."""
         return self.goal.kind in (GoalKind.ISOLATED, GoalKind.STOPPED)
 
 
@@ -78,14 +79,20 @@ def goal_for_view(view: SetView, standing: Standing) -> Choice:
     """What the authoritative state ``view`` asks of this replica."""
     epoch = view.master_epoch
     goal = standing.goal
+    # A view of epoch 2 that arrives behind a promise of 3: followed, the deposed master of 2 would count our acks again
+    # and release what the master of 3 cuts.
     if epoch < standing.floor or standing.is_final:
         return Choice()
     if view.master is None:
+        # The same epoch has lost its master, as far as the controllers can see. A master that only lost its session
+        # goes on in mode ``all``, and its slaves keep their links: its required set still guards every ack.
         if epoch == standing.floor and goal.kind is not GoalKind.FENCED:
             return Choice()
         return _fenced(epoch, f"masterEpoch {epoch} has no master: {view.condition_reason}")
     if view.master == standing.broker_id:
         return _goal_for_own_epoch(view, standing)
+    # One epoch, two masters: impossible unless controllers were restored. To follow would be to leave an epoch in which
+    # we may have released; a human must look.
     if goal.kind is GoalKind.REIGN and goal.master_epoch == epoch:
         return Choice(alarm=f"masterEpoch {epoch} is ours, but the controllers name broker {view.master} as its master")
     address = ha_address_of(view, view.master)
@@ -104,14 +111,18 @@ def goal_for_view(view: SetView, standing: Standing) -> Choice:
 def _goal_for_own_epoch(view: SetView, standing: Standing) -> Choice:
     epoch = view.master_epoch
     goal = standing.goal
+    # The election counted on what the former process had acked. This one may have lost the tail of it (R9).
     if view.master_incarnation != standing.incarnation:
         return _fenced(
             epoch, f"masterEpoch {epoch} was given to incarnation {view.master_incarnation}, which has ended"
         )
+    # Entered once already, here or by the process before us: a second start in one epoch makes two different logs with
+    # the same labels, and the handshake of a follower finds nothing to cut.
     if epoch <= standing.left_epoch:
         left = standing.left_epoch
         reason = f"masterEpoch {epoch} was given to us, but {left} was promised before we began, or left: never again"
         return Choice(goal=Goal(kind=GoalKind.FENCED, master_epoch=epoch, reason=reason), alarm=reason)
+    # Another replica has answered as master of this very epoch: it has entered it, so we must not.
     if goal.kind is GoalKind.FOLLOW and goal.master_epoch == epoch and standing.has_followed:
         return Choice(alarm=f"{goal.reason}, but the controllers name us as its master")
     return Choice(goal=Goal(kind=GoalKind.REIGN, master_epoch=epoch, reason=f"elected in masterEpoch {epoch}"))
@@ -119,10 +130,13 @@ def _goal_for_own_epoch(view: SetView, standing: Standing) -> Choice:
 
 def goal_for_peer(event: PeerShowedEpoch, view: SetView | None, standing: Standing) -> Choice:
     """What a peer's epoch asks of this replica. ``view`` knows addresses; a promise alone has none to follow."""
+    # Only above the floor: a peer's word is no view. In our own epoch it could name anybody.
     if event.master_epoch <= standing.floor or standing.is_final:
         return Choice()
     reason = f"broker {event.broker_id} showed masterEpoch {event.master_epoch}"
     address = ha_address_of(view, event.broker_id) if view is not None else None
+    # A slave that has promised 4 does not know its master. But epoch 3 is over: a master of 3 fences itself, instead of
+    # letting producers wait for an ack that this slave will never give it.
     if not event.is_master or address is None:
         return _fenced(event.master_epoch, reason)
     target = LinkTarget(

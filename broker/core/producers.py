@@ -2,17 +2,14 @@
 Idempotent sends (R18): what the log knows about producers that number their messages.
 
 Here: the table, a pure fold of the records of the last ``WINDOW_BYTES`` of the log, and its verdicts. Not here: where
-the
-stamp lies in a record (``broker.protocol.stamp``), who folds (``broker.log``).
+the stamp lies in a record (``broker.protocol.stamp``), reading the log (``broker.log.log_index``).
 
-Rule 1: the table after folding a log equals the table after folding only the records at or above ``window_start`` of
-its
-end, so that it can be rebuilt in bounded time after a cut or a start. It therefore forgets by log distance, never by
-time.
+Rule 1: folding a whole log gives the same table as folding only its records at or above ``window_start`` of its end, so
+the table is rebuilt in bounded time after a cut or a start. It therefore forgets by log distance, never by time.
 Rule 2: sequences of one (producer, producer epoch) are accepted without a gap, from 0; a duplicate is one of those in
 the window. A higher producer epoch starts again at 0 and ends the lower one.
-Rule 3: what the window has forgotten is neither accepted nor called a duplicate, but for sequence 0 of an unknown
-producer.
+Rule 3: a sequence that the window has forgotten is neither accepted nor called a duplicate. The exception is sequence 0
+of a producer that the window does not know: it is a new one.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ class ProducerStamp(msgspec.Struct, frozen=True):
 
 
 class SequenceVerdict(Enum):
-    """What to do with a stamped send."""
+    """Verdict on a stamped send."""
 
     ACCEPT = "accept"
     DUPLICATE = "duplicate"
@@ -67,7 +64,7 @@ def window_start(end: LogOffset) -> LogOffset:
 
 
 class ProducerTable:
-    """The fold. Driven by one thread: the loop of the broker."""
+    """The table. Driven by one thread: the loop of the broker."""
 
     def __init__(self) -> None:
         """An empty table is the fold of an empty log."""
@@ -75,7 +72,7 @@ class ProducerTable:
         self._buckets: dict[int, set[bytes]] = {}
         """Producers with a record in that bucket of the log, rising."""
         self._bucket = -1
-        """Bucket of the last folded record or end."""
+        """Bucket of the last folded record, or of the end."""
 
     def __len__(self) -> int:
         """Number of producers in the window."""
@@ -87,11 +84,16 @@ class ProducerTable:
         if producer is None or stamp.producer_epoch > producer.epoch:
             if stamp.sequence == 0:
                 return SequenceVerdict.ACCEPT
+            # Sequence 7 of a producer that the window has forgotten may be in the log or not: accepted it could be
+            # there twice, called a duplicate it could be nowhere.
             return SequenceVerdict.UNKNOWN if producer is None else SequenceVerdict.GAP
+        # A producer that gave its numbers up for a higher epoch has told its callers "unknown" for the rest. Accepted
+        # now, out of a slow socket, such a message would follow those that were sent after it.
         if stamp.producer_epoch < producer.epoch:
             return SequenceVerdict.OLD
         if stamp.sequence == producer.last_sequence + 1:
             return SequenceVerdict.ACCEPT
+        # Sequence 9 after 7: 8 was refused or is still under way. With 9 in the log, 8 would look old when it comes.
         if stamp.sequence > producer.last_sequence:
             return SequenceVerdict.GAP
         return SequenceVerdict.DUPLICATE if stamp.sequence >= producer.firsts[0][1] else SequenceVerdict.OLD
@@ -107,6 +109,7 @@ class ProducerTable:
         elif stamp.producer_epoch < producer.epoch or stamp.sequence <= producer.last_sequence:
             return
         elif stamp.sequence != producer.last_sequence + 1:
+            # The log of another writer may have a gap. A range from before it would call the missing ones duplicates.
             producer.firsts.clear()
         producer.last_sequence = stamp.sequence
         if not producer.firsts or producer.firsts[-1][0] != bucket:
@@ -135,6 +138,8 @@ class ProducerTable:
     def _advance(self, bucket: int) -> None:
         """Move the window; the cost is that of what is forgotten."""
         self._bucket = bucket
+        # By whole buckets of the log, on every replica at the same record: a new master whose table forgot later or
+        # earlier than the old one would answer the same retry differently.
         lowest = bucket - WINDOW_BYTES // BUCKET_BYTES
         for old in [each for each in self._buckets if each < lowest]:
             for identity in sorted(self._buckets.pop(old)):

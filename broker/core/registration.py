@@ -6,9 +6,11 @@ Rule 1: the register code is durable before an id is asked for, and kept on ever
 same code gets the same id, none leaks (W26).
 Rule 2: the id is durable before it is used.
 Rule 3: a session belongs to (replica, incarnation, ordinal); a new connection registers the same incarnation again.
-Rule 4: what the replica holds is taken when it registers, its clean mark when it started: R3 judges both.
-Rule 5 (R1, R14): a registration names what it replaces, so that a late duplicate of it changes nothing. The directory
-knows it for the first one; a refusal says what it is by now, and is answered at once by another try.
+Rule 4: a registration reports the log as it is at that moment, and the clean mark as it was found at the start: R3
+judges both.
+Rule 5 (R1, R14): a registration names the (incarnation, ordinal) that it replaces, so that a late duplicate of it
+changes nothing. The first one takes it from the directory; a refusal names the registered one, and is answered at once
+by another try.
 
 =============  ==================================  ================
 state          asks for                            next
@@ -84,7 +86,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """The controllers will not have this replica as it is; asked again after a pause, in case an operator acts."""
+    """The controllers refuse this replica as it is; asked again after a pause, in case an operator acts."""
 
     refusal: Refused
 
@@ -101,7 +103,7 @@ RegistrationAction = PersistIdentity | AskForId | AskToRegister | Opened | Block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFacts:
-    """What an operator configured, and what this start of the process is."""
+    """The configuration of an operator, and the identity of this start of the process."""
 
     set_key: SetKey
     process: ProcessIdentity
@@ -121,7 +123,7 @@ class Registration:
         self._facts = facts
         self._identity = identity
         self._is_connected = False
-        self._replaces = _last_life(facts.process)
+        self._replaces = _previous_start(facts.process)
         self._asked: RegisterReplica | None = None
         self._moved_tries = 0
         self.state = self._resting_state()
@@ -143,6 +145,8 @@ class Registration:
     def disconnected(self) -> None:
         """The connection is gone, and with it the session; an unanswered question has an unknown outcome."""
         self._is_connected = False
+        # HAS_ID waits for the disk, not for the connection: the granted id must not be used, nor asked for again,
+        # before it is stored.
         if self.state is not RegistrationState.HAS_ID:
             self.state = self._resting_state()
 
@@ -157,16 +161,22 @@ class Registration:
         """The leader's answer to what was asked last."""
         if isinstance(reply, Refused):
             if reply.code is RefusalCode.EVIDENCE_MOVED and self._asked is not None:
+                # Another session of ours was registered after we took the evidence: a retry of a lost answer, most
+                # often. Asked without a limit, two processes on copies of one directory would end each other's session
+                # for ever.
                 self._replaces = reply.registered
                 self._moved_tries += 1
                 if self._moved_tries < MOVED_TRIES_MAX:
                     return [self._register(self._asked)]
             self.state = RegistrationState.BLOCKED
+            # A newer process of this replica is registered: to ask again would be to end that one (S12).
             if reply.code is RefusalCode.FENCED_INCARNATION:
                 return [Ended(refusal=reply)]
             return [Blocked(refusal=reply)]
         if isinstance(reply, IdGranted) and self.state is RegistrationState.NO_ID:
             assert self._identity is not None, "an id is asked for with a stored code"
+            # Used before it is on the disk, a crash would leave a log that was acked under an id which its directory
+            # does not name (S62).
             self.state = RegistrationState.HAS_ID
             return [PersistIdentity(identity=msgspec.structs.replace(self._identity, broker_id=reply.broker_id))]
         if isinstance(reply, Registered) and self.state is RegistrationState.IDENTIFIED:
@@ -185,6 +195,8 @@ class Registration:
     def _ask(self, positions: Positions, stored: StoredView | None) -> list[RegistrationAction]:
         facts = self._facts
         if self._identity is None:
+            # The code first, and on disk: asked with a code that a crash forgets, each start would get another id, and
+            # the set would fill up with members that never come back.
             new = Identity(
                 cluster=facts.set_key.cluster,
                 broker_name=facts.set_key.name,
@@ -216,8 +228,8 @@ class Registration:
         return AskToRegister(command=self._asked)
 
 
-def _last_life(process: ProcessIdentity) -> RegisteredAs | None:
-    """What is registered if the life before this one did register; else the controllers say what is (rule 5)."""
+def _previous_start(process: ProcessIdentity) -> RegisteredAs | None:
+    """The registration of the start before this one, if it got that far; else a refusal names another one (rule 5)."""
     if not process.previous_incarnations:
         return None
     return RegisteredAs(incarnation=process.previous_incarnations[-1], session_ordinal=SessionOrdinal(0))

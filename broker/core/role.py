@@ -1,11 +1,10 @@
 """
 The role of one replica: from boot to master, slave or learner, and out again. Sans-IO, pure.
 
-Here: ``RoleMachine``. Its inputs and actions are the values of ``broker.core.role_io``, its goals those of
-``broker.core.goals``, its facts and the lines below those of ``broker.core.role_lines``; what is durable is in
-``broker.core.durable``. Not here: doing the actions (``broker.server`` and
-its parts), registering (``registration``), who is required for an ack (``ha.sync_state``), where a cut goes
-(``ha.truncation``).
+Here: ``RoleMachine``. Its inputs and actions are the values of ``broker.core.role_io``, its goals those of ``goals``,
+its facts and the lines below those of ``role_lines``, its marks on disk those of ``durable``. Not here: doing the
+actions (``broker.role_shell``), registering (``registration``), which replicas an ack needs (``ha.sync_state``), where
+a cut goes (``ha.truncation``).
 
 Use: ``machine = RoleMachine(set_key=..., incarnation=..., is_learner=...)``, then ``actions = machine.handle(input,
 now_us=...)`` for every input, in order; do the actions in order. Call with ``Tick()`` at ``machine.next_due_us``.
@@ -26,12 +25,13 @@ STOPPED    link-stopped, log-closed, marked, goodbye-said, exited
 
 In every goal a reign of another epoch ends before anything else, in the turn that sets the goal (R12, R17, W19).
 
-Rule 1 (R9): marks never fall, and a mark is durable before the line behind it.
-Rule 2 (R12): nothing lower is applied or acked once the promise is durable: the link is stopped before, which is
-earlier than the rule asks. The start is taken after both.
-Rule 3 (W19): a role is published when its last line is true, and withdrawn when its goal is set aside.
-Rule 4 (promise 3): losing the controllers changes nothing.
-Rule 5 (R26): a plan to isolate ends in ISOLATED with an alarm, until an operator restarts the replica.
+Rule 1 (R9): marks never fall, and a mark is durable before the line behind it begins.
+Rule 2 (R12): the link to the old master is stopped first, then the promise is made durable, then the start of the own
+epoch is taken. So no byte of a lower epoch arrives behind the start, and no ack of one leaves behind the promise.
+Rule 3 (W19): a role is published when its last line is true, and withdrawn when its goal is given up.
+Rule 4: losing the controllers changes no role (promise 3 of the README).
+Rule 5 (R26): a plan that would cut confirmed bytes ends in ISOLATED with an alarm, until an operator restarts the
+replica.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ from rollcall_ha.ha.truncation import Isolate
 
 
 class RoleMachine:
-    """One replica's role, for the life of one process. See the module docstring for use and rules."""
+    """One replica's role, for the life of one process. Use and rules are at the top of the module."""
 
     def __init__(
         self,
@@ -203,6 +203,7 @@ class RoleMachine:
         elif isinstance(event, SessionEstablished):
             self._on_session_opened(event)
         elif isinstance(event, SessionLost):
+            # The goal stays (rule 4): a master that stopped for want of controllers would turn their outage into ours.
             self._facts.has_session = False
             self._facts.is_entered_asked = False
         elif isinstance(event, EnteredAnswered):
@@ -211,6 +212,7 @@ class RoleMachine:
             if event.master_epoch == self._goal.master_epoch:
                 self._report(event.phase, at_us=event.reached_at_us)
         elif isinstance(event, ReignRefused):
+            # The refusal of an alter of epoch 2 may arrive when we reign in 4: it says nothing about that.
             if event.master_epoch == self._facts.reign:
                 self._set_own_goal(GoalKind.FENCED, event.reason)
         elif isinstance(event, IncarnationEnded):
@@ -233,6 +235,8 @@ class RoleMachine:
     def _on_recovered(self, event: Recovered) -> None:
         self._is_recovered = True
         self._facts.marks = event.marks
+        # The former process may have entered the epoch that it promised last. Entered again by this one, from wherever
+        # its log ends now, the epoch would have two starts, and the replicas that cut to the first are not cut again.
         self._left_epoch = event.marks.promised
         self._facts.has_clean_mark = event.has_clean_mark
         if self._goal.kind is GoalKind.FENCED:
@@ -251,16 +255,23 @@ class RoleMachine:
         self._on_view(event.registered.view, is_registration=True)
         link = self._facts.link
         if link is not None and link.reported is not None:
+            # A new leader knows no links. Not told again that ours to the dead master is closed, it would wait for the
+            # timeout (R13).
             link.reported = None
             self._send_link_report(link)
 
     def _on_view(self, view: SetView, *, is_registration: bool = False, transit_us: int = 0) -> None:
         """R2, R9: an older state is dropped; another fleet's counts only if we registered there (R7)."""
+        # Timed from when the leader sent it: else a busy network between us would be missing in the phases.
         self._pushed_at_us = self._now_us - transit_us
         known = self._facts.view
+        # Before the registration nobody has judged what this incarnation still holds (R3): a replica that lost its tail
+        # in a power cut would follow, ack, and be counted for the acks of its former process.
         if view.set_key != self._facts.set_key or not self._facts.is_registered:
             return
         if known is not None:
+            # A push that was overtaken by a heartbeat's answer: the set of index 40 after that of 41 would bring back a
+            # member that has left. Indexes of two foundings cannot be compared: only registering decides then.
             is_same_fleet = view.fleet_incarnation == known.fleet_incarnation
             if view.index < known.index if is_same_fleet else not is_registration:
                 return
@@ -278,6 +289,8 @@ class RoleMachine:
 
     def _on_link(self, event: TruncationPlanned | LinkOpened | SlaveLinkClosed) -> None:
         link = self._facts.link
+        # A plan of link 3, made for the log before link 4 cut it, would cut the log a second time. And a link that is
+        # being stopped must not open any more: the start of our epoch is about to be taken behind it (rule 2).
         if link is None or event.generation != link.generation or isinstance(self._pending, StopSlaveLink):
             return
         if isinstance(event, TruncationPlanned):
@@ -300,6 +313,8 @@ class RoleMachine:
         if event.is_definite:
             self._facts.is_entered_settled = True
             return
+        # Unknown is asked again: a lost report of a master that serves would let the deadline pass, and the set elects
+        # another one for nothing.
         self._entered_failures += 1
         self._facts.entered_due_us = self._now_us + self._pause_us(self._entered_failures)
 
@@ -331,12 +346,16 @@ class RoleMachine:
         old = self._goal
         if goal.is_same_as(old):
             return
+        # An isolated replica that took the next view's goal would follow and be cut below its confirm: what it isolated
+        # itself to prevent (R26).
         if old.kind is GoalKind.STOPPED or (old.kind is GoalKind.ISOLATED and goal.kind is not GoalKind.STOPPED):
             return
         self._goal = goal
         self._phases.begin(goal.master_epoch, self._pushed_at_us)
         self._failures = 0
         self._retry_due_us = None
+        # In this turn, not when its line comes: a send between a view of epoch 3 and the end of epoch 2 would be
+        # appended, acked by the set of 2, and cut by 3 (R17).
         self._end_other_reign()
         if goal.kind is GoalKind.ISOLATED:
             self._publish(BrokerState.ISOLATED, goal.reason)
@@ -356,6 +375,8 @@ class RoleMachine:
         if self._goal.kind is GoalKind.REIGN and self._goal.master_epoch == self._facts.reign:
             return
         self._actions.append(LeaveMaster(master_epoch=self._facts.reign, reason=self._goal.reason))
+        # Never again (W3): a late view (2, us) after we left 2 for 3 would begin epoch 2 a second time, with another
+        # start.
         self._left_epoch = max(self._left_epoch, self._facts.reign)
         self._facts.reign = None
 
@@ -363,6 +384,8 @@ class RoleMachine:
         facts = self._facts
         if facts.reign is None or view.master_epoch != facts.reign or view.master_incarnation != facts.incarnation:
             return
+        # A view from before the last verdict would set the required set back to members that have left, or without one
+        # that has joined (R2).
         if view.index > self._reign_view_index:
             self._reign_view_index = view.index
             self._actions.append(AdoptView(view=view))
@@ -379,6 +402,7 @@ class RoleMachine:
                 self._begin(exit_of(self._facts))
             return
         self._end_other_reign()
+        # One step at a time: an entry that is recorded while a cut still runs would start at an end that the cut moves.
         while self._pending is None and self._retry_due_us is None and not self._facts.is_exited:
             action = next_action(self._facts, self._goal)
             if is_promise_kept(self._facts, self._goal):
@@ -422,6 +446,8 @@ class RoleMachine:
         note_done(self._facts, step, event)
         if isinstance(step, PrepareMaster):
             self._reign_view_index = step.view.index
+            # Preparing takes turns of the loop. If epoch 3 was shown meanwhile, the reign of 2 is left before its gate
+            # ever opens; if only the set changed, the reign hears of it before the first ack is counted.
             self._end_other_reign()
             if self._facts.view is not None:
                 self._offer_to_reign(self._facts.view)
@@ -434,10 +460,12 @@ class RoleMachine:
         if isinstance(step, SayGoodbyeTo):
             self._facts.is_goodbye_said = True
         elif isinstance(step, (CloseLog, WriteCleanMark)):
+            # Exit without the mark: the log may not be on disk, and a mark would prove that it is (R3a).
             self._begin(exit_of(self._facts))
         elif event.is_fatal and isinstance(step, StopSlaveLink):
             self._facts.link = None
         elif event.is_fatal:
+            # A cut that the log refuses would be refused again: another point would be ours, not the master's.
             self._set_own_goal(GoalKind.ISOLATED, f"{type(step).__name__} failed for good: {event.reason}")
         else:
             self._failures += 1
@@ -473,6 +501,7 @@ class RoleMachine:
 
     def _send_link_report(self, link: SlaveLinkFacts) -> None:
         """R13 asks what electable members see; a link that we stop ourselves says nothing about the master."""
+        # The word of a learner behind a cut cable would help to declare a master dead that every voter still hears.
         if self._facts.is_learner or link.reported is link.is_open:
             return
         link.reported = link.is_open

@@ -59,7 +59,7 @@ class ViewArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnteredAnswered:
-    """What became of the last ``SendEntered``. ``is_definite`` False: unknown, to be sent again."""
+    """The answer to the last ``SendEntered``. ``is_definite`` False: outcome unknown, to be sent again."""
 
     master_epoch: MasterEpoch
     is_definite: bool

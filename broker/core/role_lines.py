@@ -1,5 +1,5 @@
 """
-What a replica does next: the table of the role machine, as pure functions of its facts and its goal.
+The next step of a replica: the table of the role machine, as pure functions of its facts and its goal.
 
 Here: ``Facts``, one function per line, and ``next_action``. Not here: where facts and goals come from (``role``).
 Rule: a line answers with the action that makes it true, or None if it is true already or waits for an input.
@@ -53,7 +53,7 @@ class SlaveLinkFacts:
     is_cut: bool = False
     """``planned`` is carried out."""
     reported: bool | None = None
-    """What the controllers were told last (R13); None = nothing in this session."""
+    """The last report of this link to the controllers (R13); None = none in this session."""
 
     def plan_for(self, planned: TruncationPlanned | None) -> None:
         """A handshake was answered, or the one before counts no more: nothing flows until a new plan is carried out."""
@@ -135,6 +135,8 @@ def _other_link_stopped(facts: Facts, goal: Goal) -> LineAction | None:
 
 
 def _unmarked(facts: Facts, goal: Goal) -> LineAction | None:
+    # A mark that says "stopped cleanly at 900" must not survive an append: after a power cut back to 900 it would prove
+    # to the controllers that nothing is missing (R3a).
     del goal
     return RemoveCleanMark(step=facts.steps + 1) if facts.has_clean_mark else None
 
@@ -156,6 +158,8 @@ def _cut(facts: Facts, goal: Goal) -> LineAction | None:
     link = facts.link
     if link is None or link.planned is None:
         return None
+    # Only now the link may ack: an ack between the plan and the cut speaks of bytes that the master does not have
+    # (S23).
     if link.is_cut or isinstance(link.planned.plan, Keep):
         return ResumeSlaveLink(generation=link.generation)
     return ExecuteCut(step=facts.steps + 1, generation=link.generation, plan=link.planned.plan)
@@ -180,6 +184,7 @@ def _entry_recorded(facts: Facts, goal: Goal) -> LineAction | None:
 
 
 def _entered(facts: Facts, goal: Goal) -> LineAction | None:
+    # Durable before the reign: after a crash the disk tells which epochs this replica was master of (R9).
     if facts.marks.entered >= goal.master_epoch:
         return None
     return PersistMarks(step=facts.steps + 1, marks=facts.marks.with_entered(goal.master_epoch))
@@ -226,7 +231,7 @@ def _marked(facts: Facts, goal: Goal) -> LineAction | None:
     if facts.clean_mark is not None or facts.closed_end is None:
         return None
     if facts.has_clean_mark and not facts.is_registered:
-        return None  # the controllers know the mark that is there; nothing was appended or acked since
+        return None  # the controllers know the mark that is there, and nothing was appended or acked since
     return WriteCleanMark(step=facts.steps + 1, end_offset=facts.closed_end)
 
 
@@ -247,27 +252,37 @@ def _exited(facts: Facts, goal: Goal) -> LineAction | None:
 LINES: dict[GoalKind, dict[str, Line]] = {
     GoalKind.FENCED: {"link-stopped": _link_stopped, "promised": _promised},
     GoalKind.FOLLOW: {
+        # Before the promise: bytes of the old master that arrive behind it would be applied below it (R12).
         "other-link-stopped": _other_link_stopped,
         "unmarked": _unmarked,
+        # Before the link, thus before the first ack: C acked in 3 and restarted without a trace of it. It followed the
+        # stale master of 2 and was cut; the record that 3 had released on C's word was gone (R9).
         "promised": _promised,
         "link-started": _link_started,
         "cut": _cut,
         "role-published": _role_published,
     },
     GoalKind.REIGN: {
+        # Before the start is taken: v1 of the old master, copied and acked behind the start, would be cut from the
+        # others, which compare with our entry, although the old master released it on our word (R12).
         "link-stopped": _link_stopped,
         "unmarked": _unmarked,
         "promised": _promised,
+        # Before the first append: a crash would else leave bytes of epoch 3 that the history calls epoch 2 (R9).
         "entry-recorded": _entry_recorded,
         "entered": _entered,
+        # Before the role is published: an append without a SyncStateSet would be released by the master alone, one
+        # without queue offsets would take those of received records (R19).
         "prepared": _prepared,
         "role-published": _role_published,
+        # Last: the controllers stop their election deadline when they hear it, and nobody else would begin to serve.
         "entered-reported": _entered_reported,
     },
     GoalKind.ISOLATED: {"link-stopped": _link_stopped},
     GoalKind.STOPPED: {
         "link-stopped": _link_stopped,
         "log-closed": _log_closed,
+        # Behind the syncs of closing the log: the mark vouches for all of it.
         "marked": _marked,
         "goodbye-said": _goodbye_said,
         "exited": _exited,
@@ -304,6 +319,8 @@ def note_begun(facts: Facts, action: LineAction) -> None:
     elif isinstance(action, StartSlaveLink):
         facts.generation = action.generation
         facts.link = SlaveLinkFacts(generation=action.generation, target=action.target)
+        # Per epoch, over all its links: the controllers compare it with the start of the next epoch to grade the loss.
+        # The ack of an earlier epoch would accuse this one.
         if action.target.master_epoch != facts.followed_epoch:
             facts.followed_epoch = action.target.master_epoch
             facts.acked_end = LogOffset(0)
@@ -329,6 +346,7 @@ def note_done(facts: Facts, step: Step, done: StepDone) -> None:
     elif isinstance(step, PrepareMaster):
         facts.reign = step.master_epoch
     elif isinstance(step, ExecuteCut):
+        # The same plan, not an equal one: the link may have closed and shaken hands again while the log was cut.
         if facts.link is not None and facts.link.planned is not None and facts.link.planned.plan is step.plan:
             facts.link.is_cut = True
     elif isinstance(step, CloseLog):

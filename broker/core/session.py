@@ -15,13 +15,14 @@ open      nothing; beats                           closed, failed or overtaken -
 over      nothing: stopped, or incarnation ended
 ========  =======================================  ==========================================================
 
-Rule 1: one heartbeat is in flight; the next one leaves an interval after the last one left, at once if that has passed.
+Rule 1: one heartbeat is in flight. The next one leaves an interval after the last one left, or at once when the answer
+took longer than that.
 Rule 2: a hint is dialled at once, but at most ``HINTS_MAX`` times in a row: two controllers that point at each other
 get a pause.
 Rule 3: pauses double from ``reconnect_delay_ms`` to ``reconnect_delay_ms_max``; they, and the hints, start anew with an
 answered heartbeat: a session that opens and breaks at once is no better than none.
 Rule 4: addresses that a controller told are kept besides those of the fleet file, never instead of them.
-Rule 5: what arrives for an earlier connection changes nothing (S33): inputs carry the connection's number.
+Rule 5: an input of an earlier connection changes nothing (S33): inputs carry the connection's number.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from rollcall_ha.controller.contract.values import Positions, StoredView
 
 HINTS_MAX = 3
 ADDRESSES_MAX = 64
-"""Fleet file and told ones together; what a controller tells beyond that is ignored."""
+"""Those of the fleet file and told ones together; more of them are ignored."""
 
 
 class SessionState(StrEnum):
@@ -160,7 +161,7 @@ class SessionMachine:
         timing: Timing,
         holdings: Callable[[], tuple[Positions, StoredView | None]],
     ) -> None:
-        """``addresses``: broker ports of the fleet file. ``holdings``: what the replica holds at the time of asking."""
+        """``addresses``: broker ports of the fleet file. ``holdings``: log positions and stored view by now."""
         if not addresses:
             raise ValueError("a session needs the broker port of at least one controller")
         self._own_addresses = addresses
@@ -177,9 +178,9 @@ class SessionMachine:
         self._early_view: SetView | None = None
         self.state = SessionState.PAUSED
         self.connection = 0
-        """Number of the newest connection; what names an older one is late."""
+        """Number of the newest connection; an input with a lower one is late."""
         self.address: str | None = None
-        """Whom it is dialled to."""
+        """Address that it is dialled to."""
         self.session_ordinal: SessionOrdinal | None = None
         """Of the open session."""
 
@@ -209,6 +210,8 @@ class SessionMachine:
 
     def dialled(self, connection: int) -> list[SessionAction]:
         """The connection is open."""
+        # Rule 5: connection 3, given up for 4, may still open. Its session would register us a second time and end that
+        # of 4.
         if connection != self.connection or self.state is not SessionState.DIALLING:
             return []
         self.state = SessionState.FINDING
@@ -230,6 +233,8 @@ class SessionMachine:
             self._registration.disconnected()
             return self._translate(self._registration.connected(*self._holdings()), now_ms)
         leave = self._leave(f"{hint.controller} does not lead, it names {hint.leader or 'nobody'}")
+        # Two controllers that name each other, or one that names itself without leading, would have us dial in a circle
+        # without a pause (rule 2).
         address = hint.leader_broker_address
         if address is None or address == self.address or self._hints >= HINTS_MAX:
             return [*leave, *self._pause(now_ms)]
@@ -243,7 +248,7 @@ class SessionMachine:
         return self._translate(self._registration.answered(reply), now_ms)
 
     def persisted(self, identity: Identity, now_ms: int) -> list[SessionAction]:
-        """``Persist`` is done, whatever became of the connection meanwhile."""
+        """``Persist`` is done; the connection may have ended meanwhile."""
         return self._translate(self._registration.persisted(identity, *self._holdings()), now_ms)
 
     def beat_answered(self, connection: int, ack: HeartbeatAck, now_ms: int) -> list[SessionAction]:
@@ -251,6 +256,8 @@ class SessionMachine:
         if connection != self.connection or self.state is not SessionState.OPEN:
             return []
         self._is_beat_in_flight = False
+        # Here, not when the session opens: one that opens and breaks at once, again and again, must end up in long
+        # pauses.
         self._failures = self._hints = 0
         self._due_ms = max(now_ms, self._beat_sent_at_ms + self._timing.heartbeat_interval_ms)
         self._told_addresses = ack.controllers
@@ -264,6 +271,8 @@ class SessionMachine:
 
     def noticed(self, connection: int, view: SetView) -> list[SessionAction]:
         """A push. One that overtakes the answer to the registration waits for it."""
+        # The role machine takes views of a registered replica only. Dropped here, a push of our election that overtakes
+        # the answer would be missing until the next heartbeat, and the winner would enter that much later.
         if connection == self.connection and self.state is SessionState.JOINING:
             self._early_view = view
         if connection != self.connection or self.state is not SessionState.OPEN:
@@ -330,6 +339,7 @@ class SessionMachine:
             elif isinstance(action, Opened):
                 translated += self._open(action.registered, now_ms)
             elif isinstance(action, Blocked):
+                # On the same connection, after the longest pause: a refusal is not mended by dialling.
                 self._due_ms = now_ms + self._timing.reconnect_delay_ms_max
                 translated.append(TellBlocked(refusal=action.refusal))
             else:
