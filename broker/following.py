@@ -1,13 +1,13 @@
 """
-This replica as a slave: the link to its master, what comes in on it, and the log's folds behind it.
+This replica as a slave: the link to its master, the bytes that come in on it, and the log's index behind them.
 
 Here: passing events between ``ha.service.HaClient``, the log and the role machine. Not here: the plan of a cut
 (``ha.truncation``), whether to follow at all (``broker.core.role``).
-Rule 1: every ``truncation_wanted`` is answered, also when the role machine turned elsewhere: the client dials nobody
-before.
-Rule 2: an epoch entry of a link is stored on the executor that all durable writes go through, so a later promotion's
-entry comes behind it.
-Rule 3: folds follow the received bytes ``INDEX_BYTES_MAX`` at a time, so that a burst never holds the loop.
+Rule 1: every ``truncation_wanted`` is answered, also when the role machine has another goal by now: ``HaClient`` dials
+nobody before the answer.
+Rule 2: an epoch entry of a link is stored on the executor that all durable writes go through, so the entry of a later
+promotion comes behind it.
+Rule 3: the index follows the received bytes ``INDEX_BYTES_MAX`` at a time, so that a burst never holds the loop.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = get_logger("following")
 
 
 class MasterDialler(Protocol):
-    """What following needs of ``HaClient``."""
+    """The part of ``HaClient`` that following calls."""
 
     def follow(self, target: FollowTarget) -> None: ...
 
@@ -124,7 +124,7 @@ class Following:
             self.client.truncation_done()
 
     def settle(self, reason: str) -> None:
-        """A cut ended and nobody resumes its link: it is gone."""
+        """A cut ended whose link is gone: the dialler, which waits for an answer to its plan, may go on."""
         if self._is_wanted and self.client is not None:
             self._is_wanted = False
             self.client.truncation_failed(reason)
@@ -140,10 +140,12 @@ class Following:
         self.settle(detail)
         self._target = None
         self._master_end = None
+        # Too high is safe: the controllers compare it with the start of the next epoch, and grade "unknown" rather than
+        # "proven". Too low would call a loss proven that was acked here.
         return self._log.ackable_offset if self._was_ready else LogOffset(0)
 
     def pause_indexing(self, is_paused: bool) -> None:
-        """While a thread cuts or closes the log nobody else touches it."""
+        """While a thread cuts or closes the log, the index does not read it."""
         self._is_paused = is_paused
         if not is_paused:
             self.log_grew(self._log.max_offset, self._log.max_offset)
@@ -161,22 +163,24 @@ class Following:
     # --- SlaveLinkEvents ---------------------------------------------------------------------------------------------
 
     def durable_confirm(self) -> LogOffset:
-        """R26."""
+        """The confirm that survives a power cut: a plan below it isolates this replica (R26)."""
         return self._log.durable_confirm_offset
 
     def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
-        """R9."""
+        """Whether acks of this epoch count: they say so themselves (R9)."""
         return self._promised() >= master_epoch
 
     def link_opened(self, target: FollowTarget) -> None:
-        """TCP stands; what counts is ``link_ready``."""
+        """TCP stands; a link is reported to the controllers when it is ready (``link_ready``)."""
 
     def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
         _log.info("master_answered", master=target.master, master_epoch=reply.master_epoch, master_end=reply.max_offset)
 
     def truncation_wanted(self, target: FollowTarget, plan: TruncationPlan) -> None:
-        """The role machine decides when."""
+        """The role machine decides when it is carried out."""
         self._is_wanted = True
+        # A plan of the link to the old master, told while the new one is dialled already: the machine would drop it,
+        # and without an answer the dialler would wait for ever (rule 1).
         if target is not self._target:
             self.settle("another master is followed")
             return
@@ -186,7 +190,7 @@ class Following:
         )  # fmt: skip
 
     def isolation_wanted(self, target: FollowTarget, plan: Isolate) -> None:
-        """R26."""
+        """The master's history would cut confirmed bytes (R26)."""
         if target is self._target:
             self._feed(TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset))
 
@@ -203,14 +207,14 @@ class Following:
             self._feed(LinkOpened(generation=self._generation))
 
     def log_grew(self, start: LogOffset, end: LogOffset) -> None:
-        """Let the folds follow behind the copy."""
+        """Let the index follow behind the copy."""
         del start, end
         if not self._is_indexing and not self._is_paused:
             self._is_indexing = True
             self._index_step()
 
     def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
-        """What is confirmed and here."""
+        """Confirmed bytes that are here. Remembered, so that a loss of them is noticed (R26)."""
         self._master_end = master_end
         self._log.note_confirm(offset, self._log.released_offset)
 
@@ -245,6 +249,7 @@ class Following:
             _log.warning("epoch_not_recorded", master=target.master, entry=str(entry), reason=str(error))
             self.client.epoch_failed(str(error))
         except OSError as error:
+            # Not a reason to dial again: after a failed sync the disk may say yes to an entry that it has lost.
             self._failed(error)
         else:
             self.client.epoch_recorded()

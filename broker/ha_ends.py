@@ -1,10 +1,10 @@
 """
 Both ends of this replica's HA links: the address that slaves dial, and the dialler to a master.
 
-Here: opening them for the id and the fleet that the controllers gave, and what waits meanwhile. Not here: links
-(``ha.service``), who follows whom (``broker.core.role``).
-Rule 1: the address is bound by one opening at a time; of the sessions that open meanwhile the newest is told.
-Rule 2: a view that comes meanwhile waits, and is told behind its session.
+Here: opening them for the id and the fleet that the controllers gave. Not here: links (``ha.service``), the master to
+follow (``broker.core.role``).
+Rule 1: the address is bound by one opening at a time; of the sessions that open meanwhile the newest one is reported.
+Rule 2: a view that comes meanwhile is reported behind its session.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class HaEnds:
 
     async def _open(self) -> None:
         assert self._opening is not None, "somebody asked"
+        # Asked again after each opening: a session with a controller of another founding may have opened meanwhile, and
+        # links that name the old fleet would be refused by every peer.
         while not self._serves(registered := self._opening):
             await self._replace(self._identity_in(registered))
         self._opening = None

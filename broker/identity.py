@@ -1,10 +1,10 @@
 """
-Who this replica is: its directory's own files, this boot of the machine, this start of the process.
+The identity of this replica: its directory's own files, this boot of the machine, this start of the process.
 
 Here: reading and drawing them at start. Not here: getting an id from the controllers (``broker.core.registration``).
 Rule 1: a directory belongs to one set for ever; a fleet file that says otherwise is refused.
-Rule 2 (R3): the incarnation of a start is on the disk before it is used. What this life acks is so never taken for
-something that an older copy of the directory still holds: the copy does not know of this life.
+Rule 2 (R3): the incarnation of a start is on the disk before it is used. A backup that is put back later does not name
+it, so the controllers see that the backup may miss bytes that this start acked.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@ One reign of this replica, from ``prepare`` to ``leave``: SyncStateSet, links of
 
 Here: passing events between ``ha.sync_state``, ``ha.service.HaServer``, the put path and the session. Not here: any
 decision about members, epochs or acks.
-Rule 1 (R12): everything of a reign is made when it is prepared and thrown away when it is left.
+Rule 1 (R12): all parts of a reign are made when it is prepared and thrown away when it is left.
 Rule 2 (R1): a proposal is sent again, byte for byte, until its verdict; at most one request is under way.
 Rule 3 (R2): only a verdict, or a state of this very reign, ends the union; a refusal because the reign is over ends the
-reign; anything else ends nothing.
-Rule 4 (R17, R22): the gate closes before waiters are failed, and is asked again at each release.
+reign; errors and timeouts end nothing.
+Rule 4 (R17, R22): the gate closes before waiters are failed, and each release asks it again.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ TICK_MS = 50
 REIGN_OVER = frozenset(
     {RefusalCode.FENCED_MASTER_EPOCH, RefusalCode.FENCED_INCARNATION, RefusalCode.INVALID_MASTER}
 )  # fmt: skip
-"""``Refused`` with one of these says that somebody else reigns (R2). In a verdict they speak of the new members."""
+"""``Refused`` with one of these says that this reign is over (R2). In a verdict they speak of the new members."""
 
 _log = get_logger("mastership")
 
 
 class SlaveLinks(Protocol):
-    """What a reign needs of ``HaServer``."""
+    """The part of ``HaServer`` that a reign calls."""
 
     def open_reign(self, reign: LinkReign, confirm: LogOffset) -> None: ...
 
@@ -64,7 +64,7 @@ class SlaveLinks(Protocol):
 
 
 class Waiters(Protocol):
-    """What a reign needs of the put path."""
+    """The part of the put path that a reign calls."""
 
     def enter_epoch(self, master_epoch: MasterEpoch) -> None: ...
 
@@ -92,7 +92,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReignContext:
-    """What every reign of this process stands on."""
+    """The parts of this process that all its reigns share."""
 
     set_key: SetKey
     broker_id: BrokerId
@@ -115,7 +115,7 @@ class Mastership:
     """One reign. Hears what ``ha.ports.MasterLinkEvents`` tell the broker while it lasts."""
 
     def __init__(self, context: ReignContext, order: PrepareMaster) -> None:
-        """Nothing is open yet. The log's folds are complete (R19)."""
+        """Nothing is open yet. The log's index is complete (R19)."""
         view = order.view
         timing = context.timing
         self._context = context
@@ -133,6 +133,7 @@ class Mastership:
                 incarnation=context.incarnation,
                 master_epoch=order.master_epoch,
                 start_offset=order.start_offset,
+                # As a slave we may have heard of a confirm beyond our own end; of this epoch nothing is confirmed yet.
                 confirm_offset=LogOffset(min(context.log.confirm_offset, order.start_offset)),
                 sync_state_set=view.sync_state_set,
                 sync_state_set_epoch=view.sync_state_set_epoch,
@@ -158,6 +159,7 @@ class Mastership:
 
     def serve(self) -> None:
         """The role is published: appends may begin."""
+        # The table of waiters first: a send that passes the gate must find the epoch that it appends in (R17).
         self._context.waiters.enter_epoch(self.master_epoch)
         self._is_serving = True
         self._show_gate()
@@ -169,6 +171,8 @@ class Mastership:
         self._is_serving = False
         self._is_over = True
         self._timer.cancel()
+        # The gate first: failing a waiter writes to its client, whose next send may be handled before the last waiter
+        # is failed; it would be appended in an epoch that is over.
         self._context.gate.close(reason, self.master_epoch, master_address)
         self._context.waiters.leave_epoch()
         self._context.links.end_reign(reason)
@@ -184,6 +188,8 @@ class Mastership:
             sync_state_set_epoch=view.sync_state_set_epoch,
             now_ms=self._now_ms(),
         )
+        # Before confirm moves: a set that has become smaller than ``min_in_sync`` must stop the release that follows
+        # (R22).
         self._show_gate()
         self._handle(outputs)
 
@@ -231,6 +237,7 @@ class Mastership:
         self._handle(self.sync.tick(self._now_ms()))
 
     def _handle(self, outputs: list[SyncOutput]) -> None:
+        # A task that ends after the reign, or an ack in the same turn, would release waiters of the next one.
         if self._is_over:
             return
         confirm: LogOffset | None = None
@@ -249,6 +256,8 @@ class Mastership:
             self._note_redundancy()
         if confirm is not None:
             context = self._context
+            # Noted before anybody is told: at the next handshake the log must know of every confirm that a slave has
+            # heard.
             context.log.note_confirm(confirm, context.log.released_offset)
             context.links.confirm_moved(confirm)
             context.waiters.release(confirm)
@@ -258,7 +267,7 @@ class Mastership:
         self._context.on_refused(self.master_epoch, output.reason)
 
     def _show_gate(self) -> None:
-        """Replace the gate as a whole, if anything of it moved; a set that is large enough again releases who waits."""
+        """Replace the gate as a whole, if anything of it moved; a set that is large enough again releases waiters."""
         if not self._is_serving:
             return
         old = self._context.gate.state
@@ -272,6 +281,7 @@ class Mastership:
         )
         if new != old:
             self._context.gate.state = new
+            # Confirm passed these waiters while the set was too small, and will not move again without a new send.
             if new.is_min_in_sync and not old.is_min_in_sync:
                 self._context.waiters.release(self.sync.confirm_offset)
 
@@ -281,6 +291,8 @@ class Mastership:
             self._context.on_phase(self.master_epoch, Phase.FULL_REDUNDANCY)
 
     def _propose(self, output: ProposeAlter) -> None:
+        # A retry that overtakes the first copy on another connection is harmless (its seq has one content, R1), but
+        # each tick of an unreachable leader would queue one more.
         if self._in_flight is not None:
             return
         self._in_flight = output
@@ -302,7 +314,9 @@ class Mastership:
     def _answered(self, future: asyncio.Future[AnyReply]) -> None:
         self._in_flight = None
         if self._is_over or future.cancelled() or future.exception() is not None:
-            return  # outcome unknown: the next tick repeats it
+            # Outcome unknown. {A} proposed {A, B}, it may be committed: dropped here, A would ack alone while B is
+            # electable (R2). The next tick repeats the same proposal.
+            return
         reply = future.result()
         if isinstance(reply, AlterDecided):
             self._decided(reply.verdict, reply.reason)

@@ -1,10 +1,10 @@
 """
 One running replica: its session, role, reign, link and listen port, tied together.
 
-Here: who hears of what. Not here: decisions (``broker.core``, ``ha``), starting and stopping (``broker.server``), what
-the replica says of itself (``broker.status``).
+Here: the wiring of their events. Not here: decisions (``broker.core``, ``ha``), starting and stopping
+(``broker.server``), the replica's own words about itself (``broker.status``).
 Rule 1: the address of HA links opens when the id is known, before the role machine hears of the session.
-Rule 2: what a client may do is one value, the gate; it is replaced before anything else of a role change is done.
+Rule 2: one value, the gate, says what a client may do; it is replaced before anything else of a role change is done.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Ending:
 
 
 class Replica:
-    """See the module. On the loop; the log is recovered already."""
+    """One replica, from its recovered log to its end. On the loop."""
 
     def __init__(
         self, *, config: BrokerConfig, remembered: Remembered, files: ReplicaFiles, log: CommitLog, disk: Executor
@@ -173,7 +173,7 @@ class Replica:
         self.role.feed(Stop())
 
     async def close(self) -> None:
-        """Whatever is open is closed; the log is closed by the role machine, if it came to that."""
+        """Close session and links; the log is closed by the role machine, if it came to that."""
         self.role.stop()
         await self.session.stop("the broker stops")
         await self._ends.stop()
@@ -203,7 +203,8 @@ class Replica:
 
     def _links_opened(self, registered: Registered, held: SetView | None) -> None:
         if registered.view.configuration.flush is FlushMode.SYNC:
-            # R3c vouches for every replica of such a set. It belongs to the set, not to this broker's configuration.
+            # R3c calls every replica of such a set intact after a power cut. One that acks from memory, because its own
+            # file says ``async``, would be elected without bytes that it acked.
             self._log.sync_before_acks()
         self.role.feed(SessionEstablished(registered=registered))
         if self._reign is not None:
@@ -219,6 +220,7 @@ class Replica:
 
     def view_arrived(self, view: SetView, transit_us: int) -> None:
         """A push, or a heartbeat's answer."""
+        # A view before its session: the machine would start a link to a master when there is no dialler yet.
         if self._ends.holds_back(view):
             return
         self._stored = StoredView(
@@ -238,7 +240,7 @@ class Replica:
         self.status.blocked = text
 
     def incarnation_ended(self, refusal: Refused) -> None:
-        """S12."""
+        """A newer process of this replica is registered: this one must not go on (S12)."""
         self.role.feed(IncarnationEnded(reason=refusal.reason))
 
     async def persist_identity(self, identity: Identity) -> None:
@@ -286,18 +288,18 @@ class Replica:
         self._reign.open_links()
 
     def leave_master(self, action: LeaveMaster) -> None:
-        """R12, R17."""
+        """The reign ends: no append, no release, no link of a slave any more (R12, R17)."""
         reign, self._reign = self._reign, None
         if reign is not None:
             reign.leave(action.reason, self._master_address())
 
     def adopt_view(self, action: AdoptView) -> None:
-        """R2."""
+        """The controllers' state of the set, for the required set of the reign (R2)."""
         if self._reign is not None:
             self._reign.adopt(action.view)
 
     def publish(self, action: PublishRole) -> None:
-        """The gate first (rule 2), then everybody who watches."""
+        """The gate first (rule 2), then the clients that watch the route."""
         if action.state is BrokerState.MASTER and self._reign is not None:
             self._reign.serve()
         else:
@@ -315,13 +317,15 @@ class Replica:
         _log.info("entered", master_epoch=epoch, start=action.report.start_offset)
 
         def answered(future: asyncio.Future[AnyReply]) -> None:
+            # A lost answer and an overloaded leader are no answer: taken for one, the report would not be sent again,
+            # and the set would elect another master at the deadline.
             is_definite = not future.cancelled() and future.exception() is None and not _is_repeatable(future.result())
             self.role.feed(EnteredAnswered(master_epoch=epoch, is_definite=is_definite))
 
         self._ask(RequestCode.SESSION_ENTERED, action.report).add_done_callback(answered)
 
     def send_link_report(self, action: SendLinkReport) -> None:
-        """R13."""
+        """Whether the link to the master stands, as this replica sees it (R13)."""
         ordinal, broker_id = self.session.ordinal, self._registration.broker_id
         if ordinal is None or broker_id is None:
             return

@@ -1,9 +1,9 @@
 """
 The small durable files of a replica.
 
-Here: one file per thing to remember, written whole, with a version and a checksum; and the one-thread executor that all
-blocking writes of a broker go through, so that they happen in the order in which they were asked for.
-Not here: what the values mean (``broker.core.durable``), the epoch history (``epoch.store``), the log (``broker.log``).
+Here: one file per value, written whole, with a version and a checksum. The caller runs all of it on one thread, so that
+writes happen in the order in which they were asked for.
+Not here: the values' meaning (``broker.core.durable``), the epoch history (``epoch.store``), the log (``broker.log``).
 
 | file | holds | written |
 | --- | --- | --- |
@@ -16,9 +16,9 @@ Not here: what the values mean (``broker.core.durable``), the epoch history (``e
 
 Rule 1: a file that is there but damaged is an error that names it, never taken for a missing one.
 Rule 2: a failed write or sync is raised, never retried here (``node.files``).
-Rule 3: the marks are written in place: every failover waits for them, and a sync that changes neither length nor name
-does not wait for the file system's own journal, in which everybody's changes queue. Two slots of one sector each take
-turns; a sector is written whole or not at all, so the other slot always holds what was there before.
+Rule 3: the marks are written in place. Every failover waits for them, and a sync that changes neither length nor name
+of a file does not wait for the file system's journal, in which the changes of all processes queue. Two slots of one
+sector each take turns; a sector is written whole or not at all, so the other slot holds the marks before the last ones.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ class MarksFile:
         for slot in range(SLOTS):
             content = raw[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\x00")
             marks = _open(self._path, content, _decode_marks)
+            # The larger of both: a crash in the middle of a write leaves the older one, which was all that anybody was
+            # told.
             if marks.covers(found):
                 found, self._next_slot = marks, (slot + 1) % SLOTS
         self._marks = found
@@ -148,12 +150,14 @@ class MarksFile:
         """Durable on return. Raises ``ValueError`` rather than letting a mark fall (R9), ``OSError``."""
         if self._descriptor is None:
             self._descriptor = self._open()
+        # B promised 3, restarts with 2 on its disk, and follows the stale master of 2: its acks release what 3 has cut.
         if not marks.covers(self._marks):
             raise ValueError(f"marks never fall (R9): {self._marks} is on disk, {marks} was asked for")
         content = _seal(marks).ljust(SLOT_BYTES, b"\x00")
         assert len(content) == SLOT_BYTES, "two numbers fit a sector"
         if os.pwrite(self._descriptor, content, self._next_slot * SLOT_BYTES) != SLOT_BYTES:
             raise OSError(f"{self._path}: a sector was not written as a whole")
+        # Without the sync a power cut takes the promise with it, after the acks that it allowed.
         os.fdatasync(self._descriptor)
         self._marks = marks
         self._next_slot = (self._next_slot + 1) % SLOTS

@@ -1,14 +1,14 @@
 """
-Does what the role machine asks, and tells it what became of it.
+The shell of the role machine: it executes the machine's actions and answers its steps.
 
 Here: the one-thread executor of durable writes, steps as tasks, immediate actions as calls, one log line per decision.
 Not here: any ``if`` about epochs (``broker.core.role``).
 Rule 1: inputs are handled one after another; one that comes while actions are done waits its turn.
-Rule 2: a full disk fails a step, to be tried again; any other error of a write ends the process with ``STORAGE``: what
-the kernel dropped after a failed sync cannot be written again (``node.files``).
-Rule 3: a cut that the log refuses is a fault of somebody's: the replica isolates itself instead of cutting elsewhere.
+Rule 2: a full disk fails a step, to be tried again; any other error of a write ends the process with ``STORAGE``: pages
+that the kernel dropped after a failed sync cannot be written again (``node.files``).
+Rule 3: when the log refuses a cut, the plan was wrong: the replica isolates itself instead of cutting elsewhere.
 Rule 4: the stored view (R7) gives way to a role change: it is written when no step was under way for ``VIEW_DELAY_MS``.
-A failover brings several views within a moment, and waits for every write that comes before its own.
+A failover brings several views within a moment, and each of its own writes would wait behind theirs.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ from rollcall_ha.node.telemetry import get_logger
 
 VIEW_DELAY_MS = 50
 INDEX_BYTES_MAX = 4 * 1024 * 1024
-"""Before a reign the folds catch up in pieces of this size, with a turn of the loop between two."""
+"""Before a reign the index catches up in pieces of this size, with a turn of the loop between two."""
 
 _log = get_logger("role")
 
 
 class RoleOwner(Protocol):
-    """What the shell hands on to: the session, the reign and the link of this broker."""
+    """The parts of this broker that carry out immediate actions: its session, its reign, its link."""
 
     def start_link(self, action: StartSlaveLink) -> None: ...
 
@@ -98,7 +98,7 @@ class RoleOwner(Protocol):
     def report_milestone(self, action: ReportMilestone) -> None: ...
 
     async def say_goodbye(self, clean_mark: CleanMark) -> None:
-        """Raises whatever the session raises."""
+        """Raises ``SessionUnavailable`` or any other error of the session."""
         ...
 
     def raise_alarm(self, reason: str) -> None: ...
@@ -136,6 +136,8 @@ class RoleShell:
     def feed(self, event: RoleInput) -> None:
         """Hand an input to the machine and do what it asks (rule 1). Never raises: a fault of ours ends the process."""
         self._inputs.append(event)
+        # An action may feed the next input (a link that closes while it is told to stop). Handled inside of it, the
+        # rest of the outer actions would come behind those of the inner one, a role published after it was withdrawn.
         if self._is_busy:
             return
         self._is_busy = True
@@ -154,7 +156,8 @@ class RoleShell:
         for action in self.machine.handle(event, now_us=time.monotonic_ns() // 1_000):
             self._do(action)
         if isinstance(event, SlaveLinkClosed) and not self._is_cutting:
-            # Its plan waited for something else, such as the pause after a full disk; nobody dials before an answer.
+            # Its plan waited for something else, such as the pause after a full disk. The dialler waits for an answer
+            # to it and would wait for ever.
             self._owner.settle_link("the link that asked for a cut is gone")
 
     def stop(self) -> None:
@@ -211,7 +214,7 @@ class RoleShell:
     def _begin(self, step: Step) -> None:
         if isinstance(step, StopSlaveLink):
             acked = self._owner.stop_link("the role machine stops this link")
-            # In its own turn, like every other step: the machine is still inside of the input that asked for it.
+            # Through the queue, like every other answer: the machine is still inside of the input that asked for it.
             self._inputs.append(StepDone(step=step.step, offset=acked))
             return
         self._is_cutting = isinstance(step, ExecuteCut)
@@ -224,6 +227,8 @@ class RoleShell:
         try:
             answer: RoleInput = await self._execute(step)
         except OSError as error:
+            # EIO from fdatasync: tried again it succeeds, although the page with the promise is gone. The machine would
+            # take the mark for durable and ack on it (R9).
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 self._owner.failed(error)
                 return
@@ -239,6 +244,7 @@ class RoleShell:
         self._is_cutting = False
         self.feed(answer)
         if isinstance(step, ExecuteCut):
+            # If the machine resumed the link, its plan is answered already and this does nothing.
             self._owner.settle_link("the cut is done, but its link is gone")
 
     async def _execute(self, step: Step) -> RoleInput:
@@ -277,6 +283,7 @@ class RoleShell:
 
     async def _alone(self, work: Callable[[], LogOffset]) -> LogOffset:
         """On the disk's thread, while nothing on the loop touches the log."""
+        # The index reads the map in turns of the loop: during a cut it would read zeros, or a map that is closed.
         self._owner.pause_indexing(is_paused=True)
         try:
             return await self._loop.run_in_executor(self._disk, work)
@@ -286,9 +293,13 @@ class RoleShell:
     def _record(self, master_epoch: MasterEpoch) -> LogOffset:
         """R12: start = end, behind the last whole record; W4: an empty last entry is replaced."""
         log = self._commit_log
+        # The old master died in the middle of a record. With its half before our start, every slave would have a torn
+        # record at the boundary, and the first one that restarts would cut our epoch's bytes behind it.
         if log.whole_offset < log.max_offset:
             log.execute_cut(log.plan_cut(log.whole_offset, CutReason.TORN_TAIL, "the master went away mid-record"))
         entry = EpochEntry(epoch=master_epoch, start_offset=log.max_offset)
+        # A step that is repeated after a lost answer finds its own entry: appended again it would be refused, and the
+        # winner would isolate itself.
         if log.history.last != entry:
             log.record_epoch(entry)
         return entry.start_offset
@@ -318,6 +329,7 @@ class RoleShell:
                 if (wait_s := self._calm_at_s - self._loop.time()) > 0:
                     await asyncio.sleep(wait_s)
                     continue
+                # Taken before the write: a view that comes during it must not be dropped with the one that is written.
                 stored, self._view_to_store = self._view_to_store, None
                 await self._loop.run_in_executor(self._disk, self._files.view.store, stored)
         except OSError as error:

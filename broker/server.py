@@ -153,6 +153,8 @@ class _Server:
             loop.call_soon_threadsafe(call)
 
         def stop_process(error: BaseException) -> None:
+            # A failed sync may have lost bytes that were acked. With its store id gone, the next start on this
+            # directory is a new one for the controllers, not one whose pages outlived the process (R3b).
             if isinstance(error, OSError):
                 disown(files)
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends already

@@ -3,7 +3,7 @@ The session's shell: remoting connections to controllers, driven by ``broker.cor
 
 Here: dialling, sending, decoding, one timer; the batch of milestones. Not here: any decision about sessions.
 Rule 1: pushes reach the owner in the turn in which they arrive.
-Rule 2: who asks something through ``ask`` gets an answer or ``SessionUnavailable`` within ``session_rpc_timeout_ms``.
+Rule 2: ``ask`` returns an answer or raises ``SessionUnavailable`` within ``session_rpc_timeout_ms``.
 Rule 3: at most ``MILESTONES_MAX`` milestones wait; beyond that the oldest are dropped and counted: a record for
 people, no part of any decision.
 """
@@ -78,7 +78,7 @@ class SessionOwner(Protocol):
     """The broker, as its session sees it. Called on the loop, must not block."""
 
     def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
-        """What to say now."""
+        """The heartbeat of this moment."""
         ...
 
     def session_opened(self, registered: Registered) -> None: ...
@@ -206,6 +206,7 @@ class ControllerSession:
 
     def closed(self, number: int, reason: str) -> None:
         """The connection is gone."""
+        # The end of connection 3 must not take 4 with it, which was dialled meanwhile.
         if number == self._link_number:
             self._link = None
         self._do(self._machine.lost(number, reason, self._now_ms()))
@@ -284,6 +285,7 @@ class ControllerSession:
             self._lost(action.connection, f"{action.address}: {error or 'no connection in time'}")
             return
         if action.connection != self._machine.connection:
+            # The machine has given this connection up: registered on it, its session would end that of the newer one.
             link.close("another controller was dialled meanwhile")
             return
         self.counters.connections += 1
@@ -324,7 +326,7 @@ class ControllerSession:
         self._do(self._machine.persisted(identity, self._now_ms()))
 
     async def _on_link(self, number: int, work: Callable[[RemotingConnection], Coroutine[Any, Any, None]]) -> None:
-        """Run an exchange of connection ``number``; whatever goes wrong with the peer becomes an input."""
+        """Run an exchange of connection ``number``; an error of the peer becomes an input of the machine."""
         link = self._link
         if link is None or number != self._link_number:
             return
@@ -366,6 +368,8 @@ class ControllerSession:
                     RequestCode.SESSION_MILESTONES, RecordMilestones(set_key=self._set_key, milestones=batch)
                 )
                 for milestone in batch:
+                    # While the batch was under way, a full queue may have dropped its oldest: taken off unseen, newer
+                    # ones would go that were never sent.
                     if self._milestones and self._milestones[0] is milestone:
                         self._milestones.popleft()
         except SessionUnavailable:

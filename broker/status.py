@@ -1,7 +1,7 @@
 """
-What a running replica says of itself: to controllers, to who probes it, to clients, to its health address.
+The state of a running replica in its own words: for controllers, for probes, for clients, for its health address.
 
-Here: which numbers, and what ready means. Not here: HTTP and metrics' text (``broker.health``), when to say it
+Here: which numbers, and what ready means. Not here: HTTP and metrics' text (``broker.health``), when they are sent
 (``broker.session``, ``broker.handlers.listen``).
 Rule: everything is read when it is asked for; nothing here decides.
 """
@@ -57,7 +57,7 @@ class ReplicaReporter:
 
     @property
     def positions(self) -> Positions:
-        """What this replica holds, by its own word: whole records only."""
+        """The log of this replica by its own word: whole records only."""
         log = self._log
         return Positions(
             last_epoch=log.history.last_epoch,
@@ -68,7 +68,7 @@ class ReplicaReporter:
 
     @property
     def probe(self) -> ProbeAnswer:
-        """R13."""
+        """The answer to a leader that asks which incarnation listens here (R13)."""
         return ProbeAnswer(
             set_key=self._config.set_key,
             broker_id=self._broker_id(),
@@ -78,14 +78,15 @@ class ReplicaReporter:
 
     @property
     def route(self) -> RouteState:
-        """What this replica knows of its set; a master that has not entered is no master yet."""
+        """This replica's knowledge of its set; a master that has not entered is no master yet."""
         view, role = self._machine.view, self._machine.published
         members = view.members if view is not None else ()
         is_known = view is not None and view.master_epoch >= role.master_epoch
         epoch, master = (view.master_epoch, view.master) if is_known and view is not None else (role.master_epoch, None)
         is_ours = master is not None and master == self._broker_id()
         if (role.state is not BrokerState.MASTER) if is_ours else (view is None or not view.has_entered):
-            # Who is sent to a winner that is still entering is refused, and comes back after a pause.
+            # A producer that is sent to a winner which is still entering is refused, and comes back after a pause:
+            # later than one that waits for the next route.
             master = None
         return RouteState(
             cluster=self._config.set_key.cluster,
