@@ -1,8 +1,8 @@
 """
 The asyncio shell of ``proposer``: one future per caller, one wake-up of the loop per entry.
 
-Rule: replies come from the log's thread by one ``call_soon_threadsafe`` per entry, never one per operation; a loop
-that is already closed is no error there (a raising callback would stop the log's thread).
+Rule: replies come from the log's thread by one ``call_soon_threadsafe`` per entry, never one per operation. A loop that
+is already closed is no error there.
 """
 
 from __future__ import annotations
@@ -53,15 +53,18 @@ class AsyncProposer:
         Raises:
             NotLeader: certainly not executed; this controller does not lead.
             Overloaded: certainly not executed; too much is waiting, or the operation is too long.
-            OutcomeUnknown: may be executed later; retry with the same request id.
+            EntryOutcomeUnknown: may be executed later; retry with the same request id.
             ValueError: a text in the operation is not valid Unicode.
         """
+        # Asked first: a follower's buffer would hold the order until its deadline, and its caller learn nothing until
+        # then.
         leadership = self._log.leadership
         if leadership.role is not RaftRole.LEADER:
             raise NotLeader(f"this controller is {leadership.role.value} in term {leadership.term}", leadership.leader)
         self._next_ticket += 1
         ticket = self._next_ticket
         future: asyncio.Future[AnyReply] = self._loop.create_future()
+        # Encoded BEFORE the future is kept: text that is not Unicode raises here, and would leave it behind.
         part = encode_operation(operation)
         self._futures[ticket] = future
         deadline_ns = time.monotonic_ns() + self._timeout_ns
@@ -78,6 +81,8 @@ class AsyncProposer:
         )
         if not self._is_flush_due:
             self._is_flush_due = True
+            # With the next turn: all that is submitted in this one shares an entry, a master's silence and its
+            # successor's election among it.
             self._loop.call_soon(self._flush)
         try:
             return await future
@@ -106,7 +111,7 @@ class AsyncProposer:
                 continue
             future = self._futures.get(action.ticket)
             if future is None or future.done():
-                continue
+                continue  # its caller was cancelled
             if isinstance(action.result, ProposeError):
                 if isinstance(action.result, NotLeader) and action.result.leader is None:
                     action.result.leader = self._log.leadership.leader
@@ -121,7 +126,8 @@ class AsyncProposer:
             try:
                 self._loop.call_soon_threadsafe(self._on_outcome, entry, outcome)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                # The loop is closed: nobody waits any more. Raised, it would be an error of the log's thread.
+                return
 
         self._log.propose(action.payload, done)
 

@@ -3,10 +3,10 @@ Operations as the text of a Raft entry, and back.
 
 Here: one JSON array of operations per entry, ASCII only. Not here: what operations do (``controller.core``), snapshots
 (``machine``).
-Rule 1: entries are ASCII ``str``; msgspec writes them, and only what is not ASCII takes the slow path with escapes.
-Rule 2: decoding never raises: bytes that cannot be decoded are a value that says so, the same on every node (R15).
-Rule 3: an entry that needs a higher feature level than this code has is told apart from rubbish, even if its command
-is unknown here: the node must stop instead of taking it for a no-op (R15).
+Rule 1: entries are ASCII ``str``. msgspec writes them; an operation with other characters is escaped by ``json``.
+Rule 2 (R15): decoding never raises: bytes that cannot be decoded are a value that says so, the same on every node.
+Rule 3 (R15): an entry that needs a higher feature level than this code has is told apart from rubbish, even if its
+command is unknown here: the node must stop instead of taking it for a no-op.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import msgspec
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Operation
 
 ENTRY_BYTES_MAX = 48_000
-"""Longest entry. What is longer would travel in pieces, a path that our transport refuses."""
+"""Longest entry: PySyncObj sends a longer one in pieces of a pickle, which our transport refuses."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[Operation, ...])
 
 
 class _VersionOnly(msgspec.Struct, frozen=True):
-    """What every operation of every version has."""
+    """The one field that every operation of every version has."""
 
     version: int
 
@@ -82,9 +82,11 @@ def decode_operations(payload: str) -> tuple[Operation, ...] | Undecodable | Abo
     if len(payload) > ENTRY_BYTES_MAX:
         return Undecodable(reason=f"entry has {len(payload)} characters, at most {ENTRY_BYTES_MAX} are allowed")
     try:
+        # The versions FIRST: a command of a later release is unknown to the decoder below, and would pass for rubbish.
         needed = max((item.version for item in _versions.decode(payload)), default=0)
         if needed > FEATURE_LEVEL:
             return AboveFeatureLevel(needed=needed)
         return _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        # RecursionError comes of nesting, at the same depth on every node, not of a small stack: no reason to stop.
         return Undecodable(reason=str(error))

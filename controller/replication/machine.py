@@ -2,12 +2,13 @@
 The fleet's state as a Raft state machine: entries in, replies and events out, snapshots as items.
 
 Here: the bridge between entries (``codec``) and the core (``controller.core.apply``). Not here: any rule about sets,
-what a snapshot says (``controller.core.snapshot``).
-Rule 1: total (R15). Rubbish is a counted no-op; what needs a higher feature level stops this node.
+the content of a snapshot (``controller.core.snapshot``).
+Rule 1 (R15): apply is total. An entry that cannot be decoded is a counted no-op; an entry that needs a higher feature
+level stops this node.
 Rule 2: a snapshot whose state breaks an invariant is refused when it is loaded. A group that runs is never stopped by
 this check: it looks at each entry only behind a debug switch (``checks_entries``).
-Rule 3: a document of a snapshot that is longer than ``ITEM_BYTES_MAX`` goes on in the next item, so that a thread which
-writes it never holds the GIL for long.
+Rule 3: a document of a snapshot that is longer than ``ITEM_BYTES_MAX`` goes on in the next item: the thread that writes
+it must never hold the interpreter lock for long.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ class FleetMachine:
         operations = decode_operations(payload)
         match operations:
             case Undecodable():
+                # The same on every node, because they all have this decoder: raising would stop them all, at each
+                # start.
                 self.undecodable_entries += 1
                 return Applied(state=state, replies=(), records=())
             case AboveFeatureLevel(needed=needed, supported=supported):
+                # Not a no-op: during an upgrade the nodes with the newer program would apply it, this one would not.
                 reason = (
                     f"entry {index} needs feature level {needed}, this program has {supported}: upgrade this controller"
                 )
@@ -110,6 +114,7 @@ def _join(items: Iterable[bytes]) -> Iterator[bytes]:
             yield b"".join(parts)
             parts = []
         elif item[:1] != _MORE:
+            # An item of an older form, or one that lost its first byte: joined all the same it is another state.
             raise ValueError("snapshot item has no continuation mark")
     if parts:
         raise ValueError("snapshot ends within an item")

@@ -1,7 +1,7 @@
 """
-What the control plane needs from a replicated log, whoever implements it.
+What the control plane needs from a replicated log.
 
-Implemented by ``tests.support.memory_log`` (one process, tests and simulation) and ``raft`` (PySyncObj, hardened).
+Implemented by ``raft`` (PySyncObj, repaired), and for tests by ``tests/support/memory_log.py`` in one process.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Published(Generic[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedEntry(Generic[S]):
-    """What a listener hears, in order, on the log's own thread. ``is_replay``: applied again after a restart."""
+    """An applied entry as a listener hears it, in order, on the log's own thread; after a restart again."""
 
     term: int
     index: int
@@ -114,7 +114,7 @@ class ProposalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalOutcome:
-    """What became of one entry; ``replies`` only if committed, one per operation."""
+    """The outcome of one entry; ``replies`` only if committed, one per operation."""
 
     status: ProposalStatus
     replies: tuple[AnyReply, ...] = ()

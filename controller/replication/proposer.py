@@ -4,13 +4,13 @@ Many callers, few entries: operations are gathered into batches that share one R
 Here: ``Proposer``, a step machine without clock, tasks or threads, and the errors that callers see.
 Not here: the asyncio shell (``async_proposer``), the log itself (``ports.ReplicatedLog``), the order of items inside
 an entry (R25 is kept by apply).
-Rule 1: at most ``ENTRIES_IN_FLIGHT_MAX`` entries are out; what comes meanwhile waits and shares the next one.
-Rule 2: what would exceed ``BUFFER_OPERATIONS_MAX`` is refused at once, so that a stall does not grow a queue.
-Rule 3: a caller gets exactly one resolution, at its deadline at the latest. Waiting in the buffer beyond it is
-certainly not executed; in flight beyond it is unknown.
+Rule 1: at most ``ENTRIES_IN_FLIGHT_MAX`` entries are in flight; operations that come meanwhile share the next one.
+Rule 2: an operation above ``BUFFER_OPERATIONS_MAX`` is refused at once, so that a stall does not grow a queue.
+Rule 3: a caller gets exactly one resolution, at its deadline at the latest. An operation that is in the buffer by then
+is certainly not executed; the outcome of one in flight is unknown.
 Rule 4: an entry whose outcome never comes leaves "in flight" at its own deadline: a lost callback costs no slot.
-Rule 5: a barrier takes the next entry, whatever waits: its place among the others means nothing, and a reader must not
-wait for a thousand elections.
+Rule 5: a barrier takes the next entry, however many operations wait: its place among them means nothing, and a reader
+must not wait for a thousand elections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ENTRY_DEADLINE_SLACK_MS = 500
 
 
 class ProposeError(Exception):
-    """Base of what ``AsyncProposer.submit`` raises; ``OSError`` and the like never come out of it."""
+    """Base of the errors that ``AsyncProposer.submit`` raises; ``OSError`` and the like never come out of it."""
 
 
 class NotLeader(ProposeError):
@@ -166,6 +166,7 @@ class Proposer:
                 f"{len(self._buffer)} operations wait already, at most {BUFFER_OPERATIONS_MAX} may"
             )
             return [Resolve(ticket=submit.ticket, result=refusal)]
+        # Refused here: at the front of the buffer it would fit no entry, and everything behind it would wait for ever.
         if len(submit.part) + 2 > self._entry_bytes_max:
             refusal = Overloaded(
                 f"operation has {len(submit.part)} bytes, at most {self._entry_bytes_max - 2} fit an entry"
@@ -198,9 +199,10 @@ class Proposer:
     def _on_outcome(self, event: EntryOutcome) -> list[Action]:
         entry = self._in_flight.pop(event.entry, None)
         if entry is None:
-            return []  # given up at its deadline
+            return []  # given up at its deadline: its callers have been told that the outcome is unknown
         actions: list[Action] = []
         replies = event.outcome.replies
+        # A committed entry with another number of replies was not decoded: the first reply is nobody's then (R1).
         is_answered = event.outcome.status is ProposalStatus.COMMITTED and len(replies) == len(entry.submissions)
         for position, submit in enumerate(entry.submissions):
             if submit.ticket in entry.open_tickets:
@@ -215,6 +217,8 @@ class Proposer:
             waiting, self._buffer = self._buffer, deque()
             for submit in waiting:
                 if submit.deadline_ns <= now_ns:
+                    # Taken out of the buffer: left there it would run seconds later, when its caller has long asked
+                    # again.
                     late = Overloaded(f"{submit.request_id} waited until its deadline; it was never proposed")
                     actions.append(Resolve(ticket=submit.ticket, result=late))
                 else:
@@ -224,6 +228,8 @@ class Proposer:
             for submit in entry.submissions:
                 if submit.ticket in entry.open_tickets and (is_over or submit.deadline_ns <= now_ns):
                     entry.open_tickets.discard(submit.ticket)
+                    # Never "failed": the entry may be on two disks already. A caller that took it for failed would
+                    # alter the set as if its last alter had never been.
                     unknown = EntryOutcomeUnknown(submit.request_id, "no answer before the deadline")
                     actions.append(Resolve(ticket=submit.ticket, result=unknown))
             if is_over:
@@ -232,12 +238,14 @@ class Proposer:
         return actions
 
     def _on_forget(self, ticket: int) -> None:
+        # In flight it goes on (its entry is shared), in the buffer it ends: nobody waits for it.
         for entry in self._in_flight.values():
             entry.open_tickets.discard(ticket)
         self._buffer = deque(submit for submit in self._buffer if submit.ticket != ticket)
 
 
 def _error_of(outcome: ProposalOutcome, submit: Submit) -> ProposeError:
+    # Only the log's own "not proposed" is certain. All else may be executed: the caller keeps its request id.
     if outcome.status is ProposalStatus.NOT_PROPOSED:
         return NotLeader(outcome.reason or "this controller does not lead")
     return EntryOutcomeUnknown(submit.request_id, outcome.reason or "the entry was committed without an answer to it")

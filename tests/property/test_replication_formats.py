@@ -20,7 +20,6 @@ from rollcall_ha.controller.replication.proposer import (
     Resolve,
     Submit,
 )
-from rollcall_ha.controller.replication.raft.failstop import raise_stopped
 from rollcall_ha.controller.replication.raft.journal import (
     JOURNAL_FILE_NAME,
     DurableJournal,
@@ -29,6 +28,7 @@ from rollcall_ha.controller.replication.raft.journal import (
 )
 from rollcall_ha.controller.replication.raft.messages import ProtocolError, decode_message, encode_message, is_command
 from rollcall_ha.controller.replication.raft.snapshot import SnapshotDamagedError, decode_snapshot, encode_snapshot
+from tests.support.raft_seams import raise_stopped
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 

@@ -17,10 +17,10 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.recovery import begin_again
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
-from rollcall_ha.controller.replication.raft.failstop import raise_stopped
 from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME, encode_snapshot
+from tests.support.raft_seams import raise_stopped
 
 if TYPE_CHECKING:
     from tests.sim.world import World

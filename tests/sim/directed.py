@@ -37,7 +37,6 @@ from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
-from rollcall_ha.controller.replication.raft.failstop import raise_stopped
 from rollcall_ha.controller.replication.raft.journal import DurableJournal
 from rollcall_ha.controller.replication.raft.messages import Answer
 from rollcall_ha.controller.runtime.sessions import ProbeOutcome
@@ -50,6 +49,7 @@ from tests.support.core_builders import Fleet, positions, stored
 from tests.support.ha_logs import MemoryLog
 from tests.support.ha_pair import Pair
 from tests.support.log_tools import append_all, crash, draft, open_log
+from tests.support.raft_seams import raise_stopped
 from tests.support.raft_virtual import OurNode, VirtualGroup
 from tests.support.runtime_world import World
 from tests.support.sim_disk import SimDisk

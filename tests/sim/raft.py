@@ -20,13 +20,13 @@ from rollcall_ha.controller.replication.ports import (
     RaftRole,
     ReplicatedLog,
 )
-from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
+from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftStartError
 from rollcall_ha.controller.replication.raft.messages import Message, ProtocolError, decode_message, encode_message
 from rollcall_ha.controller.replication.raft.seams import Seams
 from tests.sim.violation import Violation
 from tests.sim.world import World
-from tests.support.raft_seams import SimulatedMember
+from tests.support.raft_seams import SimulatedMember, Stopped, raise_stopped
 from tests.support.sim_disk import PowerCut
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End

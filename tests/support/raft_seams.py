@@ -1,8 +1,8 @@
 """
-Members in one thread, on clocks of their own, with messages carried by whoever simulates.
+Members in one thread, on clocks of their own, with messages carried by the simulation.
 
-Here: the carrier without sockets, and the one module-level name of the library that must be replaced: its clock. Not
-here: networks, disks, faults (``tests.support``). Nothing in a server imports this.
+Here: the carrier without sockets, the simulated end of the process, and the one module-level name of the library that
+must be replaced: its clock. Not here: networks, disks, faults (``tests.support``).
 Rule 1: every entry into a member goes through ``SimulatedMember``, which first makes that member's clock the
 library's.
 Rule 2: chance, exit, disk and background work come through ``Seams`` and ``Disk``; nothing here depends on the hash
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from pysyncobj import syncobj as library_module
 
@@ -30,8 +30,9 @@ from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
 from rollcall_ha.controller.replication.raft.disk import Disk
+from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import Member
-from rollcall_ha.controller.replication.raft.member import RaftMember, members_of, nothing_to_poll
+from rollcall_ha.controller.replication.raft.member import RaftMember, members_of
 from rollcall_ha.controller.replication.raft.messages import Message
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
@@ -40,6 +41,27 @@ S = TypeVar("S")
 
 Send = Callable[[ControllerName, Message], bool]
 """Carry a message to a peer; False if there is no link."""
+
+
+class Stopped(BaseException):
+    """Raised where the end of the process is simulated. Not an ``Exception``: no handler of ours may swallow it."""
+
+    def __init__(self, code: FailStop, reason: str) -> None:
+        super().__init__(f"{code.name}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+def raise_stopped(code: FailStop, reason: str) -> NoReturn:
+    """``failstop.FailStopPort`` of the simulations."""
+    raise Stopped(code, reason)
+
+
+class _NoPoller:
+    """For members whose messages come through ``receive``."""
+
+    def poll(self, timeout: float) -> None:
+        """Return at once."""
 
 
 class _LibraryClock:
@@ -119,7 +141,7 @@ class SimulatedMember(Generic[S]):
                 members=members,
                 disk=disk,
                 carrier=lambda own, peers: SimulatedTransport(own, peers, clock_ns=seams.monotonic_ns, send=send),
-                poller=nothing_to_poll(),
+                poller=_NoPoller(),
                 timing=timing,
                 seams=seams,
                 compaction_floor=compaction_floor,

@@ -21,12 +21,11 @@ from pysyncobj.transport import Transport
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.replication.ports import ProposalOutcome
-from rollcall_ha.controller.replication.raft.failstop import raise_stopped
 from rollcall_ha.controller.replication.raft.internals import Member
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
 from rollcall_ha.controller.replication.raft.seams import Seams
 from tests.support.raft_ledger import Ledger, LedgerMachine
-from tests.support.raft_seams import SimulatedMember
+from tests.support.raft_seams import SimulatedMember, raise_stopped
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 

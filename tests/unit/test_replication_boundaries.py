@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped
+from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.messages import Append
+from tests.support.raft_seams import Stopped
 from tests.support.raft_virtual import NAMES, OurNode, VirtualGroup
 
 SMALL = partial(OurNode, compaction_entries=10)

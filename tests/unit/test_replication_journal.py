@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.controller.replication.raft.disk import DirectoryDisk
-from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
+from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.journal import (
     JOURNAL_FILE_NAME,
     NO_OP,
     DurableJournal,
     JournalDamagedError,
 )
+from tests.support.raft_seams import Stopped, raise_stopped
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 

@@ -7,17 +7,16 @@ from functools import partial
 
 import pytest
 
-from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import ProposalStatus
 from rollcall_ha.controller.replication.raft import config
 from rollcall_ha.controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME, CatchUp
-from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped
+from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import KNOWN_RELEASE, LibraryVersionError, require_known_release
 from rollcall_ha.controller.replication.raft.journal import JOURNAL_FILE_NAME
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME, RaftAddressInUse, RaftStartError
 from rollcall_ha.controller.replication.raft.messages import Answer, Append, ProtocolError
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME
-from tests.support.raft_seams import SimulatedTransport
+from tests.support.raft_seams import SimulatedTransport, Stopped
 from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
 
 SMALL = partial(OurNode, compaction_entries=10)
@@ -355,19 +354,6 @@ def test_an_entry_that_breaks_an_invariant_stops_the_node(monkeypatch: pytest.Mo
     with pytest.raises(Stopped, match="breaks C2") as stopped:
         group.commit("fault")
     assert stopped.value.code is FailStop.NOT_DETERMINISTIC
-
-
-def test_leadership_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = VirtualGroup(monkeypatch, OurNode)
-    old = _ours(group, group.elect().name)
-    heir = next(name for name in NAMES if name != old.name)
-    said: list[str | None] = []
-    old.member.raft.transfer_leadership(ControllerName(heir), said.append)
-    assert group.run_for(1_000, lambda: group.nodes[heir].is_leader)
-    assert said == [None]
-    old.member.raft.transfer_leadership(ControllerName(heir), said.append)
-    group.run_for(50)
-    assert said[1] is not None
 
 
 def test_one_member_alone_commits(monkeypatch: pytest.MonkeyPatch) -> None:

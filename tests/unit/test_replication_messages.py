@@ -19,7 +19,6 @@ from rollcall_ha.controller.replication.raft.messages import (
     ProtocolError,
     RequestVote,
     SnapshotPiece,
-    TransferNow,
     Vote,
     decode_message,
     encode_message,
@@ -50,7 +49,6 @@ APPEND = Append(
         SnapshotPiece(term=1, sent_ns=2, piece=(b"\xff" * 10, True, False)),
         SnapshotPiece(term=1, sent_ns=2, piece=(b"", False, True)),
         Answer(term=1, sent_ns=2, next_index=3, is_success=True, is_reset=False, is_voter=True),
-        TransferNow(term=4),
     ],
     ids=lambda message: type(message).__name__,
 )

@@ -11,7 +11,7 @@ import pytest
 from rollcall_ha.controller.replication.raft.resolver import ASKED_SECONDS, Resolver
 
 RECONNECTED_SECONDS = 10.0
-"""S53."""
+"""S53: the longest that a moved controller may stay unreachable."""
 
 
 class NameServer:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rollcall_ha.controller.replication.raft.failstop import FailStop, Stopped, raise_stopped
+from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.snapshot import (
     SNAPSHOT_FILE_NAME,
     Piece,
@@ -15,6 +15,7 @@ from rollcall_ha.controller.replication.raft.snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
+from tests.support.raft_seams import Stopped, raise_stopped
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 

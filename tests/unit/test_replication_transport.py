@@ -21,7 +21,7 @@ class ResetAfterOne:
 
 
 def test_a_peer_that_resets_in_the_middle_of_a_write_is_an_error_of_the_link() -> None:
-    """P4: it came out as a BufferError, which is no error of a link: it broke off the tick of the whole node."""
+    """It came out as a BufferError, which is no error of a link: it broke off the tick of the whole node."""
     link = RaftLink.__new__(RaftLink)
     link._out = bytearray(2 * WRITE_BYTES)
     link._socket = ResetAfterOne()  # type: ignore[assignment]

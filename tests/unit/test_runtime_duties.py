@@ -146,7 +146,7 @@ def test_s32_a_master_that_vanishes_without_a_word_is_found_in_time_every_time()
 
 
 def test_close_of_an_old_connection_means_nothing() -> None:
-    """S33 ★6: the broker came back on a new connection before the close of the old one arrived."""
+    """S33: the broker came back on a new connection before the close of the old one arrived."""
     world, (master, *slaves) = _world()
     old = master.connection
     master.connection = 99
@@ -281,7 +281,7 @@ def test_own_stall_is_credited_to_the_brokers() -> None:
 
 
 def test_follower_that_falls_silent_does_not_change_the_master() -> None:
-    """S35."""
+    """S35: its silence is on record, and nothing else happens."""
     world, (master, slave, dead) = _world()
     elections = len(_elected(world))
     world.pass_ms(4_000, master, slave)

@@ -1,13 +1,15 @@
 """
-A member that has lost its memory, and when it may vote and be counted again (pysyncobj.md, section 10.7).
+A member that has lost its disk, and when it may vote and be counted again.
 
-It may have forgotten a vote, and entries that it once acknowledged. Both must have stopped to matter:
+It may have forgotten a vote, and entries that it once acknowledged. Stock PySyncObj lets it vote at once: c3 has voted
+for c2 in term 5, loses its disk, votes for c1 in 5, and there are two leaders of one term. Here it waits until neither
+matters any more:
 
-Rule 1: a majority that does not include it has answered, in the leader's term, something sent after it came back. A
-later leader elected by a forgotten vote would share a member with that majority, and that member would not have
-answered.
-Rule 2: it has applied everything that the leader's log held when it came back. What it once acknowledged to this or an
-earlier leader is in there, committed or not.
+Rule 1: a majority without this member has answered, in the leader's term, an append that was sent after the member
+came back. A leader of a higher term that was elected by the forgotten vote would share a member with that majority,
+and that member would not have answered the lower term.
+Rule 2: this member has applied everything that the leader's log held when it came back. Whatever it once acknowledged
+to this or an earlier leader is in there, committed or not.
 Rule 3: until then it neither votes nor stands, and its answers count for nothing. A new leader or term begins anew.
 """
 
@@ -39,7 +41,9 @@ class CatchUp:
     ) -> bool:
         """Whether both rules hold now. ``leader`` names it; times are the leader's own."""
         goal = self._goal
+        # Another leader, or the same in another term: what was asked and how far its log went was the other one's.
         if goal is None or (goal.leader, goal.term) != (leader, term):
             self._goal = _Goal(leader, term, sent_ns, last_index)
             return False
+        # ``confirmed_ns`` is the leader's: only it knows its majority, and this member's own answers are not in it.
         return confirmed_ns >= goal.asked_ns and applied_index >= goal.last_index

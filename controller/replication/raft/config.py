@@ -1,7 +1,7 @@
 """
 The library's configuration, made from ``contract.timing``, and the limits that go with it.
 
-Here: numbers and why (pysyncobj.md, section 10.1). Not here: where journal and snapshot go (``journal``,
+Here: numbers and why. Not here: where journal and snapshot go (``journal``,
 ``snapshot``).
 """
 
@@ -15,7 +15,7 @@ TICK_SECONDS = 0.02
 """Longest pause between two ticks; sockets and proposals end it at once."""
 
 APPEND_BATCH_BYTES = 4 * 1024 * 1024
-"""One append. Above any entry, so that the library never sends an entry in pieces; below ``FRAME_BYTES_MAX``."""
+"""One append. Above any entry: the library sends a longer one in pieces of a pickle. Below ``FRAME_BYTES_MAX``."""
 
 COMPACTION_SECONDS = 600
 
@@ -30,10 +30,7 @@ FAILED_TICKS_MAX = 50
 
 
 def library_configuration(timing: Timing, *, compaction_entries: int) -> SyncObjConf:
-    """
-    Raises ``AssertionError`` from the library if the timing is inconsistent; ``Timing.violations`` says it
-    better.
-    """
+    """The library asserts that the timing is consistent; ``Timing.violations`` says it in words, and earlier."""
     return SyncObjConf(
         autoTick=False,
         autoTickPeriod=TICK_SECONDS,
@@ -43,10 +40,13 @@ def library_configuration(timing: Timing, *, compaction_entries: int) -> SyncObj
         appendEntriesBatchSizeBytes=APPEND_BATCH_BYTES,
         raftMinTimeout=timing.raft_election_timeout_ms_min / 1000,
         raftMaxTimeout=timing.raft_election_timeout_ms_max / 1000,
-        # How long an isolated leader goes on; authority is computed apart and ends earlier (R5).
+        # How long an isolated leader goes on; stock: 30 s. Authority is computed apart and ends earlier (R5).
         leaderFallbackTimeout=timing.raft_fallback_ms / 1000,
         connectionTimeout=timing.raft_connection_timeout_ms / 1000,
+        # True: a command waits for a leader in a queue, without end, and runs when its caller has long given up.
         commandsWaitLeader=False,
+        # Stock PySyncObj forgets that a change is under way: two at once can make two majorities. Members are fixed
+        # here.
         dynamicMembershipChange=False,
         logCompactionMinEntries=compaction_entries,
         logCompactionMinTime=COMPACTION_SECONDS,

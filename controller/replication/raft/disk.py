@@ -4,10 +4,10 @@ The few things that journal and snapshots ask of a disk.
 Here: the port, and the real directory. Not here: formats (``journal``, ``snapshot``), the simulated disk
 (``tests.support.sim_disk``, which has the same methods).
 Rule 1: ``append`` promises nothing until ``sync``; ``replace`` and ``unlink`` are durable when they return. Every
-method raises ``OSError``; who gets one stops the process (``failstop``).
-Rule 2: behind what was appended a file may go on with zeros, its room: a sync inside of room changes no length, so it
-does not wait for the file system's own journal, in which everybody's changes queue. Readers accept room; who opens a
-file that has some replaces it before the next append.
+method raises ``OSError``, upon which the caller stops the process (``failstop``).
+Rule 2: behind what was appended a file may go on with zeros, its room. A sync inside of the room changes no length, so
+it does not wait for the file system's own journal, in which the changes of all processes queue. Readers accept room; a
+file that has some when it is opened is replaced before the next append.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 from rollcall_ha.node.files import atomic_replace, durable_unlink, fsync_directory, write_all
 
 ROOM_BYTES = 256 * 1024
-"""Zeros that are written ahead at once; some milliseconds for every hundred entries and more."""
+"""Zeros that are written ahead at once: enough for some hundred entries."""
 
 
 class Disk(Protocol):
@@ -63,6 +63,8 @@ class _Appended:
     def append(self, data: bytes) -> None:
         """Write inside of the room, and make more of it first if need be."""
         end = self.end + len(data)
+        # Zeros are written, not a length set: filling a hole changes the file's map of blocks, and each sync would wait
+        # for it (rule 2). A torn write then shows as sectors of zeros, which the journal's rule 3 relies on.
         if end > self.room_end:
             os.lseek(self.descriptor, self.room_end, os.SEEK_SET)
             write_all(self.descriptor, bytes(end + ROOM_BYTES - self.room_end))
@@ -99,6 +101,8 @@ class DirectoryDisk:
     def replace(self, path: str, data: bytes) -> None:
         """Temporary file, fsync, rename, fsync of the directory."""
         atomic_replace(self._directory / path, data)
+        # The open descriptor is that of the file which has just lost its name: appends would go there, synced, and be
+        # gone.
         self._forget(path)
 
     def unlink(self, path: str) -> None:
@@ -115,6 +119,7 @@ class DirectoryDisk:
         appended = self._appended.get(path)
         if appended is None:
             appended = _Appended(os.open(self._directory / path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # The name, too: fdatasync makes the bytes durable of a file that no directory might know after a power cut.
             fsync_directory(self._directory)
             self._appended[path] = appended
         return appended

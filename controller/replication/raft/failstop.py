@@ -3,8 +3,8 @@ Ending the process because going on would be worse.
 
 Rule 1: a failed write or sync is never retried: a second sync may report success for pages that the kernel has
 dropped.
-Rule 2: the end is a port. The real one leaves by ``os._exit``, so that no handler, buffer or thread of ours runs on;
-the simulation raises, and tests look at what was asked for.
+Rule 2: the end is a port. The real one leaves by ``os._exit``, so that no handler, buffer or thread of ours runs on.
+Simulations raise instead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from rollcall_ha.node.process import ExitCode
 
 
 class FailStop(IntEnum):
-    """
-    Exit codes of a controller that stops itself; a supervisor starts it again, except after DAMAGED and
-    FEATURE_LEVEL.
-    """
+    """Exit codes of a controller that stops itself; restart it, except after DAMAGED and FEATURE_LEVEL."""
 
     DAMAGED = ExitCode.DIRECTORY
     """Journal or snapshot cannot be trusted."""
@@ -37,19 +34,6 @@ class FailStop(IntEnum):
     """The library was about to cut entries that are already applied here."""
 
 
-class Stopped(BaseException):
-    """
-    Raised in place of the end of the process where that is simulated. Not an ``Exception``: nobody may swallow
-    it.
-    """
-
-    def __init__(self, code: FailStop, reason: str) -> None:
-        """What the process would have ended with."""
-        super().__init__(f"{code.name}: {reason}")
-        self.code = code
-        self.reason = reason
-
-
 class FailStopPort(Protocol):
     """Ends the process; does not return."""
 
@@ -63,7 +47,3 @@ def exit_process(code: FailStop, reason: str) -> NoReturn:
     sys.stderr.write(f"rollcall: raft stops this process ({code.name}, exit {code.value}): {reason}\n")
     sys.stderr.flush()
     os._exit(code)
-
-
-def raise_stopped(code: FailStop, reason: str) -> NoReturn:
-    raise Stopped(code, reason)

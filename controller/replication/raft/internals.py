@@ -1,8 +1,8 @@
 """
 Every private name of PySyncObj that we touch, typed, in one place.
 
-Rule: the names were checked with one release. ``require_known_release`` runs before anything else; a new release is
-judged by the tests in ``tests/unit/test_replication_stock_faults.py`` and by this page.
+Rule: the names were checked with one release, and ``require_known_release`` runs before anything else. Whether a newer
+release can be taken is told by this page and by ``tests/unit/test_replication_stock_faults.py``.
 
 Overridden in ``node`` besides: ``_SyncObj__doApplyCommand``, ``_SyncObj__generateRaftTimeout``,
 ``_SyncObj__sendAppendEntries``, ``_checkCommandsToApply``.
@@ -25,7 +25,7 @@ from rollcall_ha.controller.replication.ports import RaftRole
 KNOWN_RELEASE = "0.3.17"
 
 socket.inet_ntop = _socket.inet_ntop
-"""The library's import puts one in its place, for the whole process, that works on Windows only."""
+"""The library's import replaces it, for the whole process, by one that works on Windows only: taken back here."""
 
 _ROLES = (RaftRole.FOLLOWER, RaftRole.CANDIDATE, RaftRole.LEADER)
 
@@ -66,7 +66,7 @@ class Member(Node):  # type: ignore[misc]
 
 
 class Internals:
-    """What a ``SyncObj`` does not show."""
+    """What a ``SyncObj`` does not show, by the library's own view."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -77,23 +77,19 @@ class Internals:
 
     @property
     def role(self) -> RaftRole:
-        """By the library's own view."""
         return _ROLES[self._library._SyncObj__raftState]
 
     @property
     def is_leader(self) -> bool:
-        """By the library's own view."""
         return self.role is RaftRole.LEADER
 
     @property
     def leader(self) -> Member | None:
-        """Whom this node takes for the leader."""
         leader: Member | None = self._library._SyncObj__raftLeader
         return leader
 
     @property
     def commit_index(self) -> int:
-        """Highest index known to be committed."""
         return int(self._library._SyncObj__raftCommitIndex)
 
     @property
@@ -112,6 +108,8 @@ class Internals:
         library._SyncObj__raftLog = journal
         library._SyncObj__serializer = serializer
         library._SyncObj__needLoadDumpFile = False
+        # A term that an entry shows was this node's term once. The vote on record is of a lower one then: kept, it
+        # would count as this node's vote in the higher term, and nobody else would get one.
         library._SyncObj__raftCurrentTerm = max(journal.getCurrentTerm(), journal[-1][2])
         library._SyncObj__votedForNodeId = journal.getVotedForNodeId()
         if library._SyncObj__raftCurrentTerm > journal.getCurrentTerm():
@@ -120,6 +118,7 @@ class Internals:
 
     def adopt_snapshot(self, index: int, last_index: int) -> None:
         """The state of ``index`` is in place; the log ends at ``last_index``."""
+        # Not beyond the log's end: the library would take that many entries for committed and apply what comes there.
         library = self._library
         library._SyncObj__raftLastApplied = index
         library._SyncObj__raftCommitIndex = max(index, min(self.commit_index, last_index))
@@ -133,7 +132,7 @@ class Internals:
         self._library._poller = poller
 
     def hold_election(self) -> None:
-        """Do not stand for election: until this is called no more and a leader was heard or a timeout began anew."""
+        """Do not stand for election. To be called before each tick, because every append sets a deadline again."""
         self._library._SyncObj__raftElectionDeadline = math.inf
 
     def expect_leader(self) -> None:
@@ -142,7 +141,6 @@ class Internals:
         library._SyncObj__raftElectionDeadline = library.library_now() + library._SyncObj__generateRaftTimeout()
 
     def is_connected(self, peer: Member) -> bool:
-        """Whether there is a link."""
         return peer in self._library._SyncObj__connectedNodes
 
     def appends_sent(self) -> None:

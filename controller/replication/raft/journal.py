@@ -16,10 +16,10 @@ Rule 1: nothing is durable before ``sync``: one write and one fdatasync for all 
 ends the process.
 Rule 2: a batch counts whole or not at all: no record of a torn batch was ever acknowledged.
 Rule 3: at start, a tail that was never completely written (the file ends within it, or a sector of it is all zeros) is
-dropped. Any other damage means that something acknowledged is gone: refuse to start. A later whole batch proves it
-too, because a batch is only written when the one before is synced.
+dropped. Any other damage means that something acknowledged is gone: the node refuses to start. A whole batch behind
+the damage proves that, too, because a batch is written only when the one before is synced.
 Rule 4: shortening from the front writes a new file and replaces the old one; the file then has one batch.
-Rule 5: entries that were applied are never cut; the library asking for it means that this node has diverged.
+Rule 5: entries that were applied are never cut. If the library asks for it, this node has diverged, and stops.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ def read_batches(raw: bytes) -> tuple[list[Batch], int]:
     written = len(raw.rstrip(b"\x00"))
     while offset < written:
         batch = _batch_at(raw, offset)
+        # Numbers run on. A gap between two whole batches is one that was lost between them, acknowledged entries and
+        # all.
         expected = batches[-1].number + 1 if batches else None
         if batch is None or (expected is not None and batch.number != expected):
             _require_torn(raw, offset, written, batches[-1].number if batches else 0)
@@ -99,6 +101,8 @@ def read_batches(raw: bytes) -> tuple[list[Batch], int]:
 
 
 def _header_at(raw: bytes, offset: int) -> tuple[int, int, int] | None:
+    # The header has a checksum of its own: else a flipped bit in the length would make "the file ends within this
+    # batch" out of damage, and acknowledged entries be dropped as a torn tail.
     header = raw[offset : offset + _HEADER.size]
     crc = raw[offset + _HEADER.size : offset + _HEADER_BYTES]
     if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(header):
@@ -123,6 +127,7 @@ def _require_torn(raw: bytes, offset: int, written: int, last_number: int) -> No
     ``written``: behind the last byte that is not zero.
     """
     remedy = "restore this controller from another one: stop it, move its raft directory away, start it again"
+    # Stock PySyncObj has no checksums: it applies one flipped byte, and that replica differs from the others for ever.
     for later in range(offset + 1, min(written, len(raw) - _HEADER_BYTES + 1)):
         header = _header_at(raw, later)
         if header is not None and header[1] > last_number:
@@ -132,9 +137,11 @@ def _require_torn(raw: bytes, offset: int, written: int, last_number: int) -> No
     header = _header_at(raw, offset)
     end = offset + _HEADER_BYTES + (header[0] if header is not None else 0)
     if end > len(raw):
-        return
+        return  # the write was cut by the end of the file: nobody was told that it was synced
     if header is None:
         end = written
+    # A power cut within a write leaves sectors of it unwritten: zeros, because the room ahead was zeros (``disk``).
+    # With every sector written the sync may have returned, and its entries be acknowledged: bit rot, not a torn tail.
     if not _has_empty_sector(raw, offset, end):
         raise JournalDamagedError(
             f"journal is damaged at byte {offset}: a completely written batch has a wrong checksum; {remedy}"
@@ -185,7 +192,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._batch_number = 0
         self._bytes = 0
         self.syncs = 0
-        """How often ``sync`` had something to do; for metrics and tests."""
+        """How often ``sync`` had something to do; for tests."""
         self.applied_floor = 0
         """Entries up to this index are applied here: cutting them ends the process (rule 5)."""
         self.was_new = not disk.exists(JOURNAL_FILE_NAME)
@@ -198,6 +205,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
     def _recover(self, raw: bytes) -> None:
         batches, torn_bytes = read_batches(raw)
         if not batches:
+            # The first batch was synced before this node took part. A node that comes up empty has forgotten its vote.
             raise JournalDamagedError("journal has no whole batch, but every journal begins with one; restore it")
         for batch in batches:
             for kind, body in _records(batch.payload):
@@ -206,6 +214,8 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._bytes = len(raw)
         self.torn_bytes = torn_bytes
         used_bytes = len(MAGIC) + sum(_HEADER_BYTES + len(batch.payload) for batch in batches)
+        # Never appended behind a torn tail: good batches behind bad bytes are damage to the next start (rule 3), which
+        # would refuse although nothing is lost. Behind room the next batch would leave a hole of zeros.
         if used_bytes != len(raw) or not self._entries:
             if not self._entries:
                 self._entries.append(FIRST_ENTRY)
@@ -218,6 +228,8 @@ class DurableJournal(Journal):  # type: ignore[misc]
         match kind:
             case 1:
                 index, term = _ENTRY.unpack_from(body)
+                # The library finds an entry by its distance from the first: with one missing it would apply the wrong
+                # ones.
                 if self._entries and index != self._entries[-1][1] + 1:
                     raise JournalDamagedError(f"journal: entry {index} follows entry {self._entries[-1][1]}")
                 self._entries.append((body[_ENTRY.size :], index, term))
@@ -234,6 +246,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
                 (self._commit_index,) = _INDEX.unpack(body)
                 self._commit_index_written = self._commit_index
             case _:
+                # Not skipped: it may be a cut or a vote in a form that this code does not know.
                 raise JournalDamagedError(f"journal: record of unknown type {kind}; it was written by newer code")
 
     # --- durability ---
@@ -249,7 +262,11 @@ class DurableJournal(Journal):  # type: ignore[misc]
         return self._bytes
 
     def sync(self) -> None:
-        """Everything so far is durable on return; an error ends the process."""
+        """
+        Everything so far is durable on return; an error ends the process.
+
+        Stock PySyncObj writes through a map that it never syncs: a power cut takes what every member has acknowledged.
+        """
         if not self._buffer:
             return
         self._batch_number += 1
@@ -259,18 +276,26 @@ class DurableJournal(Journal):  # type: ignore[misc]
             self._disk.append(JOURNAL_FILE_NAME, batch)
             self._disk.sync(JOURNAL_FILE_NAME)
         except OSError as error:
+            # Not again: after a failed sync the kernel calls the pages clean, and the next sync says that all is well.
             self._fail_stop(FailStop.STORAGE, f"journal cannot be written: {error}")
         self.syncs += 1
 
     def rewrite(self) -> None:
-        """Replace the file by one that holds the present content only; durable on return; an error ends the process."""
+        """
+        Replace the file by one that holds the present content only; durable on return; an error ends the process.
+
+        Stock PySyncObj shortens in place: it marks its file as empty and adds the entries again, one by one. Killed in
+        between, it starts without acknowledged entries.
+        """
         payload = [
             _record(VOTE, _INDEX.pack(self._term) + (self._vote or "").encode("utf-8")),
             _record(COMMIT, _INDEX.pack(self._commit_index)),
         ]
         payload.extend(_record(ENTRY, _ENTRY.pack(index, term) + command) for command, index, term in self._entries)
+        # Goes on counting: batches that follow must not have the numbers of older ones.
         self._batch_number += 1
         data = MAGIC + encode_batch(self._batch_number, b"".join(payload))
+        # What was buffered is in ``payload``: term, vote and entries are written as they are now.
         self._buffer.clear()
         try:
             self._disk.replace(JOURNAL_FILE_NAME, data)
@@ -294,11 +319,14 @@ class DurableJournal(Journal):  # type: ignore[misc]
         """
         first = self._entries[0][1]
         position = previous[1] - first
+        # What agrees and follows stays: it may be acknowledged. Stock PySyncObj throws its whole journal away unless it
+        # begins with these two entries, which it does not when the node was killed between snapshot and trimming.
         if position >= 0 and self._entries[position : position + 2] == [previous, last]:
             if position == 0:
                 return False
             del self._entries[:position]
         else:
+            # Another history, or a hole before the snapshot: nothing behind it can be compared with the leader's.
             self._entries = [previous, last]
         self._commit_index = max(self._commit_index, last[1])
         self.rewrite()
@@ -319,6 +347,8 @@ class DurableJournal(Journal):  # type: ignore[misc]
         if entryFrom >= len(self._entries):
             return
         index = self._entries[entryFrom][1]
+        # Stock PySyncObj logs "may have diverged", cuts, and goes on: an entry that this node has applied, and may have
+        # told its caller, is replaced by another one; the states of the members differ from then on.
         if index <= self.applied_floor:
             self._fail_stop(
                 FailStop.DIVERGED, f"asked to cut entry {index}, but everything up to {self.applied_floor} is applied"
@@ -328,7 +358,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
         """Drop the front; ``entryTo`` is a position. Rewrites the file."""
-        if entryTo > 0:
+        if entryTo > 0:  # 0 would rewrite a file that is right
             del self._entries[:entryTo]
             self.rewrite()
 
@@ -342,7 +372,6 @@ class DurableJournal(Journal):  # type: ignore[misc]
         return self._entries[item]
 
     def __len__(self) -> int:
-        """How many entries are in memory and file."""
         return len(self._entries)
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
@@ -350,7 +379,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         self._commit_index = raftCommitIndex
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802
-        """The hint, never beyond the last entry."""
+        """The hint, never beyond the last entry: the tail that it counted may have been torn off."""
         return max(1, min(self._commit_index, self._entries[-1][1]))
 
     def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
@@ -362,7 +391,6 @@ class DurableJournal(Journal):  # type: ignore[misc]
         return self._term
 
     def getVotedForNodeId(self) -> str | None:  # noqa: N802
-        """Who got this node's vote in that term."""
         return self._vote
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
@@ -378,12 +406,10 @@ class DurableJournal(Journal):  # type: ignore[misc]
 
     @property
     def first_index(self) -> int:
-        """Index of the first entry that is still here."""
         return self._entries[0][1]
 
     @property
     def last_index(self) -> int:
-        """Index of the last entry."""
         return self._entries[-1][1]
 
     def batch(self, index: int, bytes_max: int) -> list[Entry]:

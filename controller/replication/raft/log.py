@@ -100,12 +100,10 @@ class RaftLog(Generic[S]):
 
     @property
     def published(self) -> Published[S]:
-        """Newest applied state; any thread."""
         return self._member.published
 
     @property
     def leadership(self) -> Leadership:
-        """Newest known leadership; any thread."""
         return self._member.leadership
 
     @property
@@ -120,16 +118,11 @@ class RaftLog(Generic[S]):
 
     @property
     def member(self) -> RaftMember[S]:
-        """What the thread drives; for metrics and tests."""
+        """The part that the thread drives; for tests."""
         return self._member
 
     def propose(self, payload: str, done: Callable[[ProposalOutcome], None]) -> None:
         self._member.propose(payload, done)
-        self._wake()
-
-    def transfer_leadership(self, to: ControllerName | None, done: Callable[[str | None], None]) -> None:
-        """Ask ``to`` (None: who has most) to elect itself at once; ``done(None)`` once asked, else with the reason."""
-        self._member.transfer_leadership(to, done)
         self._wake()
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
@@ -152,6 +145,7 @@ class RaftLog(Generic[S]):
         os.close(self._waker_write)
 
     def _wake(self) -> None:
+        # One byte for all proposals of a tick. The flag is set BEFORE the byte is written and falls AFTER it is read.
         if not self._is_awake:
             self._is_awake = True
             try:
@@ -161,7 +155,10 @@ class RaftLog(Generic[S]):
 
     def _on_wake(self, descriptor: int, _events: int) -> None:
         os.read(descriptor, 4096)
-        self._is_awake = False  # after the read: who found it set has queued before, and the next tick looks
+        # AFTER the read; a proposer that finds it set has queued already, and the next tick looks. Before the read, a
+        # byte of the moment between would be swallowed with the flag set, and every later proposal wait for the tick's
+        # timeout.
+        self._is_awake = False
 
     def _run(self) -> None:
         failures = 0
@@ -172,6 +169,8 @@ class RaftLog(Generic[S]):
             except Exception as error:
                 failures += 1
                 _logger.exception("tick failed, %d in a row", failures)
+                # A thread that is dead or fails for ever is a leader for nobody that the others still hear: better
+                # gone.
                 if failures >= FAILED_TICKS_MAX:
                     self._seams.fail_stop(FailStop.TICKS, f"{failures} ticks failed in a row, the last with {error!r}")
                 time.sleep(FAILED_TICK_PAUSE_SECONDS)

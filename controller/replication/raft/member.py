@@ -4,8 +4,8 @@ virtual clock.
 
 Here: refusing an unsafe start, what others may read, the port ``ReplicatedLog``. Not here: the protocol (``node``,
 ``repairs``).
-Rule 1: an empty directory may vote only if ``rollcall init`` left ``FOUNDING`` in it. The mark is used up when the
-journal exists durably. Without it the member catches up first (``catch_up``), over restarts.
+Rule 1: a member with an empty directory may vote only if ``rollcall init`` left ``FOUNDING`` in it. The mark is used
+up when the journal exists durably. Without the mark the member catches up first (``catch_up``), over restarts.
 Rule 2: journal and snapshot must overlap: a gap between them means that something acknowledged is gone.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
@@ -42,10 +42,7 @@ from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotD
 S = TypeVar("S")
 
 FOUNDING_FILE_NAME = "FOUNDING"
-"""
-Written into each controller's raft directory by ``rollcall init``, and by nothing else: an empty directory may
-vote.
-"""
+"""Written into each controller's raft directory by ``rollcall init``, and by nothing else (rule 1)."""
 
 MEMBERS_MAX = 7
 
@@ -61,8 +58,6 @@ class RaftAddressInUse(RaftStartError):
 
 
 class Poller(Protocol):
-    """Where the library waits."""
-
     def poll(self, timeout: float) -> None:
         """Wait at most ``timeout`` seconds and handle what came."""
         ...
@@ -115,7 +110,6 @@ class RaftMember(Generic[S]):
         self._leadership = Leadership(
             role=RaftRole.FOLLOWER, term=0, leader=None, commit_index=0, majority_asked_at_ns=None
         )
-        self._requests: list[Callable[[RaftNode[S]], None]] = []
         self.ticked_at_ns = seams.monotonic_ns()
         """When the newest tick ended, for a watchdog; any thread."""
 
@@ -123,13 +117,11 @@ class RaftMember(Generic[S]):
 
     @property
     def published(self) -> Published[S]:
-        """Newest applied state; any thread."""
         node = self._node
         return node.published if node is not None else self._initial
 
     @property
     def leadership(self) -> Leadership:
-        """Newest known leadership; any thread."""
         return self._leadership
 
     @property
@@ -139,7 +131,7 @@ class RaftMember(Generic[S]):
 
     @property
     def node(self) -> RaftNode[S]:
-        """For metrics and tests; only after ``start``."""
+        """Only after ``start``."""
         assert self._node is not None
         return self._node
 
@@ -157,21 +149,6 @@ class RaftMember(Generic[S]):
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         assert self._node is None, "subscribe before start"
         self._listeners.append(listener)
-
-    def transfer_leadership(self, to: ControllerName | None, done: Callable[[str | None], None]) -> None:
-        """Ask ``to`` (None: who has most) to elect itself at once; ``done(None)`` once asked, else with the reason."""
-
-        def ask(node: RaftNode[S]) -> None:
-            def answered(_: object, error: int) -> None:
-                done(
-                    None
-                    if error == 0
-                    else f"not possible now (code {error}): this node must lead, the other have caught up"
-                )
-
-            node.transferLeadership(None if to is None else self._members.get(to, node.transport.me), answered)
-
-        self._requests.append(ask)
 
     # --- life ---
 
@@ -219,8 +196,6 @@ class RaftMember(Generic[S]):
     def tick(self, timeout_s: float) -> None:
         """One turn; waits at most ``timeout_s`` for the network."""
         node = self.node
-        while self._requests:
-            self._requests.pop(0)(node)
         node.tick(timeout_s)
         self._look()
         self.ticked_at_ns = self._seams.monotonic_ns()
@@ -249,6 +224,7 @@ class RaftMember(Generic[S]):
             )
 
     def _settle(self) -> None:
+        # Between the library's work and its wait: others hear of a lost leadership now, not up to a tick later.
         self.node.settle()
         self._look()
 
@@ -272,6 +248,8 @@ class RaftMember(Generic[S]):
     def _recover(self) -> tuple[DurableJournal, SnapshotStore, Snapshot | None, CatchUp | None]:
         disk, name = self._disk, self._me.name
         is_founder = disk.exists(FOUNDING_FILE_NAME)
+        # Rule 1. The mark BEFORE the journal: killed in between, the next start would find a journal with no vote in
+        # it, and take a member that has forgotten its vote for one that never voted.
         if not disk.exists(JOURNAL_FILE_NAME) and not is_founder and not disk.exists(CATCHING_UP_FILE_NAME):
             disk.replace(CATCHING_UP_FILE_NAME, b"")
         store = SnapshotStore(
@@ -279,6 +257,9 @@ class RaftMember(Generic[S]):
         )
         snapshot = store.load()
         journal = DurableJournal(disk, self._seams.fail_stop)
+        # AFTER the journal is durable: killed in between, a founder would come back without its right to vote, and
+        # three of them would wait for each other for ever. Not later: a disk that is lost next year must not find the
+        # right again.
         if is_founder:
             disk.unlink(FOUNDING_FILE_NAME)
         if journal.torn_bytes:
@@ -294,8 +275,10 @@ class RaftMember(Generic[S]):
         return journal, store, snapshot, CatchUp()
 
     def _align(self, journal: DurableJournal, snapshot: Snapshot | None) -> None:
-        """Rule 2."""
+        """Refuse a gap between snapshot and journal, and cut what both have (rule 2)."""
         remedy = "move this raft directory away and start again: it is filled from the others"
+        # Stock PySyncObj throws such a journal away and starts with the older snapshot: acknowledged entries are gone,
+        # and the member votes without them.
         covered = snapshot.last[1] if snapshot is not None else 1
         if journal.first_index > covered or (snapshot is None and journal.first_index != 1):
             raise JournalDamagedError(
@@ -313,13 +296,3 @@ class RaftMember(Generic[S]):
         except OSError as error:
             self._seams.fail_stop(FailStop.STORAGE, f"{CATCHING_UP_FILE_NAME} cannot be removed: {error}")
         _logger.warning("%s has caught up: it votes and counts from now on", self._me.name)
-
-
-def nothing_to_poll() -> Any:
-    """A poller for members whose messages come through ``receive``."""
-    return _NoPoller()
-
-
-class _NoPoller:
-    def poll(self, timeout: float) -> None:
-        """Return at once."""

@@ -8,7 +8,7 @@ Frame: length u32 | header length u32 | header (JSON, one of the types below) | 
 endian).
 Rule 1: fixed types and keys; an unknown one, a number out of range, a length that does not add up is a
 ``ProtocolError``, and the link is closed.
-Rule 2: nothing is unpickled, ever: a command is one type byte and ASCII text.
+Rule 2: nothing is unpickled, ever (stock PySyncObj unpickles every frame): a command is one type byte and ASCII text.
 Rule 3: appends carry the term and the time at which they were sent, answers echo both (R5).
 """
 
@@ -65,7 +65,7 @@ class Vote(_Wire, frozen=True, kw_only=True, tag="vote"):
 
 
 class _AppendFields(_Wire, frozen=True, kw_only=True):
-    """What an append has on the wire and in memory."""
+    """The fields that an append has on the wire and in memory."""
 
     term: _Natural
     sent_ns: _Natural
@@ -106,13 +106,7 @@ class Answer(_Wire, frozen=True, kw_only=True, tag="answer"):
     """False: a member that has lost its memory; counts for nothing yet."""
 
 
-class TransferNow(_Wire, frozen=True, kw_only=True, tag="transfer-now"):
-    """The leader asks for an election that the receiver should win."""
-
-    term: _Natural
-
-
-Message = Hello | Ping | RequestVote | Vote | Append | SnapshotPiece | Answer | TransferNow
+Message = Hello | Ping | RequestVote | Vote | Append | SnapshotPiece | Answer
 
 
 class _AppendHeader(_AppendFields, frozen=True, kw_only=True, tag="append"):
@@ -130,7 +124,7 @@ class _PieceHeader(_Wire, frozen=True, kw_only=True, tag="snapshot"):
 
 
 _encoder = msgspec.json.Encoder()
-_Header = Hello | Ping | RequestVote | Vote | _AppendHeader | _PieceHeader | Answer | TransferNow
+_Header = Hello | Ping | RequestVote | Vote | _AppendHeader | _PieceHeader | Answer
 _decoder: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
 
 
@@ -165,6 +159,7 @@ def frame_length(buffer: bytes | bytearray, offset: int) -> int | None:
     if len(buffer) - offset < 4:
         return None
     length = int.from_bytes(buffer[offset : offset + 4], "big")
+    # Before a byte of it is buffered: stock PySyncObj trusts this number up to 2 GiB.
     if not 4 < length <= FRAME_BYTES_MAX:
         raise ProtocolError(f"frame of {length} bytes; allowed are 5 to {FRAME_BYTES_MAX}")
     return 4 + length
@@ -209,8 +204,11 @@ def _entries_of(header: _AppendHeader, frame: bytes, offset: int) -> Iterator[En
     for size, term in header.sizes:
         command = frame[offset : offset + size]
         index += 1
+        # Terms never fall along a log, and no entry is of a later term than its leader's. Rule 8 of ``repairs`` and the
+        # library's vote both compare terms: one entry of term 1,000,000 would win every election from now on.
         if not newest_term <= term <= header.term:
             raise ProtocolError(f"entry {index} of term {term} after one of term {newest_term} in term {header.term}")
+        # Applied, it would be a no-op on every node (R15), and its proposer never learn why.
         if not is_command(command):
             raise ProtocolError(f"entry {index} is neither a no-op nor ASCII text of at most {ENTRY_BYTES_MAX} bytes")
         newest_term = term

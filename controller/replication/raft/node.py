@@ -4,12 +4,13 @@ The library's node, made safe: it proposes only as a leader, applies without eve
 Here: the subclass of ``SyncObj`` and what it does around the library's tick. Not here: repairs of messages
 (``repairs``), who drives the ticks (``member``, ``log``).
 Rule 1: an entry is one type byte and ASCII text; term and index come from the log, not from the entry.
-Rule 2: apply is total by contract. If it raises all the same, the entry is a counted no-op, the same everywhere (P4);
-only what another node may not meet (memory, stack) ends the process.
+Rule 2: apply is total by contract. If it raises all the same, the entry is a counted no-op, the same everywhere
+(P4); only a failure that another node may not meet (memory, stack) ends the process.
 Rule 3: an outcome is told once, guarded: a callback that raises disturbs nothing (P5).
 Rule 4: an entry is COMMITTED for its proposer only if the entry applied at its index has its term (P3).
 Rule 5: a leader sends a peer at least a heartbeat each time, and beyond it no more than its link takes.
-Rule 6: who stops leading tells UNKNOWN to everybody who waits, and so does a snapshot that jumps over them.
+Rule 6: a leader that stops leading tells UNKNOWN to every proposer that waits, and so does a snapshot that jumps over
+their entries.
 """
 
 from __future__ import annotations
@@ -108,10 +109,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         seams: Seams,
         propose_timeout_ms: int,
     ) -> None:
-        """
-        ``journal`` is aligned with ``snapshot``. Raises ``ValueError`` if the state in ``snapshot`` cannot be
-        read.
-        """
+        """``journal`` is aligned with ``snapshot``. Raises ``ValueError`` if the state in there cannot be read."""
         self.machine = machine
         self.transport = transport
         self.journal = journal
@@ -129,6 +127,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         state = machine.decode(snapshot.items) if snapshot is not None else machine.initial()
         super().__init__(me, peers, conf=configuration, transport=transport)
         self.internals = Internals(self)
+        # BEFORE the first tick: until here the library has a log of its own, in memory, and term 0.
         self.internals.adopt_log(journal, _SerializerAdapter(self))
         index, term = 1, 0
         if snapshot is not None:
@@ -145,10 +144,13 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
 
     def tick(self, timeout_s: float) -> None:
         """One turn of the library with the barriers around it; waits for the network at most ``timeout_s``."""
+        # Durable BEFORE the library's turn, in which the leader counts itself for a commit as soon as an entry is in
+        # its list. Unsynced, entry 500 commits by c1 and c2, both lose power, and no disk has it.
         self.journal.sync()
         self.transport.flush_answers()
         self.transport.attend()
         if self.catch_up is not None:
+            # Rule 7 of ``repairs``: it would win with the votes of members that have just as little.
             self.internals.hold_election()
         if self.journal.file_bytes > JOURNAL_BYTES_MAX and not self.store.is_writing:
             self.forceLogCompaction()
@@ -158,7 +160,10 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
 
     def settle(self) -> None:
         """Between the library's own work and its wait for the network: what was appended is durable."""
+        # Here rather than with the next tick: the sync runs while the followers do theirs.
         self.journal.sync()
+        # Rule 6. The entry may still be committed by the next leader: NOT_PROPOSED would be an invitation to propose it
+        # a second time under another request id.
         if self._waiters and not self.internals.is_leader:
             self._give_up(lambda _index, _waiter: True, "this controller stopped leading")
 
@@ -192,10 +197,12 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         """Replaces the library's: nothing is forwarded, and many entries leave with one append."""
         is_leader = self.internals.is_leader
+        # Those of now: a caller that proposes again when it is told would keep the tick here for ever.
         count = len(self._proposals)
         for _ in range(count):
             proposal = self._proposals.popleft()
             if not is_leader:
+                # It never entered a log, so it is certain. Stock PySyncObj forwards it and may lose the callback.
                 reason = f"this controller does not lead; {self.internals.leader or 'nobody'} does"
                 _tell(proposal.done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
                 continue
@@ -216,7 +223,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             _tell(waiter.done, ProposalOutcome(status=ProposalStatus.UNKNOWN, reason=reason))
 
     def refuse_proposals(self) -> None:
-        """The node stops: nobody waits any more, and nobody may begin to."""
+        """The node stops: those that wait are told, and further proposals are refused."""
         self._accepts = False
         while self._proposals:
             reason = "this controller is stopping"
@@ -234,6 +241,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.internals.appends_sent()
         for peer in self.transport.peers:
             if not self.internals.is_connected(peer):
+                # A new link begins the snapshot anew: the receiver has dropped what it had.
                 self.store.cancel(peer)
             elif self.internals.next_index[peer] > self.journal.first_index or self._send_snapshot(peer):
                 self._send_entries(peer)
@@ -249,9 +257,11 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
                 return False
             is_first = False
             if outgoing.piece[2]:
+                # Stock PySyncObj takes the beginning of its own log, which moves when a snapshot is written meanwhile.
                 self.internals.next_index[peer] = outgoing.last_index + 1
                 return outgoing.last_index >= self.journal.first_index
         if is_first:
+            # None is ready, or the link is full. Without a word from its leader the peer would stand for election.
             self.transport.send_piece(peer, None)
         return False
 
@@ -263,11 +273,12 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             if self.transport.pending_bytes(peer) <= PENDING_BYTES_MAX:
                 entries = self.journal.batch(position, APPEND_BATCH_BYTES)
             elif not is_first:
-                return
+                return  # rule 5: what waits on a slow link is memory; the heartbeat has been sent
             previous_term = self.journal.term_at(position - 1)
             assert previous_term is not None
             if not self.transport.send_append(peer, (position - 1, previous_term), entries) or not entries:
                 return
+            # Before any answer: what is in flight is not sent again. A reset of the peer brings it back.
             position += len(entries)
             self.internals.next_index[peer] = position
             is_first = False
@@ -284,6 +295,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         )
         if command != NO_OP:
             entry = self._applied(command, term, index)
+        # The floor FIRST: from here on others may act on this entry, and the journal must refuse to cut it. The waiter
+        # LAST: a caller that reads after its answer must find its own write.
         self.journal.applied_floor = index
         self._publish(entry)
         waiter = self._waiters.pop(index, None)
@@ -292,6 +305,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         outcome = ProposalOutcome(
             status=ProposalStatus.NOT_PROPOSED, reason=f"an entry of term {term} took its place at index {index}"
         )
+        # Rule 4. Stock PySyncObj tells a leader that was cut off SUCCESS for an entry that another leader has replaced.
         if waiter.term == term:
             outcome = ProposalOutcome(status=ProposalStatus.COMMITTED, replies=entry.replies, term=term, index=index)
         _tell(waiter.done, outcome)
@@ -301,11 +315,16 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         try:
             applied = self.machine.apply(state, command[1:].decode("ascii"), term=term, index=index)
         except (MemoryError, RecursionError, SystemError) as error:
+            # Another node may have had more of it and applied the entry: a no-op here would be a state of its own.
             self._seams.fail_stop(FailStop.NOT_DETERMINISTIC, f"apply of entry {index} failed: {error!r}")
         except Exception:
+            # Stock PySyncObj leaves its tick before the applied index moves: the entry is tried again for ever, on
+            # every node and after every restart, each time half applied; heartbeats stop, and elections follow one
+            # another.
             self.apply_failures += 1
             _logger.exception("apply raised on entry %d of term %d; it changes nothing", index, term)
             return AppliedEntry(term=term, index=index, state=state, replies=(), records=())
+        # R15: a no-op here, applied by the nodes that know it, would be a second state under one index.
         if applied.stop_reason is not None:
             code = FailStop.NOT_DETERMINISTIC if applied.is_fault else FailStop.FEATURE_LEVEL
             self._seams.fail_stop(code, applied.stop_reason)
@@ -319,24 +338,31 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             try:
                 listener(entry)
             except Exception:
+                # On stock PySyncObj a callback that raises leaves the applied index behind: that node applies it twice.
                 _logger.exception("a listener raised on entry %d", entry.index)
 
     # --- snapshots ---
 
     def take_snapshot(self, previous: tuple[bytes, int, int], last: tuple[bytes, int, int]) -> None:
         """Begin a snapshot of what is published, which ends with ``last``."""
+        # Taken here, in the raft thread: by the time that the other one looks, the state may hold later entries.
         state = self.published.state
         self.store.take(lambda: self.machine.encode(state), previous, last)
 
     def install(self, snapshot: Snapshot) -> int:
         _, index, term = snapshot.last
+        # Late or repeated: installing it would take back what is applied, and what follows would be applied a second
+        # time.
         if index <= self.internals.last_applied:
             return self.internals.last_applied
         try:
             state = self.machine.decode(snapshot.items)
         except ValueError as error:
+            # Stock PySyncObj goes on with the state that it had, or with an empty one, votes, and may lead.
             code = FailStop.DAMAGED if isinstance(error, UnsoundStateError) else FailStop.FEATURE_LEVEL
             self._seams.fail_stop(code, f"the leader's snapshot cannot be used: {error}")
+        # Snapshot, THEN journal: killed in between, the journal is aligned at the start. The other way round it would
+        # begin at 900 beside a snapshot that ends at 400, and the node would never start again.
         self.store.keep()
         self.journal.install(snapshot.previous, snapshot.last)
         self.journal.applied_floor = index
@@ -346,6 +372,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         return index
 
     def caught_up(self) -> None:
+        # The mark on disk FIRST: the others count on this member's vote from now on, and a restart that finds the mark
+        # takes the vote away again. With two of three members so marked nobody can be elected.
         self._on_caught_up()
         self.catch_up = None
         self.internals.expect_leader()

@@ -1,18 +1,19 @@
 """
-Between library and network: what leaves is durable, what arrives is repaired.
+Between PySyncObj and the network: what leaves is durable, what arrives is repaired.
 
-Here: every repair of the protocol that can be made on messages (pysyncobj.md, sections 3 and 10.3; R5), and the
-barriers of group commit. Not here: bytes (``messages``), sockets (``transport``), the log's own part (``node``).
+Here: every repair of the protocol that can be made on messages, and the barriers of group commit. Not here: bytes
+(``messages``), sockets (``transport``), repairs within the library's own tick (``node``). At each branch stands what
+stock PySyncObj does, and what is lost by it; ``tests/unit/test_replication_stock_faults.py`` shows the worst of it.
 
 Rule 1 (votes): term and vote are synced before a vote or a request for one leaves; a peer's vote counts once per term.
 Rule 2 (answers): an answer leaves after one sync for all that the tick received.
 Rule 3 (P1): entries that agree with the leader's are kept; the log is cut at a conflict only, and only what was
 compared is acknowledged or committed.
-Rule 4 (P1): a leader's send position never falls back by an acknowledgement, and of many resets that answer one burst
-only the first counts.
-Rule 5 (P3): a snapshot's pieces commit nothing; the snapshot counts as a whole, once it is verified and durable.
-Rule 6 (R5): appends carry (term, send time), answers echo both; an answer of another term is dropped before it counts
-for commit or authority, and authority counts from the send time.
+Rule 4 (P1): an acknowledgement never moves a leader's send position back, and of many resets that answer one
+burst only the first counts.
+Rule 5 (P3): the pieces of a snapshot commit nothing; it counts as a whole, once it is verified and durable.
+Rule 6 (R5): appends carry (term, send time) and answers echo both. An answer of another term is dropped before it
+counts for commit or authority; authority counts from the send time.
 Rule 7: a member without memory (``catch_up``) neither votes nor counts.
 Rule 8: a follower whose tail conflicts answers with the beginning of that term, not with one entry less.
 """
@@ -36,7 +37,6 @@ from rollcall_ha.controller.replication.raft.messages import (
     ProtocolError,
     RequestVote,
     SnapshotPiece,
-    TransferNow,
     Vote,
 )
 from rollcall_ha.controller.replication.raft.snapshot import Piece, Snapshot, SnapshotDamagedError, SnapshotStore
@@ -51,7 +51,7 @@ class RepairedNode(Protocol):
     catch_up: CatchUp | None
 
     def install(self, snapshot: Snapshot) -> int:
-        """Make a received snapshot the state, durably, unless it is old; returns the index applied then."""
+        """Make a received snapshot the state, durably, unless it is old; returns the index applied afterwards."""
         ...
 
     def caught_up(self) -> None:
@@ -61,7 +61,7 @@ class RepairedNode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is being answered."""
+    """The append or piece that is being answered: the library's own answers name neither term nor send time."""
 
     term: int
     sent_ns: int
@@ -72,8 +72,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
     The library's transport, repaired; a subclass carries messages.
 
     A subclass calls ``peer_up``, ``peer_down`` and ``deliver``, and implements ``transmit``, ``pending_bytes``,
-    ``bind``,
-    ``attend`` and ``close``. All in the raft thread.
+    ``bind``, ``attend`` and ``close``. All in the raft thread.
     """
 
     def __init__(self, me: Member, peers: Sequence[Member], clock_ns: Callable[[], int]) -> None:
@@ -91,7 +90,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._answered_ns: dict[Member, int] = {}
         self._reset_ns: dict[Member, int] = {}
         self.dropped_answers = 0
-        """Answers of another term or to nothing that was asked (rule 6); for metrics and tests."""
+        """Answers of another term, or to nothing that was asked (rule 6); for tests."""
 
     def attach(self, node: RepairedNode) -> None:
         """Before the first tick."""
@@ -105,7 +104,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     @abstractmethod
     def pending_bytes(self, peer: Member) -> int:
-        """What waits on the link to ``peer``."""
+        """Bytes that wait on the link to ``peer``."""
 
     @abstractmethod
     def bind(self, poller: Any) -> None:
@@ -125,13 +124,20 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def peer_down(self, peer: Member) -> None:
         """The link to ``peer`` is gone."""
+        # They would leave on the next link, after the appends of that link have been answered: the leader would take an
+        # old position for the newest word of this node.
         self._held = [(to, answer) for to, answer in self._held if to is not peer]
         self._onNodeDisconnected(peer)
 
     # --- authority (R5) ---
 
     def majority_asked_at_ns(self) -> int | None:
-        """Send time of the newest append that a majority of voters, this leader included, has answered in this term."""
+        """
+        Send time of the newest append that a majority of voters, this leader included, has answered in this term.
+
+        Of the sending, not of the answer: one that lay 10 s in the socket of a paused machine proves that its sender
+        followed 10 s ago; since then the others may have elected c3.
+        """
         node = self._attached()
         needed = (len(self.peers) + 1) // 2
         if not node.internals.is_leader:
@@ -139,10 +145,14 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         if needed == 0:
             return self._clock_ns()
         self._enter_term(node.internals.term)
+        # Of five members that answered what was sent at 90, 70 and 20, two and this leader have answered what was sent
+        # at 70.
         answered = sorted(self._answered_ns.values(), reverse=True)
         return answered[needed - 1] if len(answered) >= needed else None
 
     def _enter_term(self, term: int) -> None:
+        # Answers of term 3 say nothing about term 5. Kept, a leader that is elected again would have authority over the
+        # fleet before anybody had answered it in its new term, while c2, leader of 4, may have decided otherwise (R5).
         if term != self._term:
             self._term = term
             self._voted.clear()
@@ -150,7 +160,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             self._reset_ns.clear()
 
     def _stamp(self) -> int:
-        """Now, later than every stamp before."""
+        """Now, and later than every stamp before: a reset is matched with the burst that it answers by the stamp."""
         self._newest_stamp_ns = max(self._newest_stamp_ns + 1, self._clock_ns())
         return self._newest_stamp_ns
 
@@ -167,18 +177,22 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                 self._answer_for_library(node, message)
                 return True
             case "request_vote":
+                # A candidate has voted for itself. Stock PySyncObj writes term and vote to a file that is never synced:
+                # c1 stands in term 7, loses power, has forgotten it, votes for c2 in 7: two leaders of one term commit
+                # different entries at one index.
                 self._attached().journal.sync()
                 request = RequestVote(
                     term=message["term"], last_index=message["last_log_index"], last_term=message["last_log_term"]
                 )
                 return self.transmit(node, request)
             case "response_vote":
+                # The same: a vote must be on disk before anybody counts it.
                 self._attached().journal.sync()
                 return self.transmit(node, Vote(term=message["term"]))
-            case "timeout_now":
-                return self.transmit(node, TransferNow(term=message["term"]))
             case _:
-                return False  # forwarded commands: this controller proposes only while it leads
+                # Forwarded commands. Stock PySyncObj sends them to the leader, and when that link breaks their
+                # callbacks are never called. Here a follower refuses, and the caller is told where the leader is.
+                return False
 
     def send_append(self, peer: Member, previous: tuple[int, int], entries: Sequence[Entry]) -> bool:
         """Entries after ``previous`` (index, term), or none: a heartbeat."""
@@ -202,16 +216,20 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def _answer_for_library(self, peer: Member, message: dict[str, Any]) -> None:
         next_index = message["next_node_idx"]
+        # Rule 8. Stock PySyncObj goes back one entry per round trip: a deposed leader that returns with a tail of 2,000
+        # entries would take 2,000 of them to follow.
         if message["reset"]:
             next_index = self._begin_of_conflict(next_index)
         self._answer(peer, next_index=next_index, is_success=message["success"], is_reset=message["reset"])
 
     def _begin_of_conflict(self, next_index: int) -> int:
-        """Rule 8. An index beyond the log's end, or of what is applied, stays as it is."""
+        """The first index of the term that ``next_index`` is of; an index beyond the log's end stays as it is."""
         node = self._attached()
         term = node.journal.term_at(next_index)
         if term is None:
             return next_index
+        # What is applied is committed and cannot conflict; below the first entry the leader would send a whole
+        # snapshot.
         lowest = max(node.internals.last_applied, node.journal.first_index) + 1
         while next_index > lowest and node.journal.term_at(next_index - 1) == term:
             next_index -= 1
@@ -225,10 +243,15 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             term=asked.term,
             sent_ns=asked.sent_ns,
             next_index=next_index,
+            # Rule 7. c2 voted for c3 in term 5 and lost its disk. If its answers counted, c1, still leader of 4, would
+            # commit entry 501 with it; c3 does not have that entry, and cuts it.
             is_success=is_success and is_voter,
             is_reset=is_reset,
             is_voter=is_voter,
         )
+        # Rule 2. Stock PySyncObj answers at once and syncs never: c2 acknowledges 500, the leader commits, c1 and c2
+        # lose power, and c2's journal ends at 480: twenty committed entries are gone. Behind a held answer every later
+        # one is held as well, so that answers of a link keep their order.
         if self._held or self._attached().journal.is_dirty:
             self._held.append((peer, answer))
         else:
@@ -257,9 +280,6 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                 self._on_request_vote(peer, message)
             case Vote():
                 self._on_vote(peer, message)
-            case TransferNow():
-                if self._attached().catch_up is None:
-                    self._hand_over(peer, {"type": "timeout_now", "term": message.term})
             case _:
                 raise ProtocolError(f"{peer.name} sent {type(message).__name__}, which has no meaning here")
 
@@ -267,6 +287,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._onMessageReceived(peer, message)
 
     def _on_request_vote(self, peer: Member, message: RequestVote) -> None:
+        # Rule 7: before its disk was lost it may have voted in this very term; a second vote makes a second leader.
         if self._attached().catch_up is None:
             self._hand_over(
                 peer,
@@ -280,6 +301,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def _on_vote(self, peer: Member, message: Vote) -> None:
         self._enter_term(self._attached().internals.term)
+        # Stock PySyncObj counts votes, not voters: of five members c1 leads by its own vote and c2's, delivered twice.
         if message.term != self._term or peer in self._voted:
             return
         self._voted.add(peer)
@@ -287,6 +309,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def _on_append(self, peer: Member, message: Append) -> None:
         node = self._attached()
+        # No answer to an older term: its leader stands down when its majority stays silent, ``raft_fallback_ms`` later.
         if message.term < node.internals.term:
             return
         self._require_follower(peer, message.term)
@@ -306,12 +329,20 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             node.caught_up()
 
     def _require_follower(self, peer: Member, term: int) -> None:
+        # Two leaders of one term: somebody has forgotten a vote. The library would follow without a word and cut its
+        # own entries, which its callers may have been told are committed.
         internals = self._attached().internals
         if internals.is_leader and internals.term == term:
             raise ProtocolError(f"{peer.name} claims to lead term {term}, in which this node was elected")
 
     def _append(self, peer: Member, message: Append) -> None:
-        """Rule 3."""
+        """
+        Hand over what is new of ``message``, and acknowledge what was compared (rule 3).
+
+        Stock PySyncObj cuts its log behind ``previous_index`` even where it agrees, and adds the entries again. Its
+        leader sends what is in flight again, in several messages: between them the log ends before entries that this
+        node has acknowledged. If the leader's machine dies in such a moment, committed entries are gone (9 of 14).
+        """
         journal = self._attached().journal
         previous, entries = message.previous_index, message.entries
         is_comparable = previous < journal.last_index and journal.term_at(previous) == message.previous_term
@@ -323,12 +354,19 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         library_message: dict[str, Any] = {
             "type": "append_entries",
             "term": message.term,
+            # Behind ``compared`` may stand this node's own dead tail: the leader has committed up to 120, compared is
+            # 100, and 101 to 120 are of an old term. Committed by that number, they would be applied here alone.
             "commit_index": min(message.commit_index, compared),
         }
         if is_comparable and known == len(entries) and compared < journal.last_index:
+            # All of it is here already: the library hears a heartbeat, and cuts nothing. What follows in the log was
+            # not compared; acknowledging it too could commit an entry of a dead term by this node's copy of another
+            # one.
             self._hand_over(peer, library_message)
             self._answer(peer, next_index=compared + 1, is_success=True, is_reset=False)
             return
+        # From here on the log will end with the last entry of this message, and the library commits no further than
+        # that.
         library_message["commit_index"] = message.commit_index
         library_message["prevLogIdx"] = compared
         library_message["prevLogTerm"] = entries[known - 1][2] if known else message.previous_term
@@ -336,7 +374,13 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._hand_over(peer, library_message)
 
     def _on_piece(self, peer: Member, message: SnapshotPiece) -> None:
-        """Rule 5."""
+        """
+        Take a piece of a snapshot, and install it with the last one (rule 5).
+
+        Stock PySyncObj sends the commit index with each piece. A leader that was cut off with 20 entries of its own
+        comes back, takes the first piece, commits those 20 and tells their callers SUCCESS; the last piece takes them
+        away.
+        """
         node = self._attached()
         if message.term < node.internals.term:
             return
@@ -346,31 +390,40 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         try:
             snapshot = node.store.receive(message.piece) if message.piece is not None else None
             if snapshot is None:
+                # An answer to each piece: else a leader that sends one for two seconds hears nobody and stands down.
                 self._answer(peer, next_index=1, is_success=False, is_reset=False)
             else:
                 self._answer(peer, next_index=node.install(snapshot) + 1, is_success=True, is_reset=False)
         except SnapshotDamagedError as error:
+            # Stock PySyncObj logs it, keeps its old state and answers success: a hole in its state for ever.
             raise ProtocolError(f"{peer.name} sent a snapshot that is damaged: {error}") from error
         finally:
             self._answering = None
 
     def _on_answer(self, peer: Member, message: Answer) -> None:
-        """Rules 4, 6 and 7."""
+        """Count an answer for authority, commit and send position, as far as it may count (rules 4, 6 and 7)."""
         internals = self._attached().internals
         self._enter_term(internals.term)
         last_index = self._attached().journal.last_index
+        # A stamp from the future would be authority that never ends. A success beyond the log's end would count for
+        # entries that do not exist yet: at 500 "900 is here", and the next 400 entries commit without anybody else.
         is_impossible = message.sent_ns > self._newest_stamp_ns or (
             message.is_success and message.next_index > last_index + 1
         )
         if not internals.is_leader or message.term != internals.term or is_impossible:
+            # R5. Elected in 3, deposed, elected again in 5 with another entry at 500: the late answer "500 is here" of
+            # term 3 is about the other entry. Stock answers carry no term and count.
             self.dropped_answers += 1
             return
+        # Fifty appends in flight to a follower with a conflict bring fifty resets; each would send everything again.
         is_reset = message.is_reset and message.sent_ns > self._reset_ns.get(peer, 0)
+        # Not 1: every log has entry 1, and nothing stands before it that an append could name.
         next_index = max(2, min(message.next_index, last_index + 1))
         if is_reset:
             self._reset_ns[peer] = self._newest_stamp_ns
             internals.send_appends_soon()
         if not message.is_voter:
+            # Rule 7: it may say where to go on; the library never hears that it answered.
             if is_reset:
                 internals.next_index[peer] = next_index
             return
@@ -385,5 +438,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                 "success": message.is_success,
             },
         )
+        # Rule 4. Stock PySyncObj goes back to each index that is acknowledged and sends all that is in flight again,
+        # which is what makes its followers cut.
         if not is_reset:
             internals.next_index[peer] = max(position, internals.next_index.get(peer, 0))

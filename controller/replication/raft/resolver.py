@@ -1,8 +1,8 @@
 """
 Host names without blocking: the raft thread asks, a thread of its own finds out.
 
-Rule: who dials hears the address that is known and has it asked for again, at most every ``ASKED_SECONDS``: a dead name
-server does not cut links that could be made, and a peer that moved is found within seconds (S53).
+Rule: a dial gets the address that is known at once, and has the name asked for again, at most every ``ASKED_SECONDS``:
+a dead name server does not cut links that could be made, and a peer that moved is found within seconds (S53).
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ class Resolver:
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError:
-            return
+            return  # the old address stays: it is the best that is known
         self._known[host] = str(found[0][4][0])

@@ -1,7 +1,7 @@
 """
 Everything in this package that is not determined by its inputs, in one value.
 
-Here: the real ones. Not here: the simulated ones (``tests.support.raft_seams``, ``tests.support``).
+Here: the real clock, chance, exit and thread. Not here: simulated ones (``tests/support/raft_seams.py``).
 """
 
 from __future__ import annotations

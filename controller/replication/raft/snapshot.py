@@ -11,7 +11,8 @@ checksums).
 
 Rule 1: the state is taken by reference, it is frozen; a thread encodes it item by item and replaces the file durably.
 Rule 2: a received snapshot is verified in memory, and durable, before anything of it counts.
-Rule 3: damage is never taken for "no snapshot": a node that came up empty would vote and lead. It refuses to start.
+Rule 3: damage is never taken for "no snapshot": a node that came up empty would vote and lead. The node refuses to
+start.
 Rule 4: an error while writing ends the process: the journal would grow until the disk is full.
 """
 
@@ -93,6 +94,7 @@ def decode_snapshot(raw: bytes) -> Snapshot:
     checksums = bytearray()
     for kind, body, checksum in _chunks(raw):
         if kind == _KIND_END:
+            # Each chunk has a checksum; the sum over them tells that none is missing and that they stand in order.
             count, total = _unpack(_END, body)
             if count != len(items) or total != zlib.crc32(checksums) or head is None:
                 raise SnapshotDamagedError(f"snapshot has {len(items)} items, its end says {count}")
@@ -104,6 +106,7 @@ def decode_snapshot(raw: bytes) -> Snapshot:
             items.extend(_items_of(body))
         else:
             raise SnapshotDamagedError(f"snapshot has a chunk of kind {kind!r} where it may not be")
+    # Stock PySyncObj logs a dump that is cut short, starts empty, votes, and can be elected.
     raise SnapshotDamagedError("snapshot has no end")
 
 
@@ -121,9 +124,11 @@ def _chunks(raw: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     while offset + _CHUNK.size <= len(raw):
         length, checksum = _CHUNK.unpack_from(raw, offset)
         content = raw[offset + _CHUNK.size : offset + _CHUNK.size + length]
+        # At least the kind: a length of 0 has a right checksum, and would be read for ever.
         if len(content) < max(1, length) or zlib.crc32(content) != checksum:
             raise SnapshotDamagedError(f"snapshot is damaged or cut short at byte {offset} of {len(raw)}")
         offset += _CHUNK.size + length
+        # Two snapshots in one file: a write that was not atomic. Which of them the journal follows cannot be told.
         if content[:1] == _KIND_END and offset != len(raw):
             raise SnapshotDamagedError(f"snapshot goes on after its end: {len(raw) - offset} bytes")
         yield content[:1], content[1:], _LENGTH.pack(checksum)
@@ -221,7 +226,7 @@ class SnapshotStore:
         self._incoming: bytearray | None = None
         self._cached: _File | None = None
         self.writes = 0
-        """Snapshots written by this process; for metrics and tests."""
+        """Snapshots written by this process; for tests."""
 
     # --- own snapshots ---
 
@@ -248,12 +253,16 @@ class SnapshotStore:
         taken = self._taken
         if taken is None or self._state is not WriterState.WRITTEN:
             return None
+        # Only now may the journal be cut: the file is in place, durably. Stock PySyncObj cuts as soon as the dump is
+        # renamed, unsynced: after a power cut both are gone.
         self._taken = None
         self._state = WriterState.IDLE
         self._cached = None
         return taken.previous[1]
 
     def _begin_if_allowed(self) -> None:
+        # R24: the events of the entries that a snapshot covers are made by applying them. Cut before the event journal
+        # has them on disk, a crash would leave a hole in the record that no replay can fill.
         if self._state is WriterState.WAITING and self._taken is not None and self._floor() >= self._taken.last[1]:
             self._state = WriterState.WRITING
             self._run_beside(self._write)
@@ -280,6 +289,8 @@ class SnapshotStore:
         """
         outgoing = self._outgoing.get(peer)
         if outgoing is None:
+            # Not while the file is replaced: the log is cut behind the new one before all pieces of the old one are
+            # sent.
             if self._state in (WriterState.WRITING, WriterState.WRITTEN) or not self._disk.exists(SNAPSHOT_FILE_NAME):
                 return None
             if self._cached is None:
@@ -310,13 +321,16 @@ class SnapshotStore:
         """
         data, is_first, is_last = piece
         if self._state is WriterState.WRITING:
-            self._incoming = None  # two writers of one file; the leader begins again when this node lacks it still
+            # Two writers of one file: the older state might be renamed last, behind a journal that was cut for the
+            # newer. The leader begins again as long as this node lacks it.
+            self._incoming = None
         elif is_first:
             self._incoming = bytearray()
         if self._incoming is None:
             return None
         self._incoming += data
         if len(self._incoming) > INCOMING_BYTES_MAX:
+            # A leader whose pieces never end would fill this node's memory.
             self._incoming = None
             raise SnapshotDamagedError(f"snapshot is longer than {INCOMING_BYTES_MAX} bytes")
         if not is_last:
@@ -331,6 +345,7 @@ class SnapshotStore:
     def keep(self) -> None:
         """Make the snapshot that ``receive`` returned the one on disk; an error ends the process."""
         content, self._received = self._received, b""
+        # An own snapshot that waits is of an older state: written later, it would replace this one.
         self._taken = None
         self._state = WriterState.IDLE
         try:

@@ -3,8 +3,8 @@ Links between members: mutual TLS on non-blocking sockets, in the raft thread.
 
 Here: dialling, accepting, handshakes, frames, limits. Not here: messages' meaning (``repairs``), their bytes
 (``messages``).
-Rule 1: TLS 1.3, a certificate on both sides. Who the peer is comes from its certificate, on both sides; nothing that
-it sends is parsed before the handshake is done.
+Rule 1: TLS 1.3, with a certificate on both sides. The certificate names the peer; nothing that a peer sends is parsed
+before the handshake is done. Stock PySyncObj unpickles the first frame of any stranger: code of his choice runs.
 Rule 2: the first frame is a ``Hello`` of our protocol version with the name that the certificate has.
 Rule 3: a peer's nonsense closes that link only; a listener that was lost is bound again.
 Rule 4: without TLS only between loopback addresses (tests, demonstrations): the name is then what ``Hello`` says.
@@ -56,10 +56,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LinkPoller:
-    """
-    ``select.poll`` with the library's interface; forgets a descriptor at once, so that a reused number is
-    never confused.
-    """
+    """``select.poll`` with the library's interface. It forgets a descriptor at once: the next link gets its number."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -79,6 +76,7 @@ class LinkPoller:
     def poll(self, timeout: float) -> None:
         """Wait at most ``timeout`` seconds, then call back for everything that is ready."""
         for descriptor, events in self._poll.poll(timeout * 1000):
+            # A callback before this one may have closed the link: its events are still in this round's list.
             callback = self._callbacks.get(descriptor)
             if callback is not None:
                 is_readable = events & (select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL)
@@ -110,7 +108,6 @@ class RaftLink:
 
     @property
     def pending_bytes(self) -> int:
-        """What waits to be sent."""
         return len(self._out)
 
     def _wrap(self) -> None:
@@ -137,6 +134,8 @@ class RaftLink:
     def _on_event(self, _descriptor: int, events: int) -> None:
         if self.is_closed:
             return
+        # Whatever is wrong ends this link and nothing else: an exception that leaves here breaks off the node's tick,
+        # and fifty in a row end the process. A peer must not be able to do that.
         try:
             if not self._is_secure:
                 self._advance_handshake()
@@ -161,6 +160,8 @@ class RaftLink:
         if isinstance(self._socket, ssl.SSLSocket):
             self._socket.do_handshake()
             self._proved = peer_name(self._socket.getpeercert())
+            # Dialled: that very peer, not just some member. c2 with its good certificate at c3's address would else
+            # hear what is meant for c3, and vote twice.
             if self._proved is None or (self.peer is not None and self._proved != self.peer.name):
                 expected = self.peer.name if self.peer is not None else "a member"
                 raise ProtocolError(f"its certificate names {self._proved!r}, expected {expected}")
@@ -180,6 +181,7 @@ class RaftLink:
                 self._watch(_READ | _WRITE)
                 break
             if not data:
+                # What came with the close counts: stock PySyncObj throws it away, a vote among it.
                 self._take_frames()
                 self.close("the peer closed it")
                 return
@@ -189,11 +191,13 @@ class RaftLink:
                 return
 
     def _take_frames(self) -> None:
+        # Bytes, not frames: a snapshot's piece on a slow link is a sign of life long before it is whole.
         self.heard_ns = self.owner.now_ns()
         offset = 0
         try:
             while not self.is_closed:
                 length = frame_length(self._in, offset)
+                # Judged by the length alone, before it is buffered: 32 strangers would else hold 8 MiB each.
                 if length is not None and length > HELLO_BYTES_MAX and not self.is_up:
                     raise ProtocolError(f"its first frame has {length} bytes, at most {HELLO_BYTES_MAX} are allowed")
                 if length is None or len(self._in) - offset < length:
@@ -213,6 +217,7 @@ class RaftLink:
             raise ProtocolError(f"its first frame is {type(message).__name__}, expected Hello")
         if message.version != PROTOCOL_VERSION:
             raise ProtocolError(f"it speaks version {message.version}, this node {PROTOCOL_VERSION}")
+        # A member speaks for itself only: c2 must not vote as c3.
         if self._proved is not None and message.name != self._proved:
             raise ProtocolError(f"it says it is {message.name!r}, its certificate names {self._proved!r}")
         member = self.owner.peer_named(message.name)
@@ -227,6 +232,7 @@ class RaftLink:
     def send(self, message: Message) -> None:
         """Queue and try to write; a peer that does not read loses its link."""
         self._out += encode_message(message)
+        # A peer that reads nothing would cost this node's memory; it starts again with a new link.
         if len(self._out) > OUT_BYTES_MAX:
             self.close(f"{len(self._out)} bytes wait for it, at most {OUT_BYTES_MAX} may")
             return
@@ -283,8 +289,6 @@ class TlsTransport(RepairedTransport):
         self._bind_at_ns = 0
         self._listener: socket.socket | None = None
         self.poller: Any = None
-        self.refused_links = 0
-        """Links that ended before the peer had proved to be a member; for metrics and tests."""
 
     # --- for links ---
 
@@ -300,9 +304,11 @@ class TlsTransport(RepairedTransport):
         return next((peer for peer in self.peers if peer.name == name), None)
 
     def link_up(self, link: RaftLink) -> None:
-        """The peer has proved who it is."""
+        """The peer has proved that it is a member."""
         assert link.peer is not None
         self._pending.remove(link)
+        # The new one wins (rule 5): after a power cut on the other side the old link looks open for seconds, and the
+        # peer would be turned away until it is found silent.
         old = self._links.pop(link.peer, None)
         if old is not None:
             old.close("a newer link replaces it")
@@ -314,7 +320,6 @@ class TlsTransport(RepairedTransport):
         name = link.peer.name if link.peer is not None else "an unknown peer"
         if link in self._pending:
             self._pending.remove(link)
-            self.refused_links += link.is_server
             _logger.debug("%s: link to %s refused: %s", self.me.name, name, reason)
         elif link.peer is not None and self._links.get(link.peer) is link:
             del self._links[link.peer]
@@ -324,7 +329,6 @@ class TlsTransport(RepairedTransport):
     # --- for the repairs ---
 
     def transmit(self, peer: Member, message: Message) -> bool:
-        """As in the base class."""
         link = self._links.get(peer)
         if link is None:
             return False
@@ -332,7 +336,6 @@ class TlsTransport(RepairedTransport):
         return not link.is_closed
 
     def pending_bytes(self, peer: Member) -> int:
-        """As in the base class."""
         link = self._links.get(peer)
         return link.pending_bytes if link is not None else 0
 
@@ -362,15 +365,20 @@ class TlsTransport(RepairedTransport):
     def attend(self) -> None:
         now_ns = self.now_ns()
         for link in list(self._pending):
+            # Not by silence: a byte a second would keep a handshake, and one of the 32 places, for ever.
             if now_ns - link.opened_ns > HANDSHAKE_SECONDS_MAX * 1e9:
                 link.close(f"no handshake within {HANDSHAKE_SECONDS_MAX} s")
         for link in list(self._links.values()):
+            # A machine that died sends no close. Without this its link is used until TCP gives up, a quarter of an
+            # hour.
             silence_ms = (now_ns - link.heard_ns) // 1_000_000
             if silence_ms > self._timing.raft_connection_timeout_ms:
                 link.close(f"silent for {silence_ms} ms")
         for peer in self.peers:
             if self.me.name > peer.name and now_ns >= self._dial_at_ns.get(peer, 0):
                 self._dial(peer, now_ns)
+        # Followers say nothing to each other. Stock PySyncObj finds such a link silent at the first request for a vote,
+        # closes it, and loses the first round of each election.
         if now_ns >= self._ping_at_ns:
             self._ping_at_ns = now_ns + self._timing.raft_connection_timeout_ms * 1_000_000 // 4
             for peer in list(self._links):
@@ -402,11 +410,13 @@ class TlsTransport(RepairedTransport):
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of descriptors, or an aborted connection: listen again after a pause instead of never.
+                # Out of descriptors, or an aborted connection. Stock PySyncObj gives its listener up for ever: 114 idle
+                # connections are enough, and no restarted peer gets in any more. Here it listens again after a pause.
                 _logger.warning("%s: cannot accept: %s", self.me.name, error)
                 self._drop_listener()
                 self._bind_at_ns = self.now_ns() + int(REBIND_SECONDS * 1e9)
                 return
+            # The oldest goes: a flood of silent links must not keep out a member, which needs milliseconds.
             accepted = [link for link in self._pending if link.is_server]
             if len(accepted) >= PENDING_HANDSHAKES_MAX:
                 accepted[0].close(f"more than {PENDING_HANDSHAKES_MAX} handshakes at a time")
@@ -426,6 +436,8 @@ class TlsTransport(RepairedTransport):
             return
         self._dial_at_ns[peer] = now_ns + self._timing.reconnect_delay_ms * 1_000_000
         host, port = split_address(peer.address)
+        # Stock PySyncObj resolves here: with a dead name server the raft thread stands for seconds, and loses its
+        # leadership.
         address = self._resolve(host)
         if address is None:
             return
