@@ -1,61 +1,67 @@
 """
-What a long job says while it runs, on stderr: one line per step, and on a terminal how far it is.
+Progress of a long job on stderr: one line per step, and on a terminal a line with the tasks that are done so far.
 
-Here: printing. Not here: what the steps do. Nothing of this runs inside Spark's tasks.
+Here: printing. Not here: the steps. Nothing of this runs inside Spark's tasks.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import Progress as Bars
+from rich.progress import ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POLL_MS = 500
-
 
 class Progress:
-    """Says which step runs, how many of its tasks are done, and how long it took."""
+    """Prints the step that runs, how many of its tasks are done, and how long it took."""
 
     def __init__(self, spark: SparkSession, *, is_quiet: bool = False) -> None:
         self._spark = spark
-        self._is_quiet = is_quiet
-        self.took_ms: dict[str, int] = {}
-        """Step -> wall clock."""
+        self._console = Console(stderr=True, quiet=is_quiet)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Everything that Spark does inside belongs to the step."""
         began = time.monotonic()
-        done = threading.Event()
-        watcher = None
-        if not self._is_quiet and sys.stderr.isatty():
-            watcher = threading.Thread(target=self._watch, args=(name, began, done), daemon=True)
-            watcher.start()
-        try:
+        columns = (TextColumn("{task.description:<28}"), TimeElapsedColumn(), _Tasks(self._spark))
+        bars = Bars(
+            *columns,
+            console=self._console,
+            transient=True,
+            refresh_per_second=2,
+            # Off unless a person looks: a log file would get a line of control characters twice a second.
+            disable=self._console.quiet or not self._console.is_terminal,
+            # Rich would take over stdout for its console: alerts that stream prints meanwhile would go to stderr.
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        with bars:
+            bars.add_task(name, total=None)
             yield
-        finally:
-            done.set()
-            if watcher is not None:
-                watcher.join()
-        self.took_ms[name] = round((time.monotonic() - began) * 1000)
-        self.say(f"{name:<28} {self.took_ms[name] / 1000:8.1f} s")
+        self.say(f"{name:<28} {time.monotonic() - began:8.1f} s")
 
     def say(self, line: str) -> None:
-        if not self._is_quiet:
-            clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-            print(f"{clear}{line}", file=sys.stderr, flush=True)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _watch(self, name: str, began: float, done: threading.Event) -> None:
+
+class _Tasks(ProgressColumn):
+    """Tasks of the stages that Spark runs now."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
+        self._spark = spark
+
+    def render(self, task: Task) -> Text:  # noqa: ARG002 (rich hands it over)
         tracker = self._spark.sparkContext.statusTracker()
-        while not done.wait(POLL_MS / 1000):
-            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-            tasks = sum(stage.numTasks for stage in stages if stage is not None)
-            complete = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-            line = f"\r\x1b[K{name:<28} {time.monotonic() - began:8.1f} s  {complete:,}/{tasks:,} tasks"
-            print(line, end="", file=sys.stderr, flush=True)
+        # A stage that ends between the two calls has no info any more.
+        stages = [found for number in tracker.getActiveStageIds() if (found := tracker.getStageInfo(number))]
+        complete, tasks = (sum(getattr(one, name) for one in stages) for name in ("numCompletedTasks", "numTasks"))
+        return Text(f"{complete:,}/{tasks:,} tasks")
