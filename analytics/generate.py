@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Plan, fleet_name
 from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS, Truth, column_types
 from rollcall_ha.controller.contract.events import EventRecord
@@ -103,25 +103,25 @@ def write_fleet(plan: Plan, number: int, folder: Path, *, compression: str = "zs
     counted = folder / "counts" / f"{cluster}.json"
     if counted.exists():
         return _decode_counts(counted.read_bytes())
-    story = FleetStory(plan, number)
+    fleet = SyntheticFleet(plan, number)
     journal = _Journal(folder / "journals" / cluster / "events", compression)
     was_collecting = gc.isenabled()
     gc.disable()  # States are trees: counting references frees them, and searching for cycles costs a fifth.
     try:
-        for records in story.entries():
+        for records in fleet.entries():
             journal.write(records)
     finally:
         journal.close()
         if was_collecting:
             gc.enable()
-    write_truth(folder / "truth", cluster, story.truth)
+    write_truth(folder / "truth", cluster, fleet.truth)
     counts = {
         "fleet": number,
         "entries": journal.entries,
         "events": journal.events,
         "bytes": journal.bytes,
-        "reigns": len(story.truth.reigns),
-        "false_failovers": sum(row.is_false for row in story.truth.reigns),
+        "reigns": len(fleet.truth.reigns),
+        "false_failovers": sum(row.is_false for row in fleet.truth.reigns),
     }
     counted.parent.mkdir(parents=True, exist_ok=True)
     temporary = counted.with_suffix(".tmp")

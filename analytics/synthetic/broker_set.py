@@ -1,27 +1,26 @@
 """
-The life of one synthetic broker set: faults strike, the leading controller notices, somebody is elected, replicas come
-back.
+One synthetic broker set: faults, their detection by the leading controller, and the return of replicas.
 
-Here: what happens when, and the orders that follow from it. Not here: what the orders do, which is the real core's word
-(``controller.core``, by way of ``fleet``); when an election is proposed (``proposing``); the steps of a failover
+Here: the moments of these, and the operations that follow. Not here: the effect of an operation, which the real core
+decides (``controller.core``, by way of ``fleet``); the moment of an election (``proposing``); the steps of a failover
 in brokers (``failover``); draws (``draws``).
-Rule 1: a step is a function of the moment that gives orders; it looks at the core's state of that moment and at the
-real processes, never at events.
-Rule 2: the leading controller knows what it can know: heartbeats, closed sessions, probes; a new one starts from
-nothing and gives everybody one full timeout (``controller.runtime.sessions``, ``controller.runtime.election_duty``).
-Rule 3: every fault ends: whatever broke is repaired, so that a history comes to rest.
+Rule 1: a step is a function of the moment that gives operations; it reads the core's state of that moment and the
+processes, never events.
+Rule 2: the leading controller knows heartbeats, closed sessions and probes only; a new leader starts without any of
+them and gives every replica one full timeout (``controller.runtime.sessions``, ``controller.runtime.election_duty``).
+Rule 3: every fault ends: each process is repaired, so that a history comes to rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollcall_ha.analytics.synthetic.draws import Weather
+from rollcall_ha.analytics.synthetic.draws import Draws
 from rollcall_ha.analytics.synthetic.failover import SyntheticFailover
 from rollcall_ha.analytics.synthetic.operations import FleetView, Step, SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault, Plan, ack_mode_of
-from rollcall_ha.analytics.synthetic.processes import NO_EPOCH_YET, Process, Seen, ServingMaster
-from rollcall_ha.analytics.synthetic.proposing import Choosing
+from rollcall_ha.analytics.synthetic.processes import NO_EPOCH_YET, Detection, Process, ServingMaster
+from rollcall_ha.analytics.synthetic.proposing import ElectionProposer
 from rollcall_ha.analytics.synthetic.truth import ExposureTruth, GapTruth, Truth
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
@@ -51,19 +50,19 @@ def _address(broker_id: BrokerId) -> str:
     return f"10.0.0.{broker_id}:10911"
 
 
-class SetStory:
-    """One set. ``begin`` schedules its life; the fleet calls ``applied`` after each entry that touched it."""
+class SyntheticSet:
+    """``begin`` schedules registrations and faults; the fleet calls ``applied`` after each entry that touched it."""
 
     def __init__(
-        self, plan: Plan, fleet: FleetView, weather: Weather, truth: Truth, *, key: SetKey, numbers: tuple[int, int]
+        self, plan: Plan, fleet: FleetView, draws: Draws, truth: Truth, *, key: SetKey, numbers: tuple[int, int]
     ) -> None:
         """``numbers`` are those of the fleet and of the set in it."""
-        self.plan, self.fleet, self.weather, self.truth, self.key = plan, fleet, weather, truth, key
+        self.plan, self.fleet, self.draws, self.truth, self.key = plan, fleet, draws, truth, key
         fleet_number, set_number = numbers
         self.ack_mode = ack_mode_of(plan, set_number)
         self.faults_per_day = plan.faults_per_day * (plan.flapping_factor if set_number == 0 else 1.0)
         self.timing = plan.timing
-        self.write_bytes_per_s = weather.write_bytes_per_s()
+        self.write_bytes_per_s = draws.write_bytes_per_s()
         self.processes = {
             BrokerId(number): Process(BrokerId(number), f"{fleet_number:08x}{set_number:08x}{number:08x}")
             for number in range(1, plan.replicas + 1)
@@ -74,7 +73,7 @@ class SetStory:
         self.acked = 0
         """Highest end that was acknowledged and is not lost."""
         self.seq = 0
-        self.choosing = Choosing(self)
+        self.proposer = ElectionProposer(self)
         self.failover = SyntheticFailover(self)
         self.outage: tuple[int, Fault, int] | None = None
         """Since when, why, and in which epoch nobody serves."""
@@ -83,7 +82,7 @@ class SetStory:
         self._exposed_from_ms: int | None = None
         self._last_fault_us = 0
 
-    # --- what the core says ------------------------------------------------------------------------------------------
+    # --- the core's state ------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> SetState:
@@ -115,7 +114,7 @@ class SetStory:
             self._exposed_from_ms = stamped_ms
         elif not is_exposed and self._exposed_from_ms is not None:
             self._end_exposure(stamped_ms)
-        self.choosing.applied(records, now_us, applied_us)
+        self.proposer.applied(records, now_us, applied_us)
 
     def _end_exposure(self, to_ms: int) -> None:
         assert self._exposed_from_ms is not None
@@ -129,12 +128,12 @@ class SetStory:
     # --- the beginning -----------------------------------------------------------------------------------------------
 
     def begin(self, now_us: int, last_fault_us: int) -> None:
-        """Register everybody, and let faults come until ``last_fault_us``."""
+        """Register all replicas, and schedule faults until ``last_fault_us``."""
         self._last_fault_us = last_fault_us
-        self.later(now_us + self.weather.within_us(10 * US_PER_S), self._found)
+        self.later(now_us + self.draws.within_us(10 * US_PER_S), self._register_all)
 
-    def _found(self, now_us: int) -> Sequence[SyntheticOperation]:
-        self._await_fault(now_us + 60 * US_PER_S)
+    def _register_all(self, now_us: int) -> Sequence[SyntheticOperation]:
+        self._schedule_fault(now_us + 60 * US_PER_S)
         grants = [
             SyntheticOperation(
                 command=ApplyBrokerId(
@@ -183,27 +182,27 @@ class SetStory:
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
-    def _await_fault(self, now_us: int) -> None:
+    def _schedule_fault(self, now_us: int) -> None:
         if self.faults_per_day <= 0:
             return
-        when_us = now_us + self.weather.until_next_us(self.faults_per_day)
+        when_us = now_us + self.draws.until_next_us(self.faults_per_day)
         if when_us < self._last_fault_us:
-            self.later(when_us, self._strike)
+            self.later(when_us, self._inject_fault)
 
-    def _strike(self, now_us: int) -> Sequence[SyntheticOperation]:
-        self._await_fault(now_us)
-        fault = self.weather.fault()
+    def _inject_fault(self, now_us: int) -> Sequence[SyntheticOperation]:
+        self._schedule_fault(now_us)
+        fault = self.draws.fault()
         master = self.master
         if fault is Fault.SWITCHOVER:
             return self._switchover(now_us)
         if fault in (Fault.MEMBER_CRASH, Fault.MEMBER_PAUSE):
             others = [process for process in self.processes.values() if process is not master]
-            process: Process | None = others[self.weather.pick(len(others))]
+            process: Process | None = others[self.draws.pick(len(others))]
         else:
             process = master
         if process is None or not process.is_up:
             return ()
-        return self.lose(process, fault, now_us)
+        return self.go_silent(process, fault, now_us)
 
     def _switchover(self, now_us: int) -> Sequence[SyntheticOperation]:
         serving, state = self.serving, self.state
@@ -214,46 +213,46 @@ class SetStory:
             for process in self.processes.values()
             if process.is_up and process.following == serving.epoch and process.broker_id in state.sync_state_set
         ]
-        return self.choosing.switchover(now_us, able[self.weather.pick(len(able))]) if able else ()
+        return self.proposer.switchover(now_us, able[self.draws.pick(len(able))]) if able else ()
 
     def controller_changed(self, now_us: int) -> None:
         """The living master cannot open its session with the new leading controller."""
         master = self.master
         if master is not None and master.is_up and self.serving is not None:
-            self.lose(master, Fault.CONTROLLER, now_us)
+            self.go_silent(master, Fault.CONTROLLER, now_us)
 
-    def lose(self, process: Process, fault: Fault, now_us: int) -> Sequence[SyntheticOperation]:
+    def go_silent(self, process: Process, fault: Fault, now_us: int) -> Sequence[SyntheticOperation]:
         """``process`` is not heard from now on; how it comes back is drawn at once."""
         self._freeze(process, fault, now_us)
         process.is_up, process.fault, process.last_fault, process.fault_us = False, fault, fault, now_us
         interval_us = self.timing.heartbeat_interval_ms * US_PER_MS
-        process.last_heard_us = now_us - self.weather.within_us(interval_us)
+        process.last_heard_us = now_us - self.draws.within_us(interval_us)
         process.following = NO_EPOCH_YET
         process.mark = None
         is_master = process is self.master
         if is_master:
             self.lost = process
         if fault in (Fault.PAUSE, Fault.MEMBER_PAUSE, Fault.CONTROLLER):
-            away_us = self.weather.pause_us(is_long=fault is Fault.CONTROLLER)
-            self.later(now_us + away_us, lambda at_us: self._heard_again(process, at_us))
+            away_us = self.draws.pause_us(is_long=fault is Fault.CONTROLLER)
+            self.later(now_us + away_us, lambda at_us: self._resume(process, at_us))
         else:
             away_us = self._away_us(fault)
-            self.later(now_us + away_us, lambda at_us: self._return(process, at_us))
-        orders: list[SyntheticOperation] = []
+            self.later(now_us + away_us, lambda at_us: self._restart(process, at_us))
+        operations: list[SyntheticOperation] = []
         if fault is Fault.STOP:
-            orders.append(self._goodbye(process))
+            operations.append(self._goodbye(process))
         elif is_master and fault in (Fault.CRASH, Fault.RESTART) and self._somebody_saw_the_link():
-            self._notice_at_once(process, now_us, away_us)
+            self._detect_at_once(process, now_us, away_us)
         else:
-            self._notice_silence(process)
+            self._schedule_timeout(process)
         if not is_master:
-            self._await_shrink(process, now_us + self.timing.catch_up_timeout_ms * US_PER_MS)
-        return orders
+            self._schedule_shrink(process, now_us + self.timing.catch_up_timeout_ms * US_PER_MS)
+        return operations
 
     def _away_us(self, fault: Fault) -> int:
         if fault is Fault.RESTART:
-            return self.weather.quick_restart_us()
-        return self.weather.boot_us() if fault is Fault.POWER else self.weather.restart_us()
+            return self.draws.quick_restart_us()
+        return self.draws.boot_us() if fault is Fault.POWER else self.draws.restart_us()
 
     def _freeze(self, process: Process, fault: Fault, now_us: int) -> None:
         """What the logs hold at the moment in which ``process`` stops to take part."""
@@ -268,11 +267,12 @@ class SetStory:
         self.stop_serving(now_us, fault)
 
     def _lag(self, end: int, process: Process) -> int:
-        # A follower never falls behind what it has shown before.
-        return min(self.weather.lag_bytes(self.write_bytes_per_s), end - max(process.end, self.acked, 0))
+        # A follower never falls behind the end that it has acknowledged: else a proven failover could lose bytes in the
+        # synthetic world alone, and the truth test would blame the core.
+        return min(self.draws.lag_bytes(self.write_bytes_per_s), end - max(process.end, self.acked, 0))
 
     def stop_serving(self, now_us: int, fault: Fault, *, is_drained: bool = False) -> None:
-        """The master takes no more records: what everybody holds is told here, and stays until somebody serves."""
+        """The master takes no more records: the end of each log is fixed here, and stays until a master serves."""
         serving = self.serving
         assert serving is not None
         end = serving.end_at(now_us)
@@ -286,7 +286,7 @@ class SetStory:
         self.acked = released
         process.released = released
         interval_us = self.timing.heartbeat_interval_ms * US_PER_MS
-        unheard = self.write_bytes_per_s * self.weather.within_us(interval_us) // US_PER_S
+        unheard = self.write_bytes_per_s * self.draws.within_us(interval_us) // US_PER_S
         process.released_told = max(process.released_told, released if is_drained else released - unheard)
         self.serving = None
         self.outage = (now_us, fault, serving.epoch)
@@ -303,25 +303,25 @@ class SetStory:
     # --- what the leading controller notices --------------------------------------------------------------------------
 
     def _somebody_saw_the_link(self) -> bool:
-        """Whether an electable member is heard: its word about the HA link is needed (R13)."""
+        """Whether a member that may be elected is heard: dead at once needs its word about the HA link (R13)."""
         state, master = self.state, self.master
         return any(
             process.is_up and process is not master and process.broker_id in state.sync_state_set
             for process in self.processes.values()
         )
 
-    def _notice_at_once(self, process: Process, now_us: int, away_us: int) -> None:
-        closed_us = now_us + self.weather.step_us(800)
-        link_us = now_us + self.weather.step_us(1_000)
-        refused_us = max(closed_us, link_us) + self.weather.step_us(1_500)
+    def _detect_at_once(self, process: Process, now_us: int, away_us: int) -> None:
+        closed_us = now_us + self.draws.step_us(800)
+        link_us = now_us + self.draws.step_us(1_000)
+        refused_us = max(closed_us, link_us) + self.draws.step_us(1_500)
         if process.fault is Fault.RESTART:
             # The probe finds the next incarnation: it listens a moment before it registers.
             found_us = now_us + away_us - 20 * US_PER_MS
-            seen = Seen(
+            detection = Detection(
                 cause=SilenceCause.REPLACED, detected_us=found_us, heard_us=process.last_heard_us, closed_us=closed_us
             )
         else:
-            seen = Seen(
+            detection = Detection(
                 cause=SilenceCause.DEAD_AT_ONCE,
                 detected_us=refused_us,
                 heard_us=process.last_heard_us,
@@ -330,13 +330,13 @@ class SetStory:
                 refused_us=refused_us,
             )
         number = process.number
-        self.later(seen.detected_us, lambda at_us: self._silent(process, number, seen, at_us))
+        self.later(detection.detected_us, lambda at_us: self._silent(process, number, detection, at_us))
 
-    def _notice_silence(self, process: Process) -> None:
+    def _schedule_timeout(self, process: Process) -> None:
         """Silence is found by the first scan after the timeout; a new leader counts from when it began to listen."""
         timeout_us = self.timing.heartbeat_timeout_ms * US_PER_MS
         heard_from_us = max(process.last_heard_us, self.fleet.leader.since_us)
-        found_us = heard_from_us + timeout_us + self.weather.within_us(self.timing.scan_interval_ms * US_PER_MS)
+        found_us = heard_from_us + timeout_us + self.draws.within_us(self.timing.scan_interval_ms * US_PER_MS)
         number = process.number
         self.later(found_us, lambda at_us: self._timed_out(process, number, at_us))
 
@@ -345,32 +345,35 @@ class SetStory:
             return ()
         leads_since_us = self.fleet.leader.since_us
         if now_us - leads_since_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
-            self._notice_silence(process)
+            self._schedule_timeout(process)
             return ()
         if now_us - process.last_heard_us < self.timing.heartbeat_timeout_ms * US_PER_MS:
-            return ()  # It was heard meanwhile, and fell silent anew: that silence has a look of its own.
+            # It was heard meanwhile, and fell silent anew: that silence has a timeout of its own, and this one would
+            # find it after less than the timeout.
+            return ()
         heard_us = process.last_heard_us if process.last_heard_us >= leads_since_us else None
         return self._silent(
-            process, number, Seen(cause=SilenceCause.TIMEOUT, detected_us=now_us, heard_us=heard_us), now_us
+            process, number, Detection(cause=SilenceCause.TIMEOUT, detected_us=now_us, heard_us=heard_us), now_us
         )
 
-    def _silent(self, process: Process, number: int, seen: Seen, now_us: int) -> Sequence[SyntheticOperation]:
+    def _silent(self, process: Process, number: int, detection: Detection, now_us: int) -> Sequence[SyntheticOperation]:
         replica = self.replica(process)
         if process.number != number or process.is_up or replica is None or not replica.is_alive:
             return ()
-        if seen.sign_us < self.fleet.leader.since_us and seen.cause is not SilenceCause.TIMEOUT:
-            # The controller that saw the connections close leads no more.
-            self._notice_silence(process)
+        if detection.sign_us < self.fleet.leader.since_us and detection.cause is not SilenceCause.TIMEOUT:
+            # The controller that saw the connections close leads no more, and its successor saw nothing: it may count
+            # from its own beginning only.
+            self._schedule_timeout(process)
             return ()
         if process is self.master:
-            self.choosing.seen = seen
+            self.proposer.detection = detection
         command = MarkSilent(
             set_key=self.key,
             broker_id=process.broker_id,
             incarnation=process.incarnation,
             session_ordinal=replica.session_ordinal,
-            cause=seen.cause,
-            detection=seen.ages(now_us),
+            cause=detection.cause,
+            detection=detection.ages(now_us),
         )
         return [SyntheticOperation(command=command, requested_by=self.fleet.leader.requested_by)]
 
@@ -390,11 +393,11 @@ class SetStory:
 
     # --- coming back --------------------------------------------------------------------------------------------------
 
-    def _return(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
+    def _restart(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
         """A new incarnation of the process registers."""
         if process.fault is Fault.POWER:
             process.boot += 1
-            process.end -= min(process.end, self.write_bytes_per_s * self.weather.within_us(UNSYNCED_US) // US_PER_S)
+            process.end -= min(process.end, self.write_bytes_per_s * self.draws.within_us(UNSYNCED_US) // US_PER_S)
             # Entries of the epoch list that begin beyond the end are dropped (R9).
             kept = [e for e, start in self.starts.items() if e <= process.last_epoch and start <= process.end]
             process.last_epoch = max(kept, default=process.last_epoch)
@@ -404,11 +407,11 @@ class SetStory:
         self.failover.follow_soon(process, now_us)
         return [self._registration(process)]
 
-    def _heard_again(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
+    def _resume(self, process: Process, now_us: int) -> Sequence[SyntheticOperation]:
         """The pause is over: the same incarnation sends a heartbeat, or opens a further session."""
         replica = self.replica(process)
         assert replica is not None
-        heard_us = now_us + self.weather.within_us(self.timing.heartbeat_interval_ms * US_PER_MS // 4)
+        heard_us = now_us + self.draws.within_us(self.timing.heartbeat_interval_ms * US_PER_MS // 4)
         self.truth.gaps.append(
             GapTruth(
                 cluster=self.key.cluster,
@@ -422,10 +425,10 @@ class SetStory:
             )
         )
         process.is_up, process.fault = True, None
-        orders: list[SyntheticOperation] = []
+        operations: list[SyntheticOperation] = []
         if not replica.is_alive:
-            if self.weather.chance(0.5):
-                orders.append(self._registration(process))
+            if self.draws.chance(0.5):
+                operations.append(self._registration(process))
             else:
                 command = MarkAlive(
                     set_key=self.key,
@@ -433,13 +436,13 @@ class SetStory:
                     incarnation=process.incarnation,
                     session_ordinal=replica.session_ordinal,
                 )
-                orders.append(SyntheticOperation(command=command, requested_by=self.fleet.leader.requested_by))
+                operations.append(SyntheticOperation(command=command, requested_by=self.fleet.leader.requested_by))
         self.failover.resume(process, now_us)
-        return orders
+        return operations
 
     # --- the SyncStateSet ---------------------------------------------------------------------------------------------
 
-    def _await_shrink(self, process: Process, when_us: int) -> None:
+    def _schedule_shrink(self, process: Process, when_us: int) -> None:
         self.later(when_us, lambda _: self._shrink(process))
 
     def _shrink(self, process: Process) -> Sequence[SyntheticOperation]:
@@ -452,10 +455,10 @@ class SetStory:
         return [self.alter(tuple(member for member in state.sync_state_set if member != process.broker_id))]
 
     def remove_missing(self, now_us: int) -> None:
-        """A new master waits for the handshakes of its set, then proposes to remove who is missing (R6)."""
+        """A new master waits for the handshakes of its set, then proposes to remove the missing members (R6)."""
         for process in self.processes.values():
             if not process.is_up and process.broker_id in self.state.sync_state_set:
-                self._await_shrink(process, now_us + self.timing.survivors_wait_ms * US_PER_MS)
+                self._schedule_shrink(process, now_us + self.timing.survivors_wait_ms * US_PER_MS)
 
     def alter(self, members: tuple[BrokerId, ...], *joining: Process) -> SyntheticOperation:
         """The next proposal of the serving master."""

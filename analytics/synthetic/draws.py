@@ -1,7 +1,7 @@
 """
-How long things take in a synthetic fleet, and when they break: draws in integer microseconds.
+Random draws of a synthetic fleet: times between faults and durations, in integer microseconds.
 
-Here: one seeded stream per set. Not here: what the draws mean for a set (``broker_set``).
+Here: one seeded stream per set. Not here: the effect of a draw on a set (``broker_set``).
 Rule 1: a stream depends on the plan's seed, the fleet and the set only, and never on another set's draws.
 Rule 2: distributions are those of a demo on a busy machine, with tails; no number here is a promise about Rollcall.
 """
@@ -23,7 +23,7 @@ REPAIR_US_MAX = 1_800 * US_PER_S
 """No process stays away longer, so that a history comes to rest within ``plan.SETTLE_MS``."""
 
 
-class Weather:
+class Draws:
     """Draws for one set."""
 
     def __init__(self, plan: Plan, *, fleet: int, stream: int) -> None:

@@ -1,12 +1,12 @@
 """
 The history of one synthetic fleet: its sets live side by side, and the real decision core decides for all of them.
 
-Here: simulated time, entries of the replicated log, the leading controller. Not here: what happens to a set
+Here: simulated time, entries of the replicated log, the leading controller. Not here: the life of one set
 (``broker_set``), files (``analytics.generate``).
-Rule 1: every event comes out of ``controller.core.apply``: what is written is what the product would have written,
-hash chain, verdicts and refusals included. Nothing is invented beside it.
-Rule 2: orders of different sets that come within ``ENTRY_US`` share an entry, as many callers share one of the
-proposer's; a set has at most one step per entry, so that its orders see what the ones before them did.
+Rule 1: every event comes out of ``controller.core.apply``, with its hash chain, verdicts and refusals, as in the
+product. The generator invents faults and durations, never an event.
+Rule 2: operations of different sets that come within ``ENTRY_US`` share an entry, as many callers share one of the
+proposer's; a set has at most one step per entry, so that its operations see what the ones before them did.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from rollcall_ha.analytics.synthetic.broker_set import SetStory
-from rollcall_ha.analytics.synthetic.draws import Weather
+from rollcall_ha.analytics.synthetic.broker_set import SyntheticSet
+from rollcall_ha.analytics.synthetic.draws import Draws
 from rollcall_ha.analytics.synthetic.operations import Leader, Step, SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import SETTLE_MS, US_PER_MS, Plan, fleet_name
 from rollcall_ha.analytics.synthetic.truth import Truth
@@ -37,7 +37,7 @@ class CoreStopped(RuntimeError):
     """The core refused a whole entry: a fault of the generator, never of its input."""
 
 
-class FleetStory:
+class SyntheticFleet:
     """Fleet ``number`` of a plan. Take ``entries`` to the end; then ``truth`` is complete."""
 
     def __init__(self, plan: Plan, number: int) -> None:
@@ -45,18 +45,18 @@ class FleetStory:
         self.truth = Truth()
         self._plan = plan
         self._name = fleet_name(plan, number)
-        self._weather = Weather(plan, fleet=number, stream=-1)
+        self._draws = Draws(plan, fleet=number, stream=-1)
         self._state: FleetState = EMPTY_FLEET
         self._index = 0
         self._requests = 0
         self._heap: list[tuple[int, int, SetKey | None, Step]] = []
         self._steps = 0
         self._leader = Leader(name=ControllerName("c1"), term=1, since_us=plan.begin_ms * US_PER_MS)
-        self._sets: dict[SetKey, SetStory] = {}
+        self._sets: dict[SetKey, SyntheticSet] = {}
         for set_number in range(plan.sets):
             key = SetKey(cluster=self._name.cluster, name=BrokerName(f"set-{set_number:05d}"))
-            weather = Weather(plan, fleet=number, stream=set_number)
-            self._sets[key] = SetStory(plan, self, weather, self.truth, key=key, numbers=(number, set_number))
+            draws = Draws(plan, fleet=number, stream=set_number)
+            self._sets[key] = SyntheticSet(plan, self, draws, self.truth, key=key, numbers=(number, set_number))
 
     # --- what sets need ----------------------------------------------------------------------------------------------
 
@@ -83,22 +83,22 @@ class FleetStory:
         self._steps += 1
         heapq.heappush(self._heap, (when_us, self._steps, key, step))
 
-    def would_elect(self, order: SyntheticOperation) -> bool:
+    def would_elect(self, operation: SyntheticOperation) -> bool:
         """A dry run, which draws no request id."""
-        return isinstance(preview(self._state, self._operation(order, 0, "dry-run")), Elected)
+        return isinstance(preview(self._state, self._stamped(operation, 0, "dry-run")), Elected)
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- entries of the log -------------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[tuple[EventRecord, ...]]:
-        """The records of each entry that has any, in order."""
+        """The records of each entry that has any, in the order of the log."""
         begin_us, last_us = self._plan.begin_ms * US_PER_MS, (self._plan.end_ms - SETTLE_MS) * US_PER_MS
         initialise = InitialiseFleet(fleet_incarnation=self._name.fleet_incarnation)
         yield self._apply(
             [SyntheticOperation(command=initialise, requested_by=self._leader.requested_by), self._taking()], begin_us
         )
-        self._await_controller(begin_us, last_us)
-        for story in self._sets.values():
-            story.begin(begin_us + 2 * ENTRY_US, last_us)
+        self._schedule_controller_change(begin_us, last_us)
+        for broker_set in self._sets.values():
+            broker_set.begin(begin_us + 2 * ENTRY_US, last_us)
         while self._heap:
             records = self._entry()
             if records:
@@ -107,7 +107,7 @@ class FleetStory:
     def _entry(self) -> tuple[EventRecord, ...]:
         """All steps that are due together, at most one for each set."""
         first_us = self._heap[0][0]
-        orders: list[SyntheticOperation] = []
+        operations: list[SyntheticOperation] = []
         touched: dict[SetKey | None, int] = {}
         postponed: list[tuple[int, int, SetKey | None, Step]] = []
         while self._heap and self._heap[0][0] <= first_us + ENTRY_US:
@@ -116,38 +116,39 @@ class FleetStory:
             if key in touched:
                 postponed.append(due)
                 continue
-            # A step that orders nothing leaves the entry open for the next one of its set.
+            # A set has one step per entry: broker 2's alter, decided beside its own silence, would be judged by a state
+            # that its step never saw. A step without an operation leaves the entry open for the next one of its set.
             given = step(when_us)
             if given:
                 touched[key] = when_us
-                orders += given
+                operations += given
         for due in postponed:
             heapq.heappush(self._heap, due)
-        if not orders:
+        if not operations:
             return ()
-        records = self._apply(orders, first_us)
-        self._tell(records, touched, first_us)
+        records = self._apply(operations, first_us)
+        self._hand_out(records, touched, first_us)
         return records
 
-    def _tell(self, records: Sequence[EventRecord], touched: dict[SetKey | None, int], first_us: int) -> None:
+    def _hand_out(self, records: Sequence[EventRecord], touched: dict[SetKey | None, int], first_us: int) -> None:
         by_set: dict[SetKey, list[EventRecord]] = {}
         for record in records:
             if record.set_key is not None:
                 by_set.setdefault(record.set_key, []).append(record)
-        applied_us = first_us + ENTRY_US + self._weather.commit_us()
+        applied_us = first_us + ENTRY_US + self._draws.commit_us()
         for key, own in by_set.items():
             self._sets[key].applied(own, touched.get(key, first_us), applied_us)
 
-    def _apply(self, orders: Sequence[SyntheticOperation], now_us: int) -> tuple[EventRecord, ...]:
+    def _apply(self, operations: Sequence[SyntheticOperation], now_us: int) -> tuple[EventRecord, ...]:
         self._index += 1
-        operations = [self._operation(order, now_us) for order in orders]
-        done = apply_operations(self._state, operations, term=self._leader.term, index=self._index)
+        stamped = [self._stamped(operation, now_us) for operation in operations]
+        done = apply_operations(self._state, stamped, term=self._leader.term, index=self._index)
         if done.stop_reason is not None:
             raise CoreStopped(done.stop_reason)
         self._state = done.state
         return done.records
 
-    def _operation(self, order: SyntheticOperation, now_us: int, request_id: str = "") -> Operation:
+    def _stamped(self, operation: SyntheticOperation, now_us: int, request_id: str = "") -> Operation:
         if not request_id:
             self._requests += 1
             request_id = f"g{self._requests}"
@@ -155,9 +156,9 @@ class FleetStory:
             version=FEATURE_LEVEL,
             request_id=RequestId(request_id),
             stamped_at_ms=now_us // US_PER_MS,
-            requested_by=order.requested_by,
-            command=order.command,
-            evidence=order.evidence,
+            requested_by=operation.requested_by,
+            command=operation.command,
+            evidence=operation.evidence,
         )
 
     # --- controllers -------------------------------------------------------------------------------------------------
@@ -166,18 +167,18 @@ class FleetStory:
         command = TakeLeadership(controller=self._leader.name, term=self._leader.term)
         return SyntheticOperation(command=command, requested_by=self._leader.requested_by)
 
-    def _await_controller(self, now_us: int, last_us: int) -> None:
+    def _schedule_controller_change(self, now_us: int, last_us: int) -> None:
         if self._plan.controller_changes_per_day <= 0:
             return
-        when_us = now_us + self._weather.until_next_us(self._plan.controller_changes_per_day)
+        when_us = now_us + self._draws.until_next_us(self._plan.controller_changes_per_day)
         if when_us < last_us:
             self.at(when_us, None, lambda at_us: self._change_controller(at_us, last_us))
 
     def _change_controller(self, now_us: int, last_us: int) -> Sequence[SyntheticOperation]:
-        self._await_controller(now_us, last_us)
+        self._schedule_controller_change(now_us, last_us)
         number = self._leader.term % CONTROLLERS + 1
         self._leader = Leader(name=ControllerName(f"c{number}"), term=self._leader.term + 1, since_us=now_us)
-        for story in self._sets.values():
-            if self._weather.chance(self._plan.controller_failover_share):
-                story.controller_changed(now_us)
+        for broker_set in self._sets.values():
+            if self._draws.chance(self._plan.controller_failover_share):
+                broker_set.controller_changed(now_us)
         return [self._taking()]

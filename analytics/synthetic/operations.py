@@ -1,7 +1,5 @@
 """
-What a synthetic set and its fleet say to each other.
-
-Here: orders, steps, and the fleet as a set sees it. Not here: either of them (``broker_set``, ``fleet``).
+The interface between a synthetic set and its fleet: operations, steps, the leader, and the fleet as a set sees it.
 """
 
 from __future__ import annotations
@@ -62,6 +60,6 @@ class FleetView(Protocol):
         """Run ``step`` then; None: it belongs to no set."""
         ...
 
-    def would_elect(self, order: SyntheticOperation) -> bool:
+    def would_elect(self, operation: SyntheticOperation) -> bool:
         """Whether a dry run finds a winner."""
         ...

@@ -1,8 +1,8 @@
 """
-What a synthetic fleet is asked to live through.
+The input of a synthetic history: sizes, rates and seed.
 
-Here: ``Plan`` as one value, what follows from it by arithmetic. Not here: the life (``fleet``, ``broker_set``),
-the draws (``draws``), files (``analytics.generate``).
+Here: ``Plan`` as one value, and its arithmetic. Not here: the history (``fleet``, ``broker_set``), the draws
+(``draws``), files (``analytics.generate``).
 Rule 1: a plan and the number of a fleet give one history, byte for byte, on every machine.
 Rule 2: rates are per broker set and day, of the simulated time; they may be fractions.
 """
@@ -26,7 +26,7 @@ SETTLE_MS = 3_600_000
 
 
 class Fault(StrEnum):
-    """What may happen to a set."""
+    """Faults of a set."""
 
     CRASH = "crash"
     """The master's process dies; the kernel closes its connections."""

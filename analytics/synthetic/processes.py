@@ -1,11 +1,10 @@
 """
-The replicas of one synthetic set as they really are, whatever the controllers believe.
+The replicas of one synthetic set as they are, beside what the controllers believe.
 
-Here: processes, what their logs hold, what the leading controller has seen of a fault. Not here: what happens when
-(``broker_set``).
-Rule 1: in mode ``all`` what is acknowledged is what every member of the SyncStateSet holds; in ``async`` it is what the
-master holds.
-Rule 2: a log grows while a master serves; followers lack a little of it, drawn at the moment in which it matters.
+Here: processes, the ends of their logs, the detection of a fault. Not here: their faults and returns (``broker_set``).
+Rule 1: in mode ``all`` a record is acknowledged when every member of the SyncStateSet holds it; in ``async`` when the
+master holds it.
+Rule 2: the log grows while a master serves; followers lack a little of it, drawn when a fault fixes their ends.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Process:
         return Incarnation(f"{self.name}{self.number:08x}")
 
     def earlier_incarnations(self) -> tuple[Incarnation, ...]:
-        """What its directory says of its last lives."""
+        """Incarnations of its last starts, as its data directory remembers them."""
         starts = range(max(1, self.number - EARLIER_KEPT), self.number)
         return tuple(Incarnation(f"{self.name}{number:08x}") for number in starts)
 
@@ -80,8 +79,8 @@ class ServingMaster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """When the leading controller noticed what about a master, in microseconds of the simulated time."""
+class Detection:
+    """The signs of a master's fault and when the leading controller saw each, in microseconds of the simulated time."""
 
     cause: SilenceCause
     detected_us: int

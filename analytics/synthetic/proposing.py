@@ -1,12 +1,14 @@
 """
 When the leading controller of a synthetic fleet proposes an election, and with which evidence.
 
-Here: the duty of ``controller.runtime.election_duty``, as far as one set shows it. Not here: who wins, which is the
-real core's word.
-Rule 1: the first attempt is proposed as it is, so that "nobody was eligible" is on record once; further ones only if a
-dry run finds a winner.
+Here: ``controller.runtime.election_duty`` for one set, on simulated time; a test runs both on the same states and
+compares their proposals. Not simulated: that an election shares the entry of its silence (it comes with the next one),
+and that a new leader does not know of failed attempts. Not here: the winner, which the real core decides.
+Rule 1: the first attempt after the silence of a master is proposed without a dry run, so that "nobody was eligible" is
+on record once; every other attempt only if a dry run finds a winner.
 Rule 2: a winner that has not entered by its deadline is replaced (R6).
-Rule 3: after long enough without an eligible replica somebody elects unclean, so that every history goes on.
+Rule 3: after ``OPERATOR_PATIENCE_US`` without an eligible replica an operator elects unclean, so that every history
+ends with a master.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.analytics.synthetic.operations import SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S
-from rollcall_ha.analytics.synthetic.processes import Process, Seen
+from rollcall_ha.analytics.synthetic.processes import Detection, Process
 from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, LossGraded, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
@@ -26,7 +28,7 @@ from rollcall_ha.controller.core.state import ReplicaState, SetState
 from rollcall_ha.controller.core.views import condition_of
 
 if TYPE_CHECKING:
-    from rollcall_ha.analytics.synthetic.broker_set import SetStory
+    from rollcall_ha.analytics.synthetic.broker_set import SyntheticSet
 
 FRESH_INTERVALS = 3
 """Heartbeat intervals after which a replica is not called ready any more."""
@@ -39,13 +41,13 @@ LOSS_ACCEPTED_BYTES = 2**62
 JUMP_DRAWS = 16
 
 
-class Choosing:
-    def __init__(self, story: SetStory) -> None:
-        """Nobody is wanted yet."""
-        self._story = story
-        self.seen: Seen | None = None
-        """What was noticed about the master that the set is losing."""
+class ElectionProposer:
+    def __init__(self, broker_set: SyntheticSet) -> None:
+        self._set = broker_set
+        self.detection: Detection | None = None
+        """The signs of the fault of the master that the set is losing."""
         self._trigger: EventRef | None = None
+        self._reason = ""
         self._attempt = 0
         """Of the newest look that is due; older ones come to nothing."""
         self._is_on_record = False
@@ -56,140 +58,146 @@ class Choosing:
 
     def applied(self, records: Sequence[EventRecord], now_us: int, applied_us: int) -> None:
         """Entries of this moment touched the set; they are applied on the leader at ``applied_us``."""
-        story = self._story
+        broker_set = self._set
         for record in records:
             event = record.event
             if isinstance(event, MasterElected):
-                seen = self._seen_by(event)
-                story.failover.elected(record, event, proposed_us=now_us, applied_us=applied_us, seen=seen)
-                self.seen = None
+                detection = self._detection_of(event)
+                broker_set.failover.elected(
+                    record, event, proposed_us=now_us, applied_us=applied_us, detection=detection
+                )
+                self.detection = None
             elif isinstance(event, LossGraded):
-                story.failover.graded(event)
+                broker_set.failover.graded(event)
             elif isinstance(event, ElectionFailed):
                 self._is_on_record = True
-        condition, _ = condition_of(story.state)
-        is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(story.state)
+        condition, _ = condition_of(broker_set.state)
+        is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(broker_set.state)
         if not is_first and condition not in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA):
-            # What was noticed came to nothing, so the next election has nothing to do with it.
-            self._trigger, self._is_on_record, self.seen = None, False, None
+            # The set has a master again. A trigger that stayed would give the next election, days later, this silence
+            # as its cause.
+            self._trigger, self._is_on_record, self.detection = None, False, None
             return
         if self._trigger is None:
-            self._trigger = records[-1].ref
+            # Both stay until the set has a master: a look after broker 2 has registered anew is still about its loss.
+            self._trigger, self._reason = records[-1].ref, _reason_of(broker_set.state, is_first=is_first)
         if condition is Condition.NO_ELIGIBLE_REPLICA:
             self._call_operator(applied_us)
-        self._look_at(applied_us + story.weather.step_us(300))
+        self._look_at(applied_us + broker_set.draws.step_us(300))
 
-    def _seen_by(self, event: MasterElected) -> Seen | None:
-        return self.seen if event.detection is not None else None
+    def _detection_of(self, event: MasterElected) -> Detection | None:
+        return self.detection if event.detection is not None else None
 
     # --- electing ----------------------------------------------------------------------------------------------------
 
     def _look_at(self, when_us: int) -> None:
         self._attempt += 1
         attempt = self._attempt
-        self._story.later(when_us, lambda now_us: self._elect(now_us) if attempt == self._attempt else ())
+        self._set.later(when_us, lambda now_us: self._elect(now_us) if attempt == self._attempt else ())
 
     def _elect(self, now_us: int) -> Sequence[SyntheticOperation]:
-        story, state = self._story, self._story.state
+        broker_set, state = self._set, self._set.state
         condition, _ = condition_of(state)
         is_first = condition is Condition.WAITING_FOR_REPLICAS and _is_complete(state)
         if not is_first and condition not in (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA):
             return ()
-        if self.seen is not None and self.seen.detected_us < story.fleet.leader.since_us:
-            self.seen = None  # The controller that noticed leads no more.
+        if self.detection is not None and self.detection.detected_us < broker_set.fleet.leader.since_us:
+            self.detection = None  # The controller that saw the signs leads no more; its successor has its own.
         command = ElectMaster(
-            set_key=story.key,
+            set_key=broker_set.key,
             expected_master=state.master,
             expected_epoch=state.master_epoch,
-            reason="all expected replicas have registered" if is_first else self._reason(),
+            reason=self._reason,
         )
-        order = self._order(command, now_us, self.seen)
-        if self._is_on_record and not story.fleet.would_elect(order):
-            if condition is Condition.MASTER_SILENT:
+        operation = self._operation(command, now_us, self.detection)
+        # The product proposes the election with the silence of the master, before it can know that nobody is eligible.
+        # A set whose only member said goodbye has no such election: its condition says it already.
+        is_due = condition is Condition.MASTER_SILENT or self.detection is not None
+        is_record_due = is_due and not self._is_on_record
+        if not is_record_due and not broker_set.fleet.would_elect(operation):
+            if condition is not Condition.NO_ELIGIBLE_REPLICA:
                 self._look_at(now_us + RETRY_US)
             return ()
-        return [order]
-
-    def _reason(self) -> str:
-        master = self._story.state.master
-        return f"broker {master} is gone" if master is not None else "the set has no master"
+        return [operation]
 
     def switchover(self, now_us: int, to: Process) -> Sequence[SyntheticOperation]:
         """An operator moves the master to ``to``."""
-        state = self._story.state
+        state = self._set.state
         command = ElectMaster(
-            set_key=self._story.key,
+            set_key=self._set.key,
             designated=to.broker_id,
             expected_master=state.master,
             expected_epoch=state.master_epoch,
             reason="moved by hand",
         )
-        return [self._order(command, now_us, None, requested_by="admin:alice")]
+        return [self._operation(command, now_us, None, requested_by="admin:alice")]
 
     def overdue(self, epoch: int, now_us: int) -> Sequence[SyntheticOperation]:
-        """Rule 2."""
-        state = self._story.state
+        """Replace a winner that has not entered (rule 2)."""
+        state = self._set.state
         if state.master_epoch != epoch or state.has_entered or not state.is_master_alive:
             return ()
-        deadline_ms = self._story.timing.entered_deadline_ms
+        deadline_ms = self._set.timing.entered_deadline_ms
         command = ElectMaster(
-            set_key=self._story.key,
+            set_key=self._set.key,
             expected_master=state.master,
             expected_epoch=MasterEpoch(epoch),
             reason=f"broker {state.master} did not enter masterEpoch {epoch} within {deadline_ms} ms",
         )
-        return [self._order(command, now_us, None)]
+        operation = self._operation(command, now_us, None)
+        # As the product: a winner that is slow to enter is better than an election that nobody wins.
+        return [operation] if self._set.fleet.would_elect(operation) else ()
 
     def _call_operator(self, now_us: int) -> None:
         if not self._waits_for_operator:
             self._waits_for_operator = True
-            self._story.later(now_us + OPERATOR_PATIENCE_US, self._elect_unclean)
+            self._set.later(now_us + OPERATOR_PATIENCE_US, self._elect_unclean)
 
     def _elect_unclean(self, now_us: int) -> Sequence[SyntheticOperation]:
-        story, state = self._story, self._story.state
+        broker_set, state = self._set, self._set.state
         self._waits_for_operator = False
         condition, _ = condition_of(state)
         if condition is not Condition.NO_ELIGIBLE_REPLICA:
             return ()
         self._call_operator(now_us - OPERATOR_PATIENCE_US + 60 * US_PER_S)
         command = ElectUnclean(
-            set_key=story.key,
+            set_key=broker_set.key,
             accepted_loss_bytes=LOSS_ACCEPTED_BYTES,
             expected_epoch=state.master_epoch,
             reason="nobody else will come back soon",
         )
-        order = self._order(command, now_us, self.seen, requested_by="admin:bob")
-        return [order] if story.fleet.would_elect(order) else ()
+        operation = self._operation(command, now_us, self.detection, requested_by="admin:bob")
+        return [operation] if broker_set.fleet.would_elect(operation) else ()
 
     # --- evidence ----------------------------------------------------------------------------------------------------
 
-    def _order(
-        self, command: ElectMaster | ElectUnclean, now_us: int, seen: Seen | None, *, requested_by: str = ""
+    def _operation(
+        self, command: ElectMaster | ElectUnclean, now_us: int, detection: Detection | None, *, requested_by: str = ""
     ) -> SyntheticOperation:
-        story, state = self._story, self._story.state
+        broker_set, state = self._set, self._set.state
         evidence = Evidence(
-            read_at_index=story.fleet.read_at_index,
+            read_at_index=broker_set.fleet.read_at_index,
             master_epoch=state.master_epoch,
             sync_state_set_epoch=state.sync_state_set_epoch,
             replicas=tuple(
                 self._replica_evidence(replica, now_us) for replica in state.replicas if replica.is_registered
             ),
             triggered_by=self._trigger,
-            detection=seen.ages(now_us) if seen is not None else None,
-            epoch_jump_draw=story.weather.pick(JUMP_DRAWS),
+            detection=detection.ages(now_us) if detection is not None else None,
+            epoch_jump_draw=broker_set.draws.pick(JUMP_DRAWS),
         )
         return SyntheticOperation(
-            command=command, evidence=evidence, requested_by=requested_by or story.fleet.leader.requested_by
+            command=command, evidence=evidence, requested_by=requested_by or broker_set.fleet.leader.requested_by
         )
 
     def _replica_evidence(self, replica: ReplicaState, now_us: int) -> ReplicaEvidence:
-        story = self._story
-        process = story.processes[BrokerId(replica.broker_id)]
-        interval_us = story.timing.heartbeat_interval_ms * US_PER_MS
-        heard_us = now_us - story.weather.within_us(interval_us - 1) if process.is_up else process.last_heard_us
-        is_heard = heard_us >= story.fleet.leader.since_us
+        broker_set = self._set
+        process = broker_set.processes[BrokerId(replica.broker_id)]
+        interval_us = broker_set.timing.heartbeat_interval_ms * US_PER_MS
+        heard_us = now_us - broker_set.draws.within_us(interval_us - 1) if process.is_up else process.last_heard_us
+        is_heard = heard_us >= broker_set.fleet.leader.since_us
         age_us = now_us - heard_us
-        end = story.end_of(process, now_us)
+        end = broker_set.end_of(process, now_us)
         assert replica.incarnation is not None
         return ReplicaEvidence(
             broker_id=replica.broker_id,
@@ -199,9 +207,15 @@ class Choosing:
             is_ready=is_heard and age_us <= FRESH_INTERVALS * interval_us,
             last_epoch=MasterEpoch(process.last_epoch),
             max_offset=LogOffset(end),
-            confirm_offset=LogOffset(min(story.acked, end)),
+            confirm_offset=LogOffset(min(broker_set.acked, end)),
             released=LogOffset(process.released_told),
         )
+
+
+def _reason_of(state: SetState, *, is_first: bool) -> str:
+    if is_first:
+        return "all expected replicas have registered"
+    return f"broker {state.master} is gone" if state.master is not None else "the set has no master"
 
 
 def _is_complete(state: SetState) -> bool:

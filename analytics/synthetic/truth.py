@@ -1,11 +1,11 @@
 """
-What really happened in a synthetic fleet: the other side of a truth test.
+The true history of a synthetic fleet: a truth test compares Spark's tables with it.
 
-Here: rows of truth, kept by the stories while they live. Not here: how Spark finds the same in events (``analytics``),
+Here: rows of truth, written while the sets are simulated. Not here: how Spark finds the same in events (``analytics``),
 files (``analytics.generate``).
 Rule 1: truth comes from the simulated world: when a process died, what it held, which steps took how long. It is not
 folded from events; two columns that only the core can know (``grade``, and which epoch came next) are its word.
-Rule 2: a duration is None where its stamp was never reported: then nobody can know it, and the truth says so too.
+Rule 2: a duration is None where its stamp was never reported: no reader of the events can know it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class GapTruth:
 
 @dataclass(slots=True)
 class Truth:
-    """Of one fleet, in the order in which it happened."""
+    """Rows of one fleet, in the order in which they happened."""
 
     reigns: list[ReignTruth] = field(default_factory=list)
     exposures: list[ExposureTruth] = field(default_factory=list)

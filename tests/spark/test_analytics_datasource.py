@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from rollcall_ha.analytics.datasource import register
 from rollcall_ha.analytics.schema import event_record_schema
-from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.events import EventRecord
 from tests.spark.lakes import stream_now
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def records() -> tuple[EventRecord, ...]:
     """A fleet's record, through the real core."""
-    story = FleetStory(Plan(seed=5, sets=3, days=2, faults_per_day=12), 0)
-    return tuple(record for entry in story.entries() for record in entry)
+    fleet = SyntheticFleet(Plan(seed=5, sets=3, days=2, faults_per_day=12), 0)
+    return tuple(record for entry in fleet.entries() for record in entry)
 
 
 def texts(records: Sequence[EventRecord]) -> list[str]:

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 from rollcall_ha.analytics import verify as job
 from rollcall_ha.analytics.core.verification import Rule
 from rollcall_ha.analytics.inputs import events_of
-from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.analytics.verify import verify
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, MasterEntered
@@ -25,8 +25,8 @@ Line = dict[str, Any]
 
 
 def lived(number: int) -> list[EventRecord]:
-    story = FleetStory(Plan(seed=11, fleets=2, sets=2, days=1, faults_per_day=20, async_share=0), number)
-    return [record for entry in story.entries() for record in entry]
+    fleet = SyntheticFleet(Plan(seed=11, fleets=2, sets=2, days=1, faults_per_day=20, async_share=0), number)
+    return [record for entry in fleet.entries() for record in entry]
 
 
 def write(path: Path, lines: list[Line]) -> None:

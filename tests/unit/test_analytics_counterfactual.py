@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, replay
-from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Mix, Plan
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected
 from rollcall_ha.controller.contract.verdicts import ElectionKind
@@ -17,8 +17,8 @@ from rollcall_ha.controller.core.policies import DATA_FIRST, PREFERENCE_FIRST
 
 @cache
 def elections() -> tuple[EventRecord, ...]:
-    story = FleetStory(Plan(seed=2, sets=2, days=1, faults_per_day=25, async_share=0.5, mix=Mix(switchover=30)), 0)
-    records = [record for entry in story.entries() for record in entry]
+    fleet = SyntheticFleet(Plan(seed=2, sets=2, days=1, faults_per_day=25, async_share=0.5, mix=Mix(switchover=30)), 0)
+    records = [record for entry in fleet.entries() for record in entry]
     return tuple(record for record in records if isinstance(record.event, MasterElected | ElectionFailed))
 
 
@@ -58,8 +58,8 @@ def test_another_policy_changes_only_what_it_may() -> None:
 
 def test_what_is_no_election_is_not_replayed() -> None:
     """And an unknown policy is an error, not the recorded one."""
-    story = FleetStory(Plan(sets=1, days=1, faults_per_day=0, controller_changes_per_day=0), 0)
-    first = next(iter(story.entries()))[0]
+    fleet = SyntheticFleet(Plan(sets=1, days=1, faults_per_day=0, controller_changes_per_day=0), 0)
+    first = next(iter(fleet.entries()))[0]
 
     assert replay(msgspec.json.encode(first), PREFERENCE_FIRST.name) is None
     with pytest.raises(KeyError):

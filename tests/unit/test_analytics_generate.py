@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rollcall_ha.analytics.generate import FolderInUse, prepare, write_fleet
-from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Fault, Mix, Plan
 from rollcall_ha.analytics.synthetic.truth import ReignTruth
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicaSilent
@@ -31,17 +31,17 @@ pytestmark = pytest.mark.slow
 
 
 @cache
-def lived(plan: Plan) -> tuple[FleetStory, tuple[EventRecord, ...]]:
+def lived(plan: Plan) -> tuple[SyntheticFleet, tuple[EventRecord, ...]]:
     """One fleet to its end, with every invariant of the controllers checked after each entry."""
-    story = FleetStory(plan, 0)
+    fleet = SyntheticFleet(plan, 0)
     records: list[EventRecord] = []
-    before = story.state
-    for entry in story.entries():
-        assert check_transition(before, story.state, entry) == ()
-        before = story.state
+    before = fleet.state
+    for entry in fleet.entries():
+        assert check_transition(before, fleet.state, entry) == ()
+        before = fleet.state
         records += entry
-    assert check_state(story.state) == ()
-    return story, tuple(records)
+    assert check_state(fleet.state) == ()
+    return fleet, tuple(records)
 
 
 def by_set(records: tuple[EventRecord, ...]) -> dict[SetKey, list[EventRecord]]:
@@ -100,18 +100,18 @@ def detection_of(record: EventRecord) -> tuple[SilenceCause, int]:
 
 def test_the_core_keeps_every_invariant_and_comes_to_rest() -> None:
     """Every entry is sound (C1-C7, C10, R24), and at the end every set is served by a master with all its replicas."""
-    story, records = lived(ROUGH)
+    fleet, records = lived(ROUGH)
 
     assert len(records) > 2_000
-    for state in story.state.sets.values():
+    for state in fleet.state.sets.values():
         assert condition_of(state)[0].value == "serving"
         assert len(state.sync_state_set) == ROUGH.replicas
 
 
 def test_every_kind_of_trouble_is_there() -> None:
     """A truth test without a false alarm, a lost byte or an election without a winner would prove nothing."""
-    story, records = lived(ROUGH)
-    reigns = story.truth.reigns
+    fleet, records = lived(ROUGH)
+    reigns = fleet.truth.reigns
     kinds = {type(record.event).__name__ for record in records}
 
     assert {fault.value for fault in Fault} - {"member-crash", "member-pause", "switchover"} <= {
@@ -125,26 +125,26 @@ def test_every_kind_of_trouble_is_there() -> None:
     assert any(r.lost_bytes for r in reigns)
     assert any(r.total_us is None for r in reigns)
     assert {"proven", "unknown", "refuted"} <= {r.grade for r in reigns}
-    assert story.truth.exposures
-    assert {gap.is_detected for gap in story.truth.gaps} == {True, False}
+    assert fleet.truth.exposures
+    assert {gap.is_detected for gap in fleet.truth.gaps} == {True, False}
 
 
 def test_a_plan_gives_one_history() -> None:
     """The same plan and number give the same bytes; another seed or number gives another history."""
     plan = Plan(sets=2, days=1, faults_per_day=20)
 
-    def text(story: FleetStory) -> bytes:
-        return b"\n".join(msgspec.json.encode(record) for entry in story.entries() for record in entry)
+    def text(fleet: SyntheticFleet) -> bytes:
+        return b"\n".join(msgspec.json.encode(record) for entry in fleet.entries() for record in entry)
 
-    assert text(FleetStory(plan, 0)) == text(FleetStory(plan, 0))
-    assert text(FleetStory(plan, 0)) != text(FleetStory(plan, 1))
-    assert text(FleetStory(plan, 0)) != text(FleetStory(msgspec.structs.replace(plan, seed=2), 0))
+    assert text(SyntheticFleet(plan, 0)) == text(SyntheticFleet(plan, 0))
+    assert text(SyntheticFleet(plan, 0)) != text(SyntheticFleet(plan, 1))
+    assert text(SyntheticFleet(plan, 0)) != text(SyntheticFleet(msgspec.structs.replace(plan, seed=2), 0))
 
 
 def test_truth_is_what_history_folds() -> None:
     """Phase by phase, total, grade and cut of every reign: known from the world, and read from events."""
-    story, records = lived(ROUGH)
-    truths = {(row.broker_set, row.master_epoch): row for row in story.truth.reigns}
+    fleet, records = lived(ROUGH)
+    truths = {(row.broker_set, row.master_epoch): row for row in fleet.truth.reigns}
     seen = 0
 
     for key, own in by_set(records).items():
@@ -178,8 +178,8 @@ PHASES = {
 
 def test_a_proven_failover_lost_nothing() -> None:
     """The grade is the product's word, the lost bytes are the world's: promise 1, checked from outside."""
-    story, _ = lived(ROUGH)
-    proven = [row for row in story.truth.reigns if row.grade == "proven"]
+    fleet, _ = lived(ROUGH)
+    proven = [row for row in fleet.truth.reigns if row.grade == "proven"]
 
     assert proven
     assert [row for row in proven if row.lost_bytes] == []
@@ -202,10 +202,10 @@ def test_an_impossible_plan_says_why(plan: Plan, words: str) -> None:
 def test_about_as_many_failovers_as_were_asked_for() -> None:
     """``--failovers`` is an aim, within a fifth."""
     plan = Plan(seed=3, fleets=1, sets=4, days=10).for_failovers(300)
-    story = FleetStory(plan, 0)
-    for _ in story.entries():
+    fleet = SyntheticFleet(plan, 0)
+    for _ in fleet.entries():
         pass
-    moved: list[ReignTruth] = [row for row in story.truth.reigns if row.kind != "first"]
+    moved: list[ReignTruth] = [row for row in fleet.truth.reigns if row.kind != "first"]
 
     assert 240 <= len(moved) <= 360
 

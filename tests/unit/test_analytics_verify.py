@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rollcall_ha.analytics.core.verification import Rule
 from rollcall_ha.analytics.jobs.verify import RecordVerdict, verdict_of
-from rollcall_ha.analytics.synthetic.fleet import FleetStory
+from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.analytics.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
 
@@ -32,8 +32,8 @@ def test_a_record_of_nothing_is_not_sound() -> None:
 
 def rows_of(number: int) -> list[Row]:
     """Bronze rows of one synthetic fleet."""
-    story = FleetStory(Plan(seed=4, fleets=2, sets=1, days=1, faults_per_day=6), number)
-    records = [record for entry in story.entries() for record in entry]
+    fleet = SyntheticFleet(Plan(seed=4, fleets=2, sets=1, days=1, faults_per_day=6), number)
+    records = [record for entry in fleet.entries() for record in entry]
     return [
         {
             "fleet": records[-1].fleet_incarnation,
