@@ -5,7 +5,7 @@ Here: a batch of sends of one client through gate, dedupe, log and waiters. Not 
 confirm is
 (``ha``), when an epoch begins and ends (the role shell calls ``enter_epoch`` and ``leave_epoch``).
 
-Rule 1: the gate is read once per batch, in the turn that appends (section 6 of the design).
+Rule 1: the gate is read once per batch, in the turn that appends: no turn of the loop lies between check and append.
 Rule 2 (R17): waiters belong to the epoch that they appended in; leaving it answers all of them "outcome unknown".
 Rule 3 (R18): a duplicate is answered when its original is released. It waits for the end of the log as it is now: that
 is never below its original's end.

@@ -26,7 +26,6 @@ from tests.docs.cited_numbers import (
 from tests.docs.test_scenarios_page import is_there
 
 UNCITED = {
-    "R11": "no set can change its mode",
     "R16": "there is no drain and no lease",
     "P2": "the test of the journal's own format covers it, without its number",
     "P8": "R5 in code and tests",
