@@ -51,7 +51,10 @@ def recover(
     log_folder = root / LOG_FOLDER_NAME
     log_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     epochs = EpochStore(root / EPOCH_FILE_NAME)
-    segments = open_segments(log_folder, segment_bytes)
+    # Not ``read_small_or_none``: a damaged cut mark is no missing one. Half a cut may lie behind it, and only a human
+    # can say where the log ends.
+    mark = read_small(root / CUT_FILE_NAME, CutMark)
+    segments = open_segments(log_folder, segment_bytes, cut_offset=None if mark is None else mark.cut_offset)
     history, fallback = _load_history(epochs, is_new=not segments)
     files = LogFiles(
         root=root,
@@ -61,9 +64,6 @@ def recover(
         history=history,
         before_step=before_step,
     )
-    # Not ``read_small_or_none``: a damaged cut mark is no missing one. Half a cut may lie behind it, and only a human
-    # can say where the log ends.
-    mark = read_small(root / CUT_FILE_NAME, CutMark)
     if mark is not None:
         run_cut(files, mark)
     stored = read_small_or_none(root / STATE_FILE_NAME, LogState) or LogState()

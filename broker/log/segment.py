@@ -13,6 +13,7 @@ import mmap
 import os
 from pathlib import Path
 
+from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.node.files import fsync_directory
 
 NAME_DIGITS = 20
@@ -109,9 +110,11 @@ class LogSegment:
         os.close(self.fd)
 
 
-def open_segments(directory: Path, size: int) -> list[LogSegment]:
+def open_segments(directory: Path, size: int, *, cut_offset: LogOffset | None) -> list[LogSegment]:
     """
     Map every segment of ``directory``, in order; removes what a crash left half made (rule 4).
+
+    ``cut_offset``: of a cut that was interrupted, whose dropped segments may be missing; None: there is none.
 
     Raises:
         SegmentError: a foreign name, another size, or a hole between two files.
@@ -128,7 +131,11 @@ def open_segments(directory: Path, size: int) -> list[LogSegment]:
     for base in bases:
         # A hole means that a file was lost or that ``segment_bytes`` was changed. Going on would put records at offsets
         # that no other replica has them at.
-        if base % size or (segments and base != segments[-1].end):
+        # Behind an interrupted cut it means less: killed between its first drop and its second, the process left
+        # segments 0, 2, 3, and refused for good, the replica would never start again (R20).
+        is_hole = bool(segments) and base != segments[-1].end
+        is_dropped = is_hole and cut_offset is not None and segments[-1].end >= cut_offset
+        if base % size or (is_hole and not is_dropped):
             raise SegmentError(f"segment {segment_name(base)} in {directory} does not follow on (size {size})")
         segments.append(LogSegment(directory / segment_name(base), base, size))
     return segments
