@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -76,6 +76,14 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 # worth of retries by each client is what an overloaded leader needs least.
 _TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
 _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+
+
+class ElectionGuards(TypedDict, total=False):
+    """An election is refused if another broker would win, or if the set has moved on."""
+
+    designated: BrokerId | None
+    expect_master: BrokerId | None
+    expect_epoch: MasterEpoch | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,41 +247,29 @@ class Client:
     # --- orders ------------------------------------------------------------------------------------------------------
 
     def preview_election(
-        self,
-        key: SetKey,
-        *,
-        designated: BrokerId | None = None,
-        expect_master: BrokerId | None = None,
-        expect_epoch: MasterEpoch | None = None,
-        accepted_loss_bytes: int | None = None,
+        self, key: SetKey, *, accepted_loss_bytes: int | None = None, **guards: Unpack[ElectionGuards]
     ) -> ElectionPreview:
         """
         What ``elect`` would do now, or ``elect_unclean`` if a loss is named; changes nothing.
 
         Raises ``ClientError``.
         """
-        body = _without_none(
-            designated=designated,
-            expectMaster=expect_master,
-            expectEpoch=expect_epoch,
-            acceptedLossBytes=accepted_loss_bytes,
-            dryRun=True,
-        )
-        verb = "elect" if accepted_loss_bytes is None else "elect-unclean"
-        return self._decode(self._post(key, verb, body, request_id=None), ElectionPreview)
+        body = _election_body(guards) | {"dryRun": True}
+        if accepted_loss_bytes is None:
+            return self._decode(self._post(key, "elect", body, request_id=None), ElectionPreview)
+        body["acceptedLossBytes"] = accepted_loss_bytes
+        return self._decode(self._post(key, "elect-unclean", body, request_id=None), ElectionPreview)
 
     def elect(
         self,
         key: SetKey,
         *,
-        designated: BrokerId | None = None,
-        expect_master: BrokerId | None = None,
-        expect_epoch: MasterEpoch | None = None,
         reason: str = "",
         request_id: RequestId | None = None,
+        **guards: Unpack[ElectionGuards],
     ) -> Elected:
         """Elect by policy, clean only. Raises ``ClientError``; a refusal carries the verdict on every replica."""
-        body = _without_none(designated=designated, expectMaster=expect_master, expectEpoch=expect_epoch, reason=reason)
+        body = _election_body(guards) | {"reason": reason}
         return self._decode(self._post(key, "elect", body, request_id=request_id), Elected)
 
     def elect_unclean(
@@ -281,20 +277,12 @@ class Client:
         key: SetKey,
         *,
         accepted_loss_bytes: int,
-        designated: BrokerId | None = None,
-        expect_master: BrokerId | None = None,
-        expect_epoch: MasterEpoch | None = None,
         reason: str = "",
         request_id: RequestId | None = None,
+        **guards: Unpack[ElectionGuards],
     ) -> Elected:
         """Elect outside the SyncStateSet: the only call that can lose. Raises ``ClientError``."""
-        body = _without_none(
-            acceptedLossBytes=accepted_loss_bytes,
-            designated=designated,
-            expectMaster=expect_master,
-            expectEpoch=expect_epoch,
-            reason=reason,
-        )
+        body = _election_body(guards) | {"reason": reason, "acceptedLossBytes": accepted_loss_bytes}
         return self._decode(self._post(key, "elect-unclean", body, request_id=request_id), Elected)
 
     def bootstrap(
@@ -486,5 +474,10 @@ def _set_path(key: SetKey) -> str:
     return f"/v1/sets/{quote(key.cluster, safe='')}/{quote(key.name, safe='')}"
 
 
-def _without_none(**values: object) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _election_body(guards: ElectionGuards) -> dict[str, Any]:
+    named = {
+        "designated": guards.get("designated"),
+        "expectMaster": guards.get("expect_master"),
+        "expectEpoch": guards.get("expect_epoch"),
+    }
+    return {name: value for name, value in named.items() if value is not None}

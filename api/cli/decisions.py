@@ -7,8 +7,8 @@ Here: pure functions from values of ``controller.contract`` to ``Report``. Not h
 from __future__ import annotations
 
 from rollcall_ha.api.cli import output
-from rollcall_ha.api.cli.output import Column, Mood, Report, Table
-from rollcall_ha.api.cli.tables import event_row, read_line
+from rollcall_ha.api.cli.output import Mood, Report, Table
+from rollcall_ha.api.cli.tables import EVENT_COLUMNS, event_row, read_line
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.verdicts import (
@@ -20,16 +20,7 @@ from rollcall_ha.controller.contract.verdicts import (
 )
 from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, Problem
 
-_CANDIDATE_COLUMNS = (
-    Column(title="RANK"),
-    Column(title="BROKER", is_right=True),
-    Column(title="VERDICT"),
-    Column(title="EPOCH", is_right=True),
-    Column(title="MAX OFFSET", is_right=True),
-    Column(title="HEARD", is_right=True),
-    Column(title="PRIO", is_right=True),
-    Column(title="REASON"),
-)
+_CANDIDATE_COLUMNS = output.columns("RANK", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON")
 
 
 def candidate_table(verdict: Verdict) -> Table:
@@ -129,11 +120,9 @@ def explanation_report(found: Explanation) -> Report:
     parts += _phase_parts(found)
     parts += _loss_parts(found.loss)
     if found.invariants:
-        rules = Table(columns=(Column(title="INVARIANTS"),), rows=tuple((line,) for line in found.invariants))
+        rules = Table(columns=output.columns("INVARIANTS"), rows=tuple((line,) for line in found.invariants))
         parts.append(rules)
-    titles = ("EVENT", "WHEN", "SET", "KIND", "WHAT", "BY")
-    columns = tuple(Column(title=title, is_optional=title == "SET") for title in titles)
-    parts.append(Table(columns=columns, rows=tuple(event_row(record) for record in found.events)))
+    parts.append(Table(columns=EVENT_COLUMNS, rows=tuple(event_row(record) for record in found.events)))
     return Report(document=found, verdict=first, read=read_line(found.freshness), parts=tuple(parts))
 
 
@@ -157,8 +146,9 @@ def _election_parts(event: MasterElected) -> list[str | Table]:
         )
         for replica in evidence.replicas
     )
-    titles = ("BROKER", "INCARNATION", "SESSION", "HEARD", "READY", "EPOCH", "MAX OFFSET", "CONFIRM", "RELEASED")
-    columns = tuple(Column(title=title, is_right=title not in ("INCARNATION", "READY")) for title in titles)
+    columns = output.columns(
+        ">BROKER", "INCARNATION", ">SESSION", ">HEARD", "READY", ">EPOCH", ">MAX OFFSET", ">CONFIRM", ">RELEASED"
+    )
     against = (
         f"Evidence, read at index {output.number(evidence.read_at_index)}, against masterEpoch {evidence.master_epoch} "
         f"and SyncStateSetEpoch {evidence.sync_state_set_epoch}:"
@@ -182,9 +172,7 @@ def _phase_parts(found: Explanation) -> list[str | Table]:
         rows.append(("unexplained", output.duration_us(row.unattributed_us)))
     if row.total_us is not None:
         rows.append(("total, timed independently", output.duration_us(row.total_us)))
-    parts: list[str | Table] = [
-        Table(columns=(Column(title="PHASE"), Column(title="TOOK", is_right=True)), rows=tuple(rows))
-    ]
+    parts: list[str | Table] = [Table(columns=output.columns("PHASE", ">TOOK"), rows=tuple(rows))]
     if row.missing:
         parts.append("No stamp yet: " + ", ".join(row.missing))
     return parts

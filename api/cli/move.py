@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rollcall_ha.api.cli import context
 from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.orders import OperatorOptions, confirm
-from rollcall_ha.api.cli.output import Column, Mood, Report, Table, id_set, number, print_report
+from rollcall_ha.api.cli.output import Mood, Report, Table, columns, id_set, number, print_report
 
 if TYPE_CHECKING:
     from rollcall_ha.api.client import Client
@@ -127,16 +127,7 @@ def _import_report(lines: Sequence[ImportLine], *, is_dry_run: bool) -> Report:
     done = len(lines) - refused
     word = "WOULD" if is_dry_run else "OK"
     tail = f"; {refused} refused" if refused else ""
-    columns = (
-        Column(title="SET"),
-        Column(title="DO"),
-        Column(title="MASTER", is_right=True),
-        Column(title="EPOCH", is_right=True),
-        Column(title="IN SYNC"),
-        Column(title="BROKERS"),
-        Column(title="NEXT ID", is_right=True),
-        Column(title="NOTE", is_optional=True),
-    )
+    titles = columns("SET", "DO", ">MASTER", ">EPOCH", "IN SYNC", "BROKERS", ">NEXT ID", "NOTE?")
     rows = tuple(
         (
             str(line.set_key),
@@ -155,7 +146,7 @@ def _import_report(lines: Sequence[ImportLine], *, is_dry_run: bool) -> Report:
         document=tuple(lines),
         verdict=f"{word}  import {done} sets; the first epoch of each here is the next one{tail}",
         mood=Mood.WARNING if refused else Mood.GOOD,
-        parts=(Table(columns=columns, rows=rows), follow) if done else (Table(columns=columns, rows=rows),),
+        parts=(Table(columns=titles, rows=rows), follow) if done else (Table(columns=titles, rows=rows),),
     )
 
 
@@ -163,13 +154,7 @@ def _export_report(lines: Sequence[ExportLine], *, is_dry_run: bool) -> Report:
     refused = sum(bool(line.refusal) for line in lines)
     word = "WOULD" if is_dry_run else "OK"
     tail = f"; {refused} refused" if refused else ""
-    columns = (
-        Column(title="SET"),
-        Column(title="MASTER", is_right=True),
-        Column(title="EPOCH HERE", is_right=True),
-        Column(title="EPOCH THERE", is_right=True),
-        Column(title="STEPS"),
-    )
+    titles = columns("SET", ">MASTER", ">EPOCH HERE", ">EPOCH THERE", "STEPS")
     rows = tuple(
         (
             str(line.set_key),
@@ -184,7 +169,7 @@ def _export_report(lines: Sequence[ExportLine], *, is_dry_run: bool) -> Report:
         document=tuple(lines),
         verdict=f"{word}  export {len(lines) - refused} sets, each in an epoch above ours{tail}",
         mood=Mood.WARNING if refused else Mood.GOOD,
-        parts=(Table(columns=columns, rows=rows),),
+        parts=(Table(columns=titles, rows=rows),),
     )
 
 

@@ -1,9 +1,9 @@
 """
 Commands that change something: elect, bootstrap, clean.
 
-Rule 1: only ``elect --unclean --accept-loss BYTES`` can lose; it and ``clean`` want ``--yes`` or an answer.
-Rule 2: a script is never asked: without a terminal what needs a confirmation is refused as wrong use.
-Rule 3: every order carries a request id that is printed if the outcome is unknown.
+Rule 1: only ``elect --unclean --accept-loss BYTES`` can lose messages; it and ``clean`` need ``--yes`` or an answer.
+Rule 2: a script is never asked: without a terminal, an order that needs a confirmation is refused as wrong use.
+Rule 3: every order carries a request id, which is printed if the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.output import Format, Mood, Report, print_report
 
 if TYPE_CHECKING:
-    from rollcall_ha.api.client import Client
-    from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
-    from rollcall_ha.controller.contract.replies import Elected
-    from rollcall_ha.controller.contract.views import ElectionPreview
+    from rollcall_ha.api.client import ElectionGuards
+    from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,55 +41,39 @@ def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss
     """Elect by policy, or ``to`` this broker; with ``accept_loss_bytes`` also outside the SyncStateSet."""
     from rollcall_ha.api.cli import decisions
 
+    guards: ElectionGuards = {
+        "designated": to,
+        "expect_master": order.expect_master,
+        "expect_epoch": order.expect_epoch,
+    }
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
 
-        def preview() -> ElectionPreview:
-            return asking.preview_election(
-                key,
-                designated=to,
-                expect_master=order.expect_master,
-                expect_epoch=order.expect_epoch,
-                accepted_loss_bytes=accept_loss_bytes,
-            )
+        def preview() -> Report:
+            found = asking.preview_election(key, accepted_loss_bytes=accept_loss_bytes, **guards)
+            return decisions.preview_report(found)
 
         if order.is_dry_run:
-            print_report(decisions.preview_report(preview()), order.form)
+            print_report(preview(), order.form)
             return
         if not order.is_confirmed and _may_ask():
-            print_report(decisions.preview_report(preview()), Format.TABLE, stream=sys.stderr)
+            # On standard error: standard output is the answer of the election, for a pipe.
+            print_report(preview(), Format.TABLE, stream=sys.stderr)
             confirm("Elect?", order)
         elif accept_loss_bytes is not None:
+            # A clean election loses nothing, so a script may hold it without --yes; this one can.
             confirm("Elect outside the SyncStateSet?", order)
-        answer = _send(asking, key, order, to, accept_loss_bytes)
+        if accept_loss_bytes is None:
+            answer = asking.elect(key, reason=order.reason, request_id=order.request_id, **guards)
+        else:
+            answer = asking.elect_unclean(
+                key, accepted_loss_bytes=accept_loss_bytes, reason=order.reason, request_id=order.request_id, **guards
+            )
         print_report(decisions.elected_report(answer), order.form)
 
 
-def _send(
-    asking: Client, key: SetKey, order: OperatorOptions, to: BrokerId | None, accept_loss_bytes: int | None
-) -> Elected:
-    if accept_loss_bytes is None:
-        return asking.elect(
-            key,
-            designated=to,
-            expect_master=order.expect_master,
-            expect_epoch=order.expect_epoch,
-            reason=order.reason,
-            request_id=order.request_id,
-        )
-    return asking.elect_unclean(
-        key,
-        accepted_loss_bytes=accept_loss_bytes,
-        designated=to,
-        expect_master=order.expect_master,
-        expect_epoch=order.expect_epoch,
-        reason=order.reason,
-        request_id=order.request_id,
-    )
-
-
 def bootstrap(name: str, order: OperatorOptions, *, master: BrokerId) -> None:
-    """First election of a set by an operator's word."""
+    """First election of a set by an operator's decision."""
     from rollcall_ha.api.cli import decisions
 
     with context.client(order.form) as asking:
@@ -122,7 +104,7 @@ def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_
 
 
 def _may_ask() -> bool:
-    """Whether somebody sits at the other end."""
+    """Whether a person sits at the terminal; a prompt in a script would hang it for ever."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

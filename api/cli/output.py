@@ -50,6 +50,14 @@ class Column:
     is_optional: bool = False
 
 
+def columns(*titles: str) -> tuple[Column, ...]:
+    """``>LAG?`` is a column that is right-aligned and optional."""
+    return tuple(
+        Column(title=title.strip(">?"), is_right=title.startswith(">"), is_optional=title.endswith("?"))
+        for title in titles
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Rows under titles; a cell ``""`` or ``-`` says nothing."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rollcall_ha.api.cli import output
-from rollcall_ha.api.cli.output import Column, Mood, Report, Table
+from rollcall_ha.api.cli.output import Mood, Report, Table
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
@@ -150,21 +150,21 @@ def _controllers_line(controllers: Sequence[ControllerRow]) -> str:
 
 
 def _replica_table(sets: Iterable[SetStatus], *, is_wide: bool) -> Table:
-    columns = (
-        Column(title="SET"),
-        Column(title="BROKER", is_right=True),
-        Column(title="ADDRESS"),
-        Column(title="ROLE"),
-        Column(title="STATE"),
-        Column(title="EPOCH", is_right=True),
-        Column(title="MAX OFFSET", is_right=True),
-        Column(title="CONFIRM", is_right=True, is_optional=True),
-        Column(title="LAG", is_right=True, is_optional=True),
-        Column(title="IN SYNC"),
-        Column(title="SEEN", is_right=True),
-        Column(title="PRIO", is_right=True),
-        Column(title="ZONE", is_optional=True),
-        Column(title="HA ADDRESS", is_optional=True),
+    columns = output.columns(
+        "SET",
+        ">BROKER",
+        "ADDRESS",
+        "ROLE",
+        "STATE",
+        ">EPOCH",
+        ">MAX OFFSET",
+        ">CONFIRM?",
+        ">LAG?",
+        "IN SYNC",
+        ">SEEN",
+        ">PRIO",
+        "ZONE?",
+        "HA ADDRESS?",
     )
     rows = [_replica_row(status, replica, is_wide) for status in sets for replica in status.replicas]
     return Table(columns=columns, rows=tuple(rows))
@@ -228,17 +228,8 @@ def _count(count: int, noun: str) -> str:
 
 def sets_report(page: SetPage) -> Report:
     """One line per broker set."""
-    columns = (
-        Column(title="SET"),
-        Column(title="CONDITION"),
-        Column(title="MASTER", is_right=True),
-        Column(title="EPOCH", is_right=True),
-        Column(title="IN SYNC"),
-        Column(title="SET EPOCH", is_right=True),
-        Column(title="MODE"),
-        Column(title="MIN", is_right=True),
-        Column(title="BUDGET", is_right=True),
-        Column(title="LAST ELECTION"),
+    columns = output.columns(
+        "SET", "CONDITION", ">MASTER", ">EPOCH", "IN SYNC", ">SET EPOCH", "MODE", ">MIN", ">BUDGET", "LAST ELECTION"
     )
     rows = []
     for status in page.sets:
@@ -264,17 +255,8 @@ def sets_report(page: SetPage) -> Report:
 
 def controllers_report(rows: Sequence[ControllerRow]) -> Report:
     """One line per controller, each by its own word."""
-    columns = (
-        Column(title="CONTROLLER"),
-        Column(title="ROLE"),
-        Column(title="TERM", is_right=True),
-        Column(title="COMMITTED", is_right=True),
-        Column(title="APPLIED", is_right=True),
-        Column(title="REST"),
-        Column(title="BROKER PORT"),
-        Column(title="RAFT"),
-        Column(title="LEVEL", is_right=True),
-        Column(title="TROUBLE", is_optional=True),
+    columns = output.columns(
+        "CONTROLLER", "ROLE", ">TERM", ">COMMITTED", ">APPLIED", "REST", "BROKER PORT", "RAFT", ">LEVEL", "TROUBLE?"
     )
     lines = []
     for row in rows:
@@ -307,19 +289,20 @@ PHASE_GROUPS: Mapping[str, tuple[Phase, ...]] = {
 
 def history_report(page: HistoryPage) -> Report:
     """One line per reign, newest first."""
-    columns = (
-        Column(title="EPOCH", is_right=True),
-        Column(title="WHEN"),
-        Column(title="KIND"),
-        Column(title="CAUSE"),
-        Column(title="FROM->TO"),
-        *(Column(title=title, is_right=True, is_optional=True) for title in PHASE_GROUPS),
-        Column(title="UNEXPLAINED", is_right=True, is_optional=True),
-        Column(title="TOTAL", is_right=True),
-        Column(title="LOST", is_right=True),
-        Column(title="CUT", is_right=True, is_optional=True),
-        Column(title="PROOF"),
-        Column(title="BY"),
+    groups = (f">{title}?" for title in PHASE_GROUPS)
+    columns = output.columns(
+        ">EPOCH",
+        "WHEN",
+        "KIND",
+        "CAUSE",
+        "FROM->TO",
+        *groups,
+        ">UNEXPLAINED?",
+        ">TOTAL",
+        ">LOST",
+        ">CUT?",
+        "PROOF",
+        "BY",
     )
     table = Table(columns=columns, rows=tuple(_history_row(row) for row in page.rows))
     footers: list[str | Table] = []
@@ -358,17 +341,12 @@ def _group(spans: Mapping[Phase, int | None], phases: Iterable[Phase]) -> str:
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
+EVENT_COLUMNS = output.columns("EVENT", "WHEN", "SET?", "KIND", "WHAT", "BY")
+
+
 def events_report(page: EventPage) -> Report:
     """One line per event."""
-    columns = (
-        Column(title="EVENT"),
-        Column(title="WHEN"),
-        Column(title="SET", is_optional=True),
-        Column(title="KIND"),
-        Column(title="WHAT"),
-        Column(title="BY"),
-    )
-    table = Table(columns=columns, rows=tuple(event_row(record) for record in page.events))
+    table = Table(columns=EVENT_COLUMNS, rows=tuple(event_row(record) for record in page.events))
     parts: list[str | Table] = [table] if page.events else ["No events."]
     if page.gap:
         parts.insert(0, f"GAP  {page.gap}")

@@ -1,15 +1,14 @@
 """
-The demo of the analytics: a fleet, five faults, its journals through Spark, and a report.
+The demo of the analytics: a fleet, five faults, its journals in Spark, and a report.
 
     python3 -m rollcall_ha.deploy.local.analytics_demo [--directory .demo-analytics]
 
-Here: the faults, and the comparison of what Spark found with what ``rollcall history`` printed. Not here: single steps
+Here: the faults, and the comparison of Spark's tables with the output of ``rollcall history``. Not here: single steps
 (``demo``, ``faults``), Spark (``rollcall analytics``, started as a program).
 
-Rule 1: nobody is told what was done to whom; controllers find out, and Spark finds it in their journals.
+Rule 1: no process is told of a fault; controllers find out, and Spark finds it in their journals.
 Rule 2: journals are copied while the fleet is at rest: history says the same before and after the copy.
-Rule 3: what is compared is counted, and a count of zero is a failure. So is a kind of fault that was done and is not
-among what Spark found.
+Rule 3: compared values are counted, and a count of zero is a failure. So is a kind of fault that Spark did not find.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from rollcall_ha.deploy.local.demo import (
     discard,
     is_complete,
     rollcall,
+    run_command,
     say,
     show,
     start_producer,
@@ -74,7 +74,7 @@ FAILOVERS = frozenset({"failover", "unclean"})
 
 @dataclass(slots=True)
 class Compared:
-    """What both sides say, value by value."""
+    """The comparison of both sides, value by value."""
 
     rows: int = 0
     values: int = 0
@@ -85,7 +85,7 @@ def compare(history: Sequence[Mapping[str, Any]], table: Sequence[Mapping[str, s
     """
     Every failover of a history with its row of ``tables/failovers.csv``: phases, RTO, what no phase explains, proof.
 
-    An empty field is what is null or missing in the history. Rows that only one side has are differences.
+    An empty field stands for null, or for a missing key of the history. Rows that only one side has are differences.
     """
     compared = Compared()
     told = {str(row["masterEpoch"]): row for row in history if row["kind"] in FAILOVERS}
@@ -122,7 +122,7 @@ def kill_master(story: Story, number: int) -> None:
 
 
 def hang_master(story: Story, number: int) -> None:
-    """SIGSTOP: found by the heartbeat timeout; somebody kills and restarts it."""
+    """SIGSTOP: found by the heartbeat timeout; then the process is killed and restarted."""
     fleet = story.fleet
     master, epoch = fleet.master(story.key), current_epoch(story)
     say(f"\n{number}  kill -STOP {fleet.pid(master)}   ({master}, the master: it hangs, and is restarted later)")
@@ -171,15 +171,8 @@ def told(story: Story, epoch: MasterEpoch) -> None:
 
 
 def history_of(story: Story) -> list[dict[str, Any]]:
-    """What ``rollcall history -o json`` prints now. Raises ``LauncherError`` if it prints nothing."""
-    environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(story.fleet.rest_addresses())}
-    done = subprocess.run(
-        python_module("rollcall_ha.api.cli.main", "history", story.key.name, "-o", "json", "--limit", "500"),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
+    """The rows of ``rollcall history -o json`` now. Raises ``LauncherError`` if it prints none."""
+    done = run_command(story.fleet, "history", story.key.name, "-o", "json", "--limit", "500")
     if done.returncode != 0:
         raise LauncherError(f"rollcall history failed: {done.stderr.strip()}")
     rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
@@ -199,6 +192,7 @@ def copy_journals(story: Story, target: Path) -> list[dict[str, Any]]:
         for name in story.fleet.controllers:
             shutil.copytree(story.fleet.data(name) / "events", target / name / "events")
         again = history_of(story)
+        # An event between the copies of c1 and c2 would be a difference that is nobody's fault (rule 2).
         if again == history:
             return history
         history = again
@@ -236,7 +230,7 @@ def leaders_in(journals: Path) -> int:
 
 
 def judge(directory: Path, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the last line says."""
+    """The content of the last line."""
     report = directory / REPORT
     found = rows_of(report, "failovers")
     compared = compare(history, found)

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """
-Audit of acknowledged messages, from outside: what a producer was promised against the raw files of every replica.
+Audit of acknowledged messages, from outside: the producers' ledger against the raw files of every replica.
 
     python3 deploy/local/audit.py .demo [--json] [--self-test]
 
-Standard library only, and nothing of ours: files are read by RocketMQ's formats (commit log records, checkpoint, epoch
+Standard library only, no import of ours: files are read by RocketMQ's formats (commit log records, checkpoint, epoch
 file), so that a fault in our own code cannot hide itself. Works on a running fleet too: the ledger is read first, then
 the confirm offsets, then the logs.
 
-What must hold for every broker set:
+For every broker set:
 1. every record lies where it says it lies, and its body has the CRC that it says;
 2. every acknowledged message is there exactly once, on every replica, where the producer was told, with the same body;
 3. queue offsets of a queue count up by one;
 4. up to the highest confirm offset (and the last acknowledged byte) all logs are equal byte by byte;
 5. the epoch files are intact and equal up to there.
-A count of zero where there should be something is a failure too, and so is a replica that is down or behind: what it
-lacks at its end is counted as ``behind``, what it lacks before that as ``lost``.
+A count of zero where there should be something is a failure too, and so is a replica that is down or behind: missing
+messages at its end are counted as ``behind``, missing messages before that as ``lost``.
 
 ``--self-test`` shows that it would notice: in copies of one replica it removes an acknowledged record, flips a byte,
 and changes an epoch; each must be found.
@@ -81,7 +81,7 @@ class Record:
 
 @dataclass
 class Troubles:
-    """What was found, by kind."""
+    """Findings, by kind."""
 
     lines: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -284,7 +284,8 @@ def audit_set(
             troubles.add("damaged", f"{replica}: {error}")
     confirm = max(confirms.values(), default=0)
     logs: list[Log] = []
-    # What was acknowledged counts as confirmed, even if no checkpoint says so yet.
+    # An acknowledged byte counts as confirmed: right after a kill the checkpoint is a flush interval old, and logs that
+    # differ behind it would pass for equal.
     until = max([confirm, *(promise.offset + 1 for promise in promises if promise.offset is not None)])
     for replica, path in replicas.items():
         try:
@@ -351,7 +352,7 @@ def _audit_epochs(replicas: Mapping[str, Path], until: int, troubles: Troubles) 
     files: dict[str, list[tuple[int, int]]] = {}
     for replica, path in replicas.items():
         try:
-            # An epoch of which nobody has a byte yet is recorded by its master only.
+            # An epoch without a record yet is known to its master only.
             files[replica] = [entry for entry in read_epochs(path) if entry[1] < until]
         except (OSError, ValueError, Unreadable) as error:
             troubles.add("epochs", f"{replica}: {error}")

@@ -1,18 +1,17 @@
 """
-The demo: a fleet on this machine, its master killed under load, and what the record says about it.
+The demo: a fleet on this machine, its master killed under load, and the record that the controllers kept of it.
 
     python3 -m rollcall_ha.deploy.local.demo run|up|down|kill NAME|stop NAME|cont NAME  [--directory .demo]
 
 Here: the story and its counts. Not here: processes (``fleet``), the producer (``producer``), faults (``faults``), the
-judge (``audit``, which is run as a program of its own).
+audit (``audit``, which is run as a program of its own).
 
-Rule 1: the demo never tells the system what it did; the system finds out.
+Rule 1: the demo never tells the system which fault it made; the system finds out.
 Rule 2: the demo stamps no phase: phases come from ``rollcall history``, the total from the producer's ledger.
 Rule 3: a count of zero where something should have happened is a failure.
-Rule 4: the times in the last line are means. A failover takes some fifty milliseconds, and on a busy machine the leader
-waits for a core before it sees the death, and the producer before it reads its answer: a millisecond or several, by
-chance, that no phase can know. So masters are killed until the mean of that is known (``is_measured``); how exactly it
-is known decides, never how large it is.
+Rule 4: the times in the last line are means. On a busy machine the leader waits for a core before it sees a death, and
+the producer before it reads an answer: a millisecond or several of some fifty, in no phase. Masters are killed until
+the mean of that remainder is known to 1 % of a failover (``is_measured``), however large it is.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ UNATTRIBUTED_SHARE_MAX = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterKill:
-    """One SIGKILL of a master: what the client felt, and what the record says."""
+    """One SIGKILL of a master: the interruption of the client, and the row of the record."""
 
     felt: Interruption
     dying_ms: float
@@ -74,13 +73,13 @@ class MasterKill:
 
     @property
     def unattributed_ms(self) -> float:
-        """Of what the client felt, what no phase explains; below 0 if the leader saw the fault before our witness."""
+        """The client's time without its phases; below 0 if the leader saw the fault before our witness did."""
         return self.felt.total_ms - sum(self.phases_ms.values())
 
 
 @dataclass(slots=True)
 class Story:
-    """What the acts have found, for the last line."""
+    """Findings of the acts, for the last line."""
 
     fleet: Fleet
     key: SetKey
@@ -121,17 +120,22 @@ def audit_command(directory: Path) -> str:
 def show(fleet: Fleet, *arguments: str) -> int:
     """Run a command of the CLI as a user would, and print it with its output; returns its exit code."""
     say(f"\n$ {rollcall()} {' '.join(arguments)}")
-    environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())}
-    done = subprocess.run(
+    done = run_command(fleet, *arguments)
+    say((done.stdout + done.stderr).rstrip())
+    return done.returncode
+
+
+def run_command(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of the CLI, with its output."""
+    return subprocess.run(
         python_module("rollcall_ha.api.cli.main", *arguments),
         capture_output=True,
         text=True,
         check=False,
-        env=environment,
+        env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())},
+        # No terminal: a command that asks "Elect?" would wait for an answer that nobody gives.
         stdin=subprocess.DEVNULL,
     )
-    say((done.stdout + done.stderr).rstrip())
-    return done.returncode
 
 
 # --- acts ------------------------------------------------------------------------------------------------------------
@@ -152,13 +156,13 @@ def start(directory: Path) -> Story:
 
 
 def start_producer(fleet: Fleet) -> None:
-    """Start the small producer; what a client feels is in log/producer.log."""
+    """Start the small producer; its log, log/producer.log, shows what a client feels."""
     argv = python_module("rollcall_ha.deploy.local.producer", "--directory", str(fleet.directory))
     fleet.processes.start(PRODUCER, argv)
 
 
 def fail_over(story: Story) -> None:
-    """Acts 2 and 3: SIGKILL for the master with sends in flight; nobody is told. Then again: once could be luck."""
+    """Acts 2 and 3: SIGKILL for the master with sends in flight, without notice. Then again: once could be luck."""
     fleet, key = story.fleet, story.key
     say("\n2  The master is killed")
     master = kill_master(story)
@@ -177,7 +181,7 @@ def fail_over(story: Story) -> None:
 
 
 def kill_master(story: Story) -> str:
-    """Kill it, and wait until another one acknowledges and the record is complete; returns who died."""
+    """Kill it, and wait until another broker acknowledges and the record is complete; returns the victim's name."""
     fleet, key = story.fleet, story.key
     master = fleet.master(key)
     epoch = current_epoch(story)
@@ -201,7 +205,7 @@ def dead_replica(status: SetStatus | None) -> BrokerId | None:
 
 
 def fail_over_with_a_tail(story: Story) -> None:
-    """Act 4: the master dies with records that nobody else has: they were never acknowledged, and are cut."""
+    """Act 4: the master dies with records that no slave has: they were never acknowledged, and are cut."""
     fleet, key = story.fleet, story.key
     master = fleet.master(key)
     epoch = current_epoch(story)
@@ -234,10 +238,11 @@ def bring_back(story: Story, name: str) -> None:
 
 
 def judge(story: Story) -> None:
-    """Act 5: stop the producer, and let a program that knows nothing of ours read ledger and disks."""
+    """Act 5: stop the producer, and let a program that imports nothing of ours read ledger and disks."""
     fleet = story.fleet
     say("\n5  Every acknowledged message, on every replica, by the raw files")
     fleet.processes.terminate(PRODUCER)
+    # Else the audit would call a slave short that only had not received the last batch yet.
     wait_level(story)
     say(f"$ {audit_command(fleet.directory)}")
     done = subprocess.run(
@@ -270,7 +275,7 @@ def wait_acks(story: Story, count: int) -> None:
 
 
 def felt_since(story: Story, dead: str, fault_at_ns: int) -> Interruption:
-    """From the ledger. Raises ``LauncherError`` if nobody took over."""
+    """The interruption, by the ledger. Raises ``LauncherError`` if no other broker took over."""
     fleet = story.fleet
     found = ledger.failover(ledger.read(fleet.directory), fleet.file.broker(dead).listen, fault_at_ns)
     if found is None:
@@ -283,7 +288,7 @@ def current_epoch(story: Story) -> MasterEpoch:
 
 
 def max_offset(story: Story, name: str) -> int:
-    """End of the log of a broker by its last heartbeat; 0 if that is not known."""
+    """End of a broker's log by its last heartbeat; 0 if that is not known."""
     status = story.fleet.set_status(story.key)
     listen = story.fleet.file.broker(name).listen
     replicas = status.replicas if status is not None else ()
@@ -331,7 +336,7 @@ def is_measured(unattributed_ms: Sequence[float], total_ms: Sequence[float]) -> 
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Of their mean. Raises ``StatisticsError`` for fewer than two."""
+    """The standard error of their mean. Raises ``StatisticsError`` for fewer than two."""
     return statistics.stdev(values) / math.sqrt(len(values))
 
 
@@ -339,7 +344,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def result_of(story: Story) -> dict[str, Any]:
-    """What the last line says; rule 4."""
+    """The content of the last line (rule 4)."""
     counts = producer.read_counts(story.fleet.directory)
     found = story.failovers
     if len(found) < KILLS_MIN:
@@ -413,6 +418,7 @@ def discard(directory: Path) -> None:
     """Remove an earlier demo. Raises ``LauncherError`` if it runs, or if the directory is not a demo's."""
     if not directory.exists() or not any(directory.iterdir()):
         return
+    # "make demo DEMO=/home/alice" must not remove a home directory.
     if not (directory / FLEET_FILE_NAME).exists():
         raise LauncherError(f"{directory} is not empty and holds no fleet; choose another --directory")
     require_down(Fleet(directory))
@@ -420,9 +426,8 @@ def discard(directory: Path) -> None:
 
 
 def require_down(fleet: Fleet) -> None:
-    """Raises ``LauncherError`` naming what runs."""
-    running = [name for name in fleet.processes.names() if fleet.processes.pid(name) is not None]
-    if running:
+    """Raises ``LauncherError`` with the processes that run."""
+    if running := fleet.processes.running():
         raise LauncherError(
             f"{', '.join(running)} of {fleet.directory} still run; stop them with: {demo_verb('down', fleet.directory)}"
         )
@@ -440,6 +445,7 @@ def up(directory: Path) -> int:
         start_producer(fleet)
         wait_acks(Story(fleet=fleet, key=fleet.set_keys()[0]), 1)
     except BaseException:
+        # Ctrl-C too: six processes without a terminal would go on, and hold their ports.
         fleet.down()
         raise
     show(fleet, "status")
@@ -458,9 +464,9 @@ It runs. What a client feels: tail -f {directory}/log/{PRODUCER}.log
 
 
 def down(directory: Path) -> int:
-    """Stop what was started in ``directory``; its data stays."""
+    """Stop the processes that were started in ``directory``; its data stays."""
     fleet = Fleet(directory)
-    running = [name for name in fleet.processes.names() if fleet.processes.pid(name) is not None]
+    running = fleet.processes.running()
     fleet.down()
     say(f"stopped {len(running)}: {', '.join(running) or 'nothing ran'}")
     return 0

@@ -1,8 +1,8 @@
 """
 Faults that the demo, chaos and the benches do to a fleet from outside.
 
-Here: combinations of signals whose order matters. Not here: single signals (``fleet``), what is expected afterwards.
-Rule: nothing here speaks to the processes or to the controllers about the fault.
+Here: combinations of signals whose order matters. Not here: single signals (``fleet``), the expected outcome (tests).
+Rule: no function here speaks to the processes or to the controllers about the fault.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def kill_ahead_of_slaves(
     """
     The slaves hang while producers push; the master dies with a tail that only it has; the slaves wake up.
 
-    What the kernel had taken for the slaves before, they still get: so the tail has to be longer than socket buffers.
+    Bytes in socket buffers still reach the slaves, so the tail has to be longer than the buffers.
 
     Args:
         fleet: The fleet.
-        master: Who dies.
-        slaves: Who hangs, for less than ``HANG_S_MAX``: slaves that hang longer leave the SyncStateSet, and then nobody
-            but the master could be elected.
+        master: The broker that dies.
+        slaves: Brokers that hang, for less than ``HANG_S_MAX``: slaves that hang longer leave the SyncStateSet, and
+            then no broker but the master could be elected.
         push: Makes producers send a lot.
         is_ahead: Whether the master has appended more than the buffers hold.
 

@@ -4,9 +4,9 @@ A whole fleet as processes on this machine: the one launcher of the demo, the cl
 Here: make the fleet file, start controllers and brokers, know when they are ready, kill, stop, continue and restart
 them by name, and stop what was started. Not here: what a failover looks like (``demo``), what is on disk (``audit``).
 
-Rule 1: servers are started by exec of their modules; nothing of theirs is imported.
-Rule 2: the launcher never tells the system what it did to a process.
-Rule 3: ``down`` stops what this directory's records say was started here, and nothing else.
+Rule 1: servers are started by exec of their modules; no code of theirs is imported.
+Rule 2: the launcher never tells the system of a signal that it sent.
+Rule 3: ``down`` stops the processes that this directory's records name, and no other.
 
 Layout of the directory::
 
@@ -29,7 +29,7 @@ from rollcall_ha.api.client import Client
 from rollcall_ha.api.errors import ClientError
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import Condition
-from rollcall_ha.controller.contract.views import FleetStatus, SetStatus
+from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.deploy.local.processes import (
     DeadlineError,
     LauncherError,
@@ -48,7 +48,7 @@ INIT_DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a new fleet is made of."""
+    """The size and settings of a new fleet."""
 
     name: str = "demo"
     controllers: int = 3
@@ -108,13 +108,11 @@ class Fleet:
         return cls(directory)
 
     def __enter__(self) -> Self:
-        """Use as a context: ``down`` is certain."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop everything that was started here."""
         self.down()
 
     # --- who ---------------------------------------------------------------------------------------------------------
@@ -134,7 +132,6 @@ class Fleet:
         return SetKey(ClusterName(self.file.fleet.name), BrokerName(name))
 
     def pid(self, name: str) -> int | None:
-        """Pid of a node if it runs."""
         return self.processes.pid(name)
 
     def data(self, name: str) -> Path:
@@ -145,10 +142,6 @@ class Fleet:
     def rest_addresses(self) -> tuple[str, ...]:
         """host:port of every controller's REST port."""
         return tuple(section.rest for section in self.file.controllers.values())
-
-    def broker_port_addresses(self) -> tuple[str, ...]:
-        """host:port of every controller's broker port, which also answers route queries."""
-        return tuple(section.broker for section in self.file.controllers.values())
 
     def client(self) -> Client:
         """One REST client, closed by ``down``."""
@@ -198,18 +191,19 @@ class Fleet:
             if self.pid(name) is None:
                 self.start(name)
         self.wait_live(self.controllers, deadline_s=deadline_s)
-        self.wait_leader(deadline_s=deadline_s)
+        self.leader(deadline_s=deadline_s)
 
     def down(self) -> None:
-        """Stop what was started here: helpers, then brokers, so that their goodbyes are heard, then controllers."""
+        """Stop all processes of this fleet: helpers, then brokers, then controllers."""
         if self._client is not None:
             self._client.close()
             self._client = None
+        # Brokers before controllers: a broker's goodbye, the proof of a clean stop (R3), needs a leader that takes it.
         others = [name for name in self.processes.names() if name not in (*self.brokers, *self.controllers)]
         for group in (others, self.brokers, self.controllers):
             for name in group:
                 if self.processes.pid(name) is not None:
-                    # A stopped one is woken first, or it would not hear the request to end.
+                    # A process that SIGSTOP holds gets its SIGTERM only once it goes on.
                     with contextlib.suppress(LauncherError, ProcessLookupError):
                         self.processes.signal(name, signal.SIGTERM)
                         self.processes.signal(name, signal.SIGCONT)
@@ -233,7 +227,7 @@ class Fleet:
         self.processes.terminate(name)
 
     def restart(self, name: str) -> int:
-        """Start again one that is down; returns its pid."""
+        """Start a node again that is down; returns its pid."""
         self.processes.forget(name)
         return self.start(name)
 
@@ -258,6 +252,7 @@ class Fleet:
             address = self.health_address(name)
 
             def settled(name: str = name, address: str = address) -> bool:
+                # A process that has ended never answers: without this each typing error in a fleet file waits for 20 s.
                 return http_ok(address, path) or self.pid(name) is None
 
             try:
@@ -267,7 +262,7 @@ class Fleet:
             if self.pid(name) is None:
                 raise LauncherError(f"{name} ended while starting; the end of its log:\n{self.processes.tail(name)}")
 
-    def wait_leader(self, *, deadline_s: float = READY_DEADLINE_S) -> str:
+    def leader(self, *, deadline_s: float = READY_DEADLINE_S) -> str:
         """Name of the controller that leads with authority."""
         found: list[str] = []
 
@@ -343,14 +338,6 @@ class Fleet:
         if master is None:
             raise LauncherError(f"{key} has no master")
         return self.broker_by_id(key, master)
-
-    def leader(self) -> str:
-        """Name of the leading controller. Raises ``DeadlineError``."""
-        return self.wait_leader()
-
-    def surveyed(self) -> tuple[FleetStatus, ...]:
-        """What each controller that answers says by its own state."""
-        return tuple(reached.status for reached in self.client().survey() if reached.status is not None)
 
 
 def _addresses(ports: Iterable[int]) -> str:

@@ -1,7 +1,7 @@
 """
-What producers were promised: ``ledger.jsonl``, one JSON object per acknowledged message.
+The promises that producers got: ``ledger.jsonl``, one JSON object per acknowledged message.
 
-Here: its lines, and what they tell about how a failover felt. Read by ``audit`` with code of its own.
+Here: its lines, and the interruption that they show. ``audit`` reads it with code of its own.
 Rule 1: a line is written only after PUT_OK; whole lines only, one append for each batch: producers may share it.
 Rule 2: ``ackedAtNs`` is CLOCK_MONOTONIC, which all processes of a machine share.
 """
@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queue_id: int
     queue_offset: int | None
     physical_offset: int | None
-    """None: only a duplicate's answer arrived, which does not say where the first one went."""
+    """None: only a duplicate's answer arrived, which does not say where the message lies."""
     body_sha256: str = msgspec.field(name="bodySha256")
     acked_at_ns: int
     acked_by: str = ""
@@ -71,7 +71,7 @@ def read(directory: Path) -> list[Line]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """How a fault felt to producers."""
+    """A fault as producers see it."""
 
     gap_ms: float
     """The time without an acknowledgement."""
@@ -98,7 +98,7 @@ def failover(lines: Sequence[Line], dead: str, fault_at_ns: int) -> Interruption
     From the last acknowledgement of the broker at the address ``dead`` to the first one of another broker.
 
     Both around ``fault_at_ns``: pauses that a slow machine makes before or afterwards are not the failover's.
-    None if nobody else acknowledged after it, or the dead one never did.
+    None if no other broker acknowledged after the fault, or the dead one never did.
     """
     last_ns = max((line.acked_at_ns for line in lines if line.acked_by == dead), default=None)
     others_ns = (line.acked_at_ns for line in lines if line.acked_by != dead and line.acked_at_ns > fault_at_ns)

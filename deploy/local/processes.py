@@ -3,9 +3,9 @@ Processes that the launcher starts: each in its own process group, with a log fi
 
 Here: start, look, signal, wait; ports in use. Not here: what a fleet is (``fleet``), faults in files (``faults``).
 
-Rule 1: a process is named by pid AND creation time; a pid that somebody else has by now is never signalled.
-Rule 2: only what this launcher started, by its own record in ``run/``, is ever signalled.
-Rule 3: every wait has a deadline and names what it waited for.
+Rule 1: a process is named by pid AND creation time; a pid that another process has by now is never signalled.
+Rule 2: only processes that this launcher started, by its own record in ``run/``, are ever signalled.
+Rule 3: every wait has a deadline, and its error says for which condition.
 
 ``run/NAME.pid`` holds the bare pid, so that ``kill -9 $(cat run/NAME.pid)`` works; ``run/NAME.json`` the rest.
 """
@@ -42,11 +42,11 @@ class LauncherError(RuntimeError):
 
 
 class PortInUseError(LauncherError):
-    """Somebody else listens where one of ours is to listen."""
+    """Another process listens on a port of the fleet."""
 
 
 class DeadlineError(LauncherError):
-    """Something did not happen in time; the message says what was waited for and what was seen last."""
+    """A condition did not come true in time; the message names it, and the state that was seen last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,7 @@ class Processes:
         """
         if (running := self.pid(name)) is not None:
             raise LauncherError(f"{name} runs already as pid {running}; stop it first")
+        # Before the start, to name the process that has the port: the server's own error is a line in its log.
         for host, port in ports:
             require_free(host, port)
         with (self.log / f"{name}.log").open("ab") as output:
@@ -88,6 +89,8 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # A session of its own: Ctrl-C at the demo would reach all brokers at once, as a clean stop of the
+                # fleet.
                 start_new_session=True,
                 env=our_environment(),
                 cwd=self.run.parent,
@@ -102,8 +105,12 @@ class Processes:
         """Every name that was ever started here and not forgotten, sorted."""
         return tuple(sorted(path.stem for path in self.run.glob("*.json")))
 
+    def running(self) -> tuple[str, ...]:
+        """Names of the processes that are alive."""
+        return tuple(name for name in self.names() if self.pid(name) is not None)
+
     def record(self, name: str) -> ProcessRecord | None:
-        """What is remembered of ``name``, alive or not."""
+        """The record of ``name``, alive or not."""
         try:
             found = json.loads((self.run / f"{name}.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -122,6 +129,7 @@ class Processes:
             process = psutil.Process(record.pid)
             if process.status() == psutil.STATUS_ZOMBIE:
                 return None
+            # Rule 1: after a reboot pid 4711 of yesterday's broker may be the user's editor.
             same = abs(process.create_time() - record.created_s) <= _CREATED_TOLERANCE_S
         except psutil.NoSuchProcess:
             return None
@@ -225,7 +233,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def require_free(host: str, port: int) -> None:
-    """Raise ``PortInUseError`` with the pid that has it, if the system tells."""
+    """Raise ``PortInUseError`` with the pid that has the port, if the system tells."""
     if is_free(host, port):
         return
     holder = ""
@@ -238,7 +246,8 @@ def require_free(host: str, port: int) -> None:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """``count`` different ports that nobody listens on now, from ``PORT_FIRST`` to ``PORT_LAST``."""
+    """``count`` different ports on which no process listens now, from ``PORT_FIRST`` to ``PORT_LAST``."""
+    # Drawn, not counted up: two fleets that are made at the same time would find the same ports free.
     candidates = list(range(PORT_FIRST, PORT_LAST))
     random.SystemRandom().shuffle(candidates)
     found: list[int] = []

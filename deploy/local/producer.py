@@ -1,5 +1,5 @@
 """
-The small producer of the demo: keeps sends in flight, writes the ledger, prints once a second what a client feels.
+The small producer of the demo: keeps sends in flight, writes the ledger, prints a client's counts once a second.
 
     python3 -m rollcall_ha.deploy.local.producer --directory .demo [--in-flight 8] [--body-bytes 256]
 
@@ -8,7 +8,7 @@ Signals: SIGUSR1 pushes a burst of large messages at once; SIGTERM stops after t
 
 Rule 1: only an acknowledged message gets a line in the ledger.
 Rule 2: a message whose outcome is unknown is counted, never repeated under another key.
-Rule 3: the loop is the client's stopwatch: files are written beside it, it would read an answer later meanwhile.
+Rule 3: the loop is the client's stopwatch: files are written on a thread, or answers would be stamped late.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Load:
         """
         Until ``stop``, and then until the answers under way are there, at most ``DRAIN_DEADLINE_S``.
 
-        Raises ``OSError`` at once if the books cannot be kept: nothing is acknowledged that nobody writes down.
+        Raises ``OSError`` at once if the ledger cannot be written: an acknowledgement without a line is not audited.
         """
         workers = [asyncio.create_task(self._work()) for _ in range(in_flight)]
         drained = asyncio.Event()
@@ -127,13 +127,14 @@ class Load:
         self._lines.append(_line(key, self._set_name, body, result, now_ns))
 
     async def _keep_books(self, drained: asyncio.Event) -> None:
-        """Rule 3."""
+        """Write ledger and counts until ``drained`` (rule 3)."""
         due = time.monotonic() + REPORT_INTERVAL_S
         acked_before = 0
         is_last = False
         while not is_last:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(drained.wait(), WRITE_INTERVAL_S)
+            # Read BEFORE the lines are taken: an answer that comes in between would not be written by the last turn.
             is_last = drained.is_set()
             self._gap_ns_max = max(self._gap_ns_max, self._gap_ns)
             lines, self._lines = self._lines, []

@@ -151,7 +151,7 @@ def test_brokers_keep_acknowledging_without_any_controller_for_longer_than_every
         )
         for name in fleet.controllers:
             fleet.cont(name)
-        fleet.wait_leader()
+        fleet.leader()
         work.wait_more(500)
         gap_ms = work.longest_gap_ms(stopped_at_ns)
         acked = len(work.stamps(stopped_at_ns))

@@ -121,7 +121,7 @@ class RollcallSide(Side):
         """Found a fleet without brokers of its own, and start it."""
         layout = Layout(name=CLUSTER, controllers=CONTROLLERS, sets={}, name_service=True)
         self.fleet = Fleet.create(self._directory, layout)
-        self.controllers = ";".join(self.fleet.broker_port_addresses())
+        self.controllers = ";".join(section.broker for section in self.fleet.file.controllers.values())
         self.namesrv = self.controllers
         self.fleet.up_controllers(deadline_s=START_DEADLINE_S)
         self.leader()

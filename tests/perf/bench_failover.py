@@ -177,7 +177,7 @@ def run_leader(context: Context) -> dict[str, float]:
                 fleet.processes.signal(leader, signal.SIGKILL)
                 began = time.monotonic()
                 struck.append(time.monotonic_ns())
-                fleet.wait_leader()
+                fleet.leader()
                 took.append((time.monotonic() - began) * 1000)
                 context.say(f"leader {number + 1}: the next one has authority after {took[-1]:.0f} ms")
                 fleet.processes.wait_gone(leader, deadline_s=5)
@@ -198,7 +198,7 @@ def run_leader(context: Context) -> dict[str, float]:
 
 def _knows(fleet: Fleet) -> bool:
     """Whether every controller runs and has applied what another has: the next leader may be any of them."""
-    seen = fleet.surveyed()
+    seen = [reached.status for reached in fleet.client().survey() if reached.status is not None]
     applied = {status.controller.applied_index for status in seen}
     return len(seen) == len(fleet.controllers) and max(applied) - min(applied) <= 2
 

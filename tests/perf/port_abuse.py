@@ -105,7 +105,10 @@ def run(directory: Path, rounds: int) -> int:
         fleet.up(deadline_s=DEADLINE_S)
         peace = kills(fleet, rounds, "in peace")
         counted, memory = causes(fleet), memory_mib(fleet)
-        fleet.processes.start("abuser", [sys.executable, abuser.__file__, *fleet.broker_port_addresses()])
+        fleet.processes.start(
+            "abuser",
+            [sys.executable, abuser.__file__, *(section.broker for section in fleet.file.controllers.values())],
+        )
         wait_until(lambda: total(fleet, "rollcall_links_open") >= 1_000, deadline_s=DEADLINE_S, what="1,000 idle links")
         abused = kills(fleet, rounds, "under abuse")
         wait_until(

@@ -64,7 +64,7 @@ def heal(fleet: Fleet) -> SetStatus:
             fleet.cont(name)
         else:
             fleet.restart(name)
-    fleet.wait_leader(deadline_s=HEAL_DEADLINE_S)
+    fleet.leader(deadline_s=HEAL_DEADLINE_S)
     # Controllers that were away too still show the dead as members: a restarted broker is ready when it has a role.
     fleet.wait_ready(fleet.brokers, deadline_s=HEAL_DEADLINE_S)
     return fleet.wait_redundant(only_set(fleet), deadline_s=HEAL_DEADLINE_S)

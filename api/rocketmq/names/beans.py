@@ -28,8 +28,6 @@ BARE_KEYS_BYTES_MAX = 1024 * 1024
 _MAPPING_SINCE_VERSION = 413
 """Senders from 5.0.0 on write static topics into the compressed form."""
 
-_WRITE = 2
-
 
 class BadNamesBody(ValueError):
     """The body is not what its code wants; the message says where."""
@@ -150,11 +148,6 @@ class QueueData(Bean, kw_only=True):
     read_queue_nums: int
     topic_sys_flag: int = 0
     write_queue_nums: int
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether producers may use it."""
-        return bool(self.perm & _WRITE)
 
 
 class BrokerData(Bean, omit_defaults=True):
