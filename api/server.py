@@ -2,7 +2,7 @@
 The controller process: ``python -m rollcall_ha.api.server --config rollcall.toml --name c1``.
 
 Here: the composition root: files, threads, ports and loop of one controller, started and stopped in order. Not here:
-what any of them does. Exit codes: ``node.process.ExitCode``.
+the work of any of them. Exit codes: ``node.process.ExitCode``.
 
 Rule 1: one uvloop loop runs HTTP, the broker port and the leader's duties; the Raft log and the event journal have a
 thread each. Signals are ours: uvicorn never sees them.
@@ -43,6 +43,7 @@ from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
@@ -68,11 +69,10 @@ STOP_MS_MAX = 2_000
 KEEP_ALIVE_SECONDS = 60
 CHECK_INVARIANTS = "ROLLCALL_CHECK_INVARIANTS"
 """Environment: ``1`` checks the invariants of the replicated state after each applied entry, and stops at a breach."""
-NS_PER_MS = 1_000_000
 
 
 class AddressInUse(Exception):
-    """The message names the port and, if it can be seen, who has it."""
+    """The message names the port and, if it can be seen, the process that has it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def _fail(code: ExitCode, reason: str) -> int:
 
 
 def _exit_storage(reason: str) -> NoReturn:
-    """From the journal's thread: out, without running anything else of ours (``node.files``)."""
+    """From the journal's thread: end the process, without running anything else of ours (``node.files``)."""
     sys.stderr.write(f"rollcall: {reason}\n")
     sys.stderr.flush()
     os._exit(ExitCode.STORAGE)
@@ -135,9 +135,11 @@ def _accept_founded(path: Path) -> None:
     if not mark.exists():
         return
     version = path / VERSION_FILE_NAME
-    strangers = {entry.name for entry in path.iterdir()} - {FOUNDING_FILE_NAME, LOCK_FILE_NAME, RAFT_DIRECTORY}
-    if not version.exists() and not strangers:
+    # With anything else in it the directory is not fresh: without a version file the claim that follows refuses it.
+    others = {entry.name for entry in path.iterdir()} - {FOUNDING_FILE_NAME, LOCK_FILE_NAME, RAFT_DIRECTORY}
+    if not version.exists() and not others:
         atomic_replace(version, f"{DIRECTORY_KIND} {DIRECTORY_VERSION}\n".encode())
+    # The mark moves LAST: killed before, the next start does all of this again.
     raft = path / RAFT_DIRECTORY
     raft.mkdir(mode=0o700, exist_ok=True)
     mark.rename(raft / FOUNDING_FILE_NAME)
@@ -147,8 +149,6 @@ def _accept_founded(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Started:
-    """What has to be stopped."""
-
     server: _HttpServer
     serving: asyncio.Task[None]
     background: tuple[asyncio.Task[None], ...]
@@ -237,6 +237,7 @@ class _Node:
         except OSError:
             rest_socket.close()
             raise AddressInUse(_in_use(self._settings.own.broker)) from None
+        # The log LAST of the three: what it applies goes to the journal, and wakes the service.
         self._journal.start()
         self._service.start(self._gateway)
         self._log.start()
@@ -277,7 +278,11 @@ class _Node:
         return _Started(server=server, serving=serving, background=background)
 
     def _ended(self, task: asyncio.Task[None], stop: asyncio.Event) -> None:
-        """None of them ends before ``stop``: an exception there is a bug, and the process says so and ends."""
+        """
+        End the process if a task failed: none of them ends before ``stop``.
+
+        Without the watchdog or the REST port it would go on leading, and nobody would see what is missing.
+        """
         if not task.cancelled() and (error := task.exception()) is not None:
             self._logger.error("task_failed", error=repr(error))
             self._exit_code = int(ExitCode.FAILED)
@@ -289,6 +294,8 @@ class _Node:
         for task in started.background:
             task.cancel()
         await asyncio.gather(*started.background, return_exceptions=True)
+        # Rule 3: the broker port BEFORE HTTP and Raft, which may take seconds; brokers would wait for answers
+        # meanwhile.
         await self._rocketmq.stop()
         await self._gateway.stop()
         if self._names is not None:
@@ -299,6 +306,7 @@ class _Node:
             async with asyncio.timeout(STOP_MS_MAX / 1000):
                 await started.serving
         self._lag.stop()
+        # The log first: the journal then has every event of what was applied.
         self._log.stop()
         self._journal.stop()
         self._queries.close()
@@ -322,7 +330,7 @@ class _Node:
         os._exit(ExitCode.WATCHDOG)
 
     async def _backfill(self) -> None:
-        """Ask the other controllers for what the journal has never seen."""
+        """Ask the other controllers for the events that the journal has never seen."""
         while True:
             await asyncio.sleep(BACKFILL_INTERVAL_MS / 1000)
             for gap in self._journal.gaps():
@@ -333,6 +341,8 @@ class _Node:
                     await self._queries.fill(gap, records)
                     self._logger.info("journal_filled", to_index=gap.to_index, events=len(records))
                 except ValueError as error:
+                    # The peer's events do not close the chain; another peer, or the same one later, may have the right
+                    # ones.
                     self._logger.warning("journal_fill_refused", to_index=gap.to_index, reason=str(error))
 
 

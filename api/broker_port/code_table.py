@@ -1,14 +1,14 @@
 """
 Which handler serves which request code on the broker port.
 
-Here: ``CodeTable``, and ``Request``, what a handler is given. Not here: any handler (``handlers``, and one
-module per family of codes beside it), frames and links (``node.remoting``), limits (``broker_port``).
+Here: ``CodeTable``, and ``Request``, the argument of a handler. Not here: any handler (``api.rocketmq``), frames and
+links (``node.remoting``), limits (``port``).
 
 Rule 1: a handler either answers in its own turn and returns None, or returns a coroutine, which the port runs as one
-task within its limits. Either way every request that is not one-way is answered, also by a fault of ours.
+task within its limits. Either way every request that is not one-way is answered, after a fault of ours too.
 Rule 2: a code may have several handlers, each for frames of its own form (RocketMQ uses 904 twice); the first whose
 ``only_if`` holds serves it.
-Rule 3: header fields that are missing or no numbers are null, as in RocketMQ; what follows is the handler's to say.
+Rule 3: a header field that is missing or no number is null, as in RocketMQ; the handler decides what that means.
 """
 
 from __future__ import annotations

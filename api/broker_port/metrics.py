@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.table import NameTable
+from rollcall_ha.controller.runtime.metrics import LateCollector
 from rollcall_ha.node.remoting.connection import CloseCause
 
 
-class GatewayMetrics(Collector):
-    """Links, why they were closed, and what was asked."""
+class GatewayMetrics(LateCollector):
+    """Links, the causes of their ends, and requests."""
 
     def __init__(self, gateway: BrokerPortServer, registry: CollectorRegistry) -> None:
         self._gateway = gateway
         registry.register(self)
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        return ()
-
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        """Numbers of this moment."""
         yield GaugeMetricFamily(
             "rollcall_links_open", "Open links on the broker port.", value=self._gateway.connections
         )
@@ -43,34 +40,26 @@ class GatewayMetrics(Collector):
         yield requests
 
 
-class NameMetrics(Collector):
-    """What a name service holds."""
+class NameMetrics(LateCollector):
+    """The size of the name service's table."""
 
     def __init__(self, table: NameTable, registry: CollectorRegistry) -> None:
         self._table = table
         registry.register(self)
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        return ()
-
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Numbers of this moment."""
         yield GaugeMetricFamily("rollcall_names_brokers", "Registered brokers.", value=self._table.brokers)
         yield GaugeMetricFamily("rollcall_names_topics", "Topics with a route.", value=len(self._table.queues))
 
 
-class RocketmqMetrics(Collector):
-    """What RocketMQ brokers said in vain, and what they were told."""
+class RocketmqMetrics(LateCollector):
+    """Heartbeats of RocketMQ brokers that count for nobody, and the pushes to them."""
 
     def __init__(self, rocketmq: RocketmqController, registry: CollectorRegistry) -> None:
         self._rocketmq = rocketmq
         registry.register(self)
 
-    def describe(self) -> Iterable[CounterMetricFamily]:
-        return ()
-
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """Numbers of this moment."""
         for name, text, label, counts in (
             (
                 "rollcall_rocketmq_heartbeats_ignored",

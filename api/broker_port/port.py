@@ -1,9 +1,9 @@
 """
-The broker port of a controller: sessions of brokers, the leader's probes, and the question who leads.
+The broker port of a controller: sessions of brokers, the leader's probes, and the question for the leader.
 
 Here: frames to commands and replies to frames, limits, counters. Not here: liveness and decisions
-(``controller.runtime``), RocketMQ's codes: those are in the table ``codes``, which ``api.server`` fills; what nobody
-serves is answered by REQUEST_CODE_NOT_SUPPORTED.
+(``controller.runtime``), RocketMQ's codes: ``api.server`` puts their handlers into the table ``codes``. A code that
+nothing serves is answered by REQUEST_CODE_NOT_SUPPORTED.
 
 Rule 1: heartbeats are answered in the turn in which they come, without a task; orders to the Raft log are one task
 each, at most ``ORDERS_PER_LINK_MAX`` per link and ``ORDERS_MAX`` in all.
@@ -52,9 +52,9 @@ FRAME_BYTES_MAX = 1024 * 1024
 """No session body comes near it; a log entry is smaller anyhow."""
 OUT_BUFFER_BYTES_MAX = 8 * 1024 * 1024
 FIRST_FRAME_MS_MAX = 30_000
-"""Who connects here wants to ask something; RocketMQ's look whether the port is open closes at once."""
+"""A link without a request for so long is closed; RocketMQ's test whether the port is open ends at once."""
 NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading a peer's body may raise: not worth a log line each."""
+"""Errors of reading a peer's body: a log line each would let a peer fill the disk."""
 ORDERS_PER_LINK_MAX = 64
 ORDERS_MAX = 20_000
 PROBES_MAX = 256
@@ -103,11 +103,11 @@ class BrokerPortServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes = asyncio.Semaphore(PROBES_MAX)
         self.codes = CodeTable()
-        """What is served besides our own sessions: filled before ``start``."""
+        """The codes besides those of our own sessions: filled before ``start``."""
         self.closed_listeners: list[Callable[[ConnectionId], None]] = []
-        """Who else wants to hear that a link is gone."""
+        """Called with the number of each link that has ended."""
         self.announcers: list[Callable[[SetView], None]] = []
-        """Who tells the RocketMQ brokers of a set what was committed."""
+        """Called to tell the RocketMQ brokers of a set what was committed."""
         self.requests: Counter[str] = Counter()
         """Requests by name; unknown codes under ``unsupported``."""
 
@@ -153,7 +153,7 @@ class BrokerPortServer:
             tell(view)
 
     async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
-        """Ask who listens there (R13). Only the operating system's own refusal counts as refused."""
+        """Ask for the incarnation that listens there (R13)."""
         if probe.after_ms:
             await asyncio.sleep(probe.after_ms / 1000)
         try:
@@ -163,6 +163,8 @@ class BrokerPortServer:
                     return ProbeOutcome.ANSWERED, None
                 return ProbeOutcome.ANSWERED, _decode_probe_answer(answer.body)
         except ConnectionRefusedError:
+            # The operating system's own word, and nothing else: a timeout, a reset or nonsense may come from a
+            # firewall, or from a broker that is busy, and two more facts would make it dead at once.
             return ProbeOutcome.REFUSED, None
         except (OSError, TimeoutError, RemotingError, msgspec.MsgspecError, ConfigError):
             return ProbeOutcome.NO_ANSWER, None
@@ -200,6 +202,7 @@ class BrokerPortServer:
         """Everything that one readable event brought."""
         link = connection.session
         assert isinstance(link, _Link)
+        # In order, in one turn: a heartbeat behind an order of the same read is not made to wait for the log.
         for frame in frames:
             self._handle(connection, link, frame)
 
@@ -216,7 +219,7 @@ class BrokerPortServer:
         self._serve(link, served, Request(frame=frame, connection=connection, link=link.number))
 
     def _serve(self, link: _Link, served: Served, request: Request) -> None:
-        """Rule 1 of ``code_table``: whatever happens, the request is answered."""
+        """Answer the request, or run what answers it; an error is answered too (rule 1 of ``code_table``)."""
         try:
             work = served.handler(request)
             if work is None:
@@ -270,6 +273,7 @@ class BrokerPortServer:
             connection.respond(frame, SystemCode.SUCCESS, body=_encode(answer))
 
     def _order(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
+        # Before a task is made of it: after a change of leader each broker of the fleet asks the old one at once.
         self._service.require_authority()
         if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
             self._refuse(connection, frame, _overloaded(f"{link.orders} orders of this link wait already"))

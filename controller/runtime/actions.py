@@ -1,5 +1,5 @@
 """
-What the leader's machines want done, as values.
+The orders of the leader's machines to their shell, as values.
 
 Here: the actions of ``sessions``, ``election_duty`` and ``milestones``. Not here: doing them (``service``; the
 simulation does them too).

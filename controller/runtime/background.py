@@ -1,8 +1,8 @@
 """
-Work that nobody waits for, and readers that wait for nobody in particular.
+Tasks without a caller, and a condition that many readers wait for.
 
-Here: ``BackgroundTasks`` (bounded, faults logged), ``Wakeup`` (many waiters, woken from any thread). Not here: what the
-work is (``service``). Both belong to one event loop.
+Here: ``BackgroundTasks`` (bounded, faults logged), ``Wakeup`` (many waiters, woken from any thread). Not here: the
+work itself (``service``). Both belong to one event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> bool:
-        """False: too many run already; ``work`` is dropped, and whoever waits for it must be told."""
+        """False: too many run already; ``work`` is dropped, and the caller must tell those that wait for it."""
         if len(self._tasks) >= BACKGROUND_TASKS_MAX:
             work.close()
             self._logger.error("background_tasks_full", limit=BACKGROUND_TASKS_MAX)
@@ -52,8 +52,8 @@ class Wakeup:
     """
     A condition that comes true again and again.
 
-    Take ``next`` before you look whether there is something, and wait for that: what comes true between the look and
-    the wait is seen then.
+    Take ``next`` BEFORE you look whether there is something, and wait for that one: a wake-up between the look and the
+    wait is then not missed.
     """
 
     def __init__(self) -> None:

@@ -3,8 +3,8 @@ Barriers that readers share.
 
 Here: who joins which barrier. Not here: committing one (the caller's), whether this controller may read (``service``).
 
-Rule: a reader passes when a barrier has committed that was proposed after the reader came; all readers that come while
-one is out share the next. So at most one is out, and a flood of readers costs no flood of entries.
+Rule: a reader passes when a barrier has committed that was proposed after the reader came. All readers that come while
+one barrier is in flight share the next, so a flood of readers costs no flood of entries.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ class SharedBarriers:
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._run(self._out))
             self._next.add_done_callback(_consume)
+        # Shielded: a reader that gives up must not take the barrier away from those that share it.
         await asyncio.shield(self._next)
 
     async def _run(self, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
             await asyncio.wait((previous,))
+        # BEFORE it is proposed: a reader that comes from here on takes the next one. In this one it might miss a write
+        # that was committed while the barrier was on its way.
         self._out, self._next = self._next, None
         await self._commit()
 

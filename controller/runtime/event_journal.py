@@ -1,19 +1,19 @@
 """
 The record of everything that was decided: events as JSON lines, synced in groups on a thread of its own.
 
-Here: order, nothing twice, holes, reading by position and by set. Not here: files (``journal_segments``), fetching what
-is missing from a peer (``backfill``), what events mean.
+Here: order, nothing twice, holes, reading by position and by set. Not here: files (``journal_segments``), fetching the
+missing events from a peer (``api.server``), the meaning of events.
 
-Rule 1: events are written in the order (index, ordinal), each once: what a restart applies again is compared with what
-is there, and skipped.
+Rule 1: events are written in the order (index, ordinal), each once. An event that a restart applies again is skipped;
+the first one is compared with the one on disk.
 Rule 2 (R24): ``synced_index`` is the highest Raft index whose events, and all before, are on disk; compaction waits
 for it.
-Rule 3: what this node never saw, because it installed a snapshot, is a ``Gap`` on record, until a peer has given it.
-The hash chain decides both whether there is one and whether what a peer gave is it.
-Rule 4: a failed write or sync ends the process (``node.files``), and so does whatever else ends the thread: the port
-``fail`` does not return.
-Rule 5: the oldest segments go as ``journal_retention`` says, on the journal's thread. Who reads meanwhile begins again
-with what is left, and whoever asks for what has gone hears so by a ``Gap``.
+Rule 3: events that this node never saw, because it installed a snapshot, are a ``Gap`` on record until a peer has given
+them. The hash chain tells whether there is a gap, and whether a peer's events fill it.
+Rule 4: a failed write or sync ends the process (``node.files``), and so does any other error of the journal's thread:
+the port ``fail`` does not return.
+Rule 5: the oldest segments go as ``journal_retention`` says, on the journal's thread. A read that meets a removed file
+begins again with the files that are left; a reader that asks for removed events gets a ``Gap``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 PENDING_EVENTS_MAX = 500_000
-"""Events that wait for the disk; more means that it has stopped, and the process ends."""
+"""Events that may wait for the disk; with more of them the disk has stopped, and the process ends."""
 PAGE_EVENTS_MAX = 500
 INDEXES_MAX = 8
 """Indexes of older segments that stay in memory."""
@@ -77,7 +77,7 @@ def _wall_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Events in order, where to go on, and what is missing before the first."""
+    """Events in order, the place to go on from, and the gap before the first one, if there is one."""
 
     records: tuple[EventRecord, ...]
     next_from: EventRef | None
@@ -135,6 +135,8 @@ class EventJournal(Generic[S]):
         last = next((segment for segment in reversed(self._segments) if segment.last is not None), None)
         self._last: EventRef | None = last.last if last is not None else None
         self._chain = last.chain if last is not None else ""
+        # A segment that holds nothing but its gap: the chain goes on from the snapshot, not from the last event before
+        # it.
         if newest is not None and newest.gap is not None and newest.last is None:
             self._chain = newest.gap.chain
         self._is_verified = False
@@ -196,7 +198,7 @@ class EventJournal(Generic[S]):
                 entries, self._pending = self._pending, deque()
                 self._pending_events = 0
                 if not entries:
-                    return
+                    return  # stopping, and everything is written
             try:
                 self._write_group(entries)
             except Exception as error:  # noqa: BLE001 (whatever ends this thread: compaction waits for it for ever)
@@ -206,19 +208,22 @@ class EventJournal(Generic[S]):
         batch: list[EventRecord] = []
         for entry in entries:
             if entry.is_snapshot:
+                # What came before it is written before it: the gap is noted behind the last event on disk.
                 self._write(batch)
                 batch = []
                 self._note_snapshot(entry)
             batch += [record for record in entry.records if self._is_new(record)]
         has_events = bool(batch)
         self._write(batch)
+        # AFTER the sync (R24). Before it, the log is compacted up to here, the power fails, and the replay that would
+        # give these events again begins behind them.
         self._synced_index = max(self._synced_index, entries[-1].index)
         if has_events:
             self._drop_expired()
             self._on_synced()
 
     def _drop_expired(self) -> None:
-        """Rule 5."""
+        """Remove the segments that have passed a limit (rule 5)."""
         now_ms = self._wall_ms()
         if self._retention is None or now_ms < self._next_retention_ms:
             return
@@ -227,6 +232,8 @@ class EventJournal(Generic[S]):
         if not gone:
             return
         dropped = note_dropped(self._directory, self._dropped, gone)
+        # Readers hear of it BEFORE the files go: a read that meets a missing file then finds other segments, and begins
+        # again. The other way round it would find the same ones, and fail.
         with self._lock:
             self._dropped = dropped
             self._segments = [segment for segment in self._segments if segment not in gone]
@@ -235,6 +242,8 @@ class EventJournal(Generic[S]):
         remove(gone)
 
     def _is_new(self, record: EventRecord) -> bool:
+        # By position: after a restart the log applies everything since its snapshot again, and each event would be
+        # there twice. Readers would count a failover twice.
         last = self._last
         if last is None or (record.index, record.ordinal) > (last.index, last.ordinal):
             return True
@@ -257,6 +266,8 @@ class EventJournal(Generic[S]):
     def _write(self, records: Sequence[EventRecord]) -> None:
         if not records:
             return
+        # A disk that came back from an older backup: the log goes on, but events are missing between. Appended without
+        # a gap they would look like a whole record.
         if not self._follows(records[0]):
             self._begin_segment(
                 Gap(after=self._last, to_index=records[0].index - 1, chain="", reason="the record does not continue"),
@@ -273,6 +284,7 @@ class EventJournal(Generic[S]):
         lines = [msgspec.json.encode(record) + b"\n" for record in records]
         write_all(self._descriptor, b"".join(lines))
         os.fdatasync(self._descriptor)
+        # Readers see the lines AFTER the sync: an event that was shown must not be gone after a power cut.
         with self._lock:
             offset = segment.size_bytes
             for record, line in zip(records, lines, strict=True):
@@ -285,17 +297,18 @@ class EventJournal(Generic[S]):
         return self._is_verified or chain_of(self._chain, record) == record.chain
 
     def _note_snapshot(self, entry: AppliedEntry[S]) -> None:
-        """A snapshot brought the state to ``entry.index``: whether events are missing is told by the chain."""
+        """A snapshot brought the state to ``entry.index``: the chain tells whether events are missing."""
         head = self._chain_head_of(entry.state)
         self._is_verified = True
         if head in (self._chain, ""):
-            return
+            return  # the entries that were jumped over held no event
         gap = Gap(after=self._seen_up_to(), to_index=entry.index, chain=head, reason="a snapshot was installed")
         self._begin_segment(gap, entry.index + 1)
         self._chain = head
         self._on_synced()
 
     def _seen_up_to(self) -> EventRef | None:
+        # Two snapshots in a row: the second gap begins where the first ends, else both would ask for the same events.
         current = self._current
         if current is not None and current.gap is not None and current.last is None:
             return EventRef(term=0, index=current.gap.to_index, ordinal=ORDINAL_MAX)
@@ -329,14 +342,14 @@ class EventJournal(Generic[S]):
         return self._read_what_is_left(lambda: self._read(start, limit=limit, set_key=set_key))
 
     def _read_what_is_left(self, read: Callable[[], T]) -> T:
-        """Rule 5."""
+        """Begin again if retention removed a file meanwhile (rule 5)."""
         while True:
             before = self._snapshot()
             try:
                 return read()
             except FileNotFoundError:
                 if self._snapshot() == before:
-                    raise
+                    raise  # it is missing for another reason: going on would be a loop without end
 
     def _read(self, start: EventRef | None, *, limit: int, set_key: SetKey | None) -> Page:
         limit = max(1, min(limit, PAGE_EVENTS_MAX))
@@ -440,6 +453,8 @@ class EventJournal(Generic[S]):
         Raises:
             ValueError: it is not what is missing: the chain does not run from the last event here to the snapshot's.
         """
+        # Each event, from the last one here to the head that the snapshot named: a peer with another history, or one
+        # that leaves out a single event, is refused.
         chain = self._chain_before(gap)
         for record in records:
             if chain is not None and chain_of(chain, record) != record.chain:
@@ -448,6 +463,8 @@ class EventJournal(Generic[S]):
         if not records or chain is None or not self._leads_over(gap, chain):
             raise ValueError("the events do not end where the snapshot began")
         path = segment_path(self._directory, gap.to_index, is_fill=True)
+        # Under its name only when it is whole: a start takes each file of that name for a filled gap, and a torn one
+        # for damage.
         temporary = path.with_name(path.name + ".tmp")
         with temporary.open("wb") as file:
             file.writelines(msgspec.json.encode(record) + b"\n" for record in records)

@@ -1,12 +1,14 @@
 """
-How much of the event journal is kept: by bytes and by age, in whole segments, and what is remembered of the rest.
+How much of the event journal is kept, by bytes and by age, in whole segments; and the record of the dropped rest.
 
-Here: which segments may go, and the record of what has gone. Not here: when it is asked, readers (``event_journal``).
+Here: which segments may go, and the record of those that went. Not here: when this is asked, readers
+(``event_journal``).
 
-Rule 1: the oldest go first, and only closed ones, which are synced. The one that is written to stays, and so does the
-newest that holds events: a restart tells by it what is written already.
-Rule 2: the record is durable before the first file goes. What a crash in between leaves, the next start removes.
-Rule 3: what was dropped is a gap for readers, with its count, and no hole: no peer is asked for it.
+Rule 1: the oldest segments go first, and only closed ones, which are synced. The segment that is written to stays, and
+so does the newest one that holds events: a restart tells by it which events are written already.
+Rule 2: the record is durable before the first file goes. Files that a crash in between leaves are removed at the next
+start.
+Rule 3: dropped events are a gap for readers, with their count. No peer is asked for them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Retention:
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Everything up to ``last`` is gone from this journal. Counts are since its beginning."""
+    """Everything up to ``last`` was removed from this journal. The counts are since its beginning."""
 
     last: EventRef
     chain: str
@@ -47,7 +49,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     size_bytes: int
 
     def gap(self) -> Gap:
-        """For a reader who asks for something that is gone."""
+        """The answer to a reader that asks for a removed event."""
         return Gap(
             after=None,
             to_index=self.last.index,
@@ -61,17 +63,19 @@ _decode_dropped = msgspec.json.Decoder(Dropped).decode
 
 def expired(segments: Sequence[JournalSegment], retention: Retention, *, now_ms: int) -> list[JournalSegment]:
     """
-    Those of ``segments`` (in order, the last one is written to) that may go. Reads the files' times: blocking.
+    The segments that may be removed: the oldest, as long as a limit is passed.
 
-    Raises ``OSError``.
+    ``segments`` are in order, and the last one is written to. Blocking: reads the files' times. Raises ``OSError``.
     """
     total_bytes = sum(segment.size_bytes for segment in segments)
     newest_with_events = max((place for place, one in enumerate(segments) if one.last is not None), default=0)
     gone: list[JournalSegment] = []
+    # Rule 1. Without the newest one that holds events a restart would find an empty journal, take every event of the
+    # replay for new, and note a gap for all before it.
     for segment in segments[: min(newest_with_events, len(segments) - 1)]:
         age_ms = now_ms - segment.path.stat().st_mtime_ns // 1_000_000
         if total_bytes <= retention.keep_bytes and age_ms <= retention.keep_ms:
-            break
+            break  # not the next one either: a hole in the middle is what no reader expects
         gone.append(segment)
         total_bytes -= segment.size_bytes
     return gone
@@ -79,7 +83,7 @@ def expired(segments: Sequence[JournalSegment], retention: Retention, *, now_ms:
 
 def note_dropped(directory: Path, before: Dropped | None, gone: Sequence[JournalSegment]) -> Dropped | None:
     """
-    Remember durably that ``gone`` goes (Rule 2); None if there was never an event in what went.
+    Record durably that the segments ``gone`` are removed (Rule 2); None if no removed segment ever held an event.
 
     Blocking. Raises ``JournalDamaged``, ``OSError``.
     """
@@ -106,7 +110,7 @@ def remove(gone: Sequence[JournalSegment]) -> None:
 
 
 def load_dropped(directory: Path) -> Dropped | None:
-    """What has gone before; None: nothing. Raises ``JournalDamaged``, ``OSError``."""
+    """The record of removed segments; None: none was. Raises ``JournalDamaged``, ``OSError``."""
     path = directory / DROPPED_FILE_NAME
     try:
         return _decode_dropped(path.read_bytes())
@@ -120,7 +124,7 @@ def load_dropped(directory: Path) -> Dropped | None:
 
 
 def without_remains(segments: Sequence[JournalSegment], dropped: Dropped | None) -> list[JournalSegment]:
-    """``segments`` (opened, in order) without those that a crash left behind (Rule 2), which are removed. Blocking."""
+    """``segments`` (opened, in order) without those that a crash left behind (Rule 2): they are removed. Blocking."""
     if dropped is None:
         return list(segments)
     end = (dropped.last.index, dropped.last.ordinal)

@@ -1,12 +1,12 @@
 """
 Files of the event journal: one segment of JSON lines, its index, and reading from it.
 
-Here: names, scanning, torn tails, sidecar indexes. Not here: who writes when (``event_journal``).
+Here: names, scanning, torn tails, sidecar indexes. Not here: writing and its order (``event_journal``).
 
-A segment ``events-INDEX.jsonl`` begins at Raft index INDEX; ``events-INDEX.fill.jsonl`` holds what a peer gave for
-the hole that ends at INDEX. Lines are ``EventRecord``; the first one may be ``{"gap": …}``: what this node cannot give
-(``GapLine``).
-``.index`` files are only a shortcut: one that is missing or does not fit is made again.
+A segment ``events-INDEX.jsonl`` begins at Raft index INDEX; ``events-INDEX.fill.jsonl`` holds the events that a peer
+gave for the gap that ends at INDEX. Lines are ``EventRecord``; the first one may be ``{"gap": …}``: events that this
+node has never seen (``GapLine``). ``.index`` files are only a shortcut: a missing one, or one that does not fit its
+segment, is made again.
 
 Rule 1: a torn last line is cut, synced, before anything is appended. A bad line before good ones is damage: refused.
 Rule 2: readers see what is synced, never more.
@@ -176,6 +176,7 @@ class JournalSegment:
             sidecar = _decode_sidecar(self.sidecar_path.read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
+        # Of another size: killed between segment and sidecar. Its offsets would point into the middle of lines.
         return sidecar if sidecar.size_bytes == self.path.stat().st_size else None
 
     @property
@@ -217,6 +218,7 @@ class JournalSegment:
         found: list[EventRecord] = []
         with self.path.open("rb") as file:
             file.seek(offset)
+            # Rule 2: the file may go on, with lines that are written and not yet synced.
             while len(found) < limit and offset < self.size_bytes:
                 line = file.readline()
                 if not line:
@@ -267,6 +269,7 @@ def scan(path: Path, *, repairs: bool) -> tuple[SegmentIndex, int]:
     torn_at: int | None = None
     for line in _lines(path):
         if torn_at is not None:
+            # Rule 1: a write is torn at its end only. Cutting here would take good events with it.
             raise JournalDamaged(_damage(path, torn_at, "a bad line is followed by others"))
         if not _index_line(index, line, offset):
             torn_at = offset
@@ -274,6 +277,7 @@ def scan(path: Path, *, repairs: bool) -> tuple[SegmentIndex, int]:
     if torn_at is None:
         return index, offset
     if not repairs:
+        # It was synced whole before the next segment began: the disk has lost something that was there.
         raise JournalDamaged(_damage(path, torn_at, "the last line is torn, and it is not the newest segment"))
     descriptor = os.open(path, os.O_RDWR)
     try:
@@ -295,7 +299,7 @@ def _index_line(index: SegmentIndex, line: bytes, offset: int) -> bool:
     try:
         if line.startswith(_GAP_PREFIX):
             index.gap = _decode_gap(line).gap
-            return offset == 0
+            return offset == 0  # within a segment events follow one another: nothing can be missing there
         key = _decode_key(line)
     except msgspec.MsgspecError:
         return False

@@ -1,5 +1,5 @@
 """
-What a controller counts and measures, for /metrics.
+The counters and gauges of a controller, for /metrics.
 
 Here: names, labels, and the gauges that are read from the service when somebody asks. Not here: loop lag and process
 (``node.telemetry``).
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rollcall_ha.controller.contract.events import (
@@ -36,7 +36,7 @@ _COMMIT_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 3.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the gauges show; made by the service at the moment of a scrape."""
+    """The values of the gauges; made by the service at the moment of a scrape."""
 
     role: str
     has_authority: bool
@@ -112,13 +112,16 @@ class ControllerMetrics:
         self._registry.register(_Gauges(reading))
 
 
-class _Gauges(Collector):
+class LateCollector(Collector):
+    """Describes nothing in advance: registering must not read what is not there yet."""
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+
+class _Gauges(LateCollector):
     def __init__(self, reading: Callable[[], Reading]) -> None:
         self._reading = reading
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing in advance: registering must not read."""
-        return ()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Gauges of this moment."""

@@ -45,7 +45,7 @@ class Milestones:
         self.dropped = 0
 
     def disarm(self) -> None:
-        """Cease to lead: another clock goes on."""
+        """Cease to lead: the next leader's clock has another zero."""
         self._origins.clear()
         self._pending.clear()
         self._pending_count = 0
@@ -59,6 +59,7 @@ class Milestones:
 
     def notified(self, key: SetKey, epoch: MasterEpoch, now_ns: int) -> None:
         """The notice of this epoch was handed to the winner's connection."""
+        # Rule 2: an election of the leader before this one; its clock is not ours.
         if (key, epoch) in self._origins:
             self._add(key, epoch, Phase.NOTIFIED, now_ns)
 
@@ -83,7 +84,7 @@ class Milestones:
         ]
 
     def give_back(self, command: RecordMilestones) -> None:
-        """Certainly not proposed: try again with the next batch."""
+        """Certainly not executed: try again with the next batch."""
         for milestone in command.milestones:
             self._put(command.set_key, milestone)
 

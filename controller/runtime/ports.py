@@ -1,8 +1,8 @@
 """
-What the service needs of the world, and what it raises when it may not answer.
+The ports of the service to the world, and the error that it raises when it may not answer.
 
 Here: the broker port, clocks and draws, ``NoAuthority``. Not here: the replicated log (``replication.ports``).
-Implemented by: ``api.rocketmq``, and by fakes in ``tests.support``.
+Implemented by ``api.broker_port``, and by fakes in ``tests/support``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NoAuthority(Exception):
 
 
 class BrokerPort(Protocol):
-    """What the service needs of the broker port."""
+    """The broker port as the service sees it."""
 
     def notify(self, connection: ConnectionId, body: bytes) -> bool:
         """Push an encoded ``RoleNotice``; False if that connection is gone. Does not block."""
@@ -59,7 +59,7 @@ def request_ids(prefix: str) -> Callable[[], RequestId]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """What is not deterministic."""
+    """Clocks and draws: everything of the service that is not deterministic."""
 
     monotonic_ns: Callable[[], int] = time.monotonic_ns
     wall_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS

@@ -1,10 +1,10 @@
 """
 Telling the sessions of a set what was committed, in the turn of the loop that hears of it.
 
-Here: which sets, to whom, once encoded. Not here: sockets (``BrokerPort``), what brokers make of it (R2, R9).
+Here: which sets, to which connections, encoded once. Not here: sockets (``BrokerPort``), the brokers' side (R2, R9).
 
 Rule: a notice is the whole authoritative view, so that a lost or late one is mended by the next, or by a heartbeat.
-RocketMQ brokers hear on connections of their own, by messages of their own: those are the port's to make.
+RocketMQ brokers are told by messages of their own, on connections of their own, which the port makes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def push_views(
             continue
         if _has_rocketmq(view):
             port.announce(view)
-        # One reading, before the write: NOTIFIED ends where the winner's clock begins, nothing falls between the two.
+        # Read once, BEFORE the write: the phase NOTIFIED ends where the winner's clock begins, and no time falls
+        # between.
         sent_ns = now_ns()
         if key in elected and view.master is not None:
             winner = duties.sessions.get(key, view.master)

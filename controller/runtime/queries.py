@@ -1,5 +1,5 @@
 """
-What reads answer: replicated state, soft state and the journal, joined and dated.
+The answers of reads: replicated state, soft state and the journal, joined and dated.
 
 Here: pages of sets, one set, this controller, events, history, explanations, dry runs. Not here: HTTP (``api.rest``).
 On the loop; files are read on one worker thread.
@@ -97,7 +97,7 @@ class Queries:
         return self._service.published
 
     def freshness(self, published: Published[FleetState]) -> Freshness:
-        """Rule 1."""
+        """Where, at which index and how long ago the answer was read, and whether it may be stale (rule 1)."""
         is_held = self._service.authority().is_held
         return Freshness(
             read_from=self._service.settings.name,
@@ -190,7 +190,8 @@ class Queries:
     async def preview_election(
         self, command: ElectMaster | ElectUnclean, *, request_id: RequestId, requested_by: str
     ) -> ElectionPreview | Refused:
-        """What the order would be answered now (S68); a refusal without a verdict is returned as it is."""
+        """The answer that the order would get now (S68); a refusal without a verdict is returned as it is."""
+        # Linearizable: a preview on an older state would promise an election that the real order then refuses.
         published = await self._published(Consistency.LINEARIZABLE)
         view = self._service.view_of(command.set_key)
         evidence = self._service.evidence(view) if view is not None else None
@@ -220,7 +221,8 @@ class Queries:
         deadline = loop.time() + max(0, min(wait_ms, EVENTS_WAIT_MS_MAX)) / 1000
         limit = max(1, min(limit, PAGE_EVENTS_MAX))
         while True:
-            # Both before the page is read: what ``last`` names must be readable, and what comes meanwhile must wake.
+            # Both BEFORE the page is read: an event that comes in between would else wake nobody, and a tail that
+            # follows the record stand still until the next one.
             last, further = self._service.journal.last, self._service.next_events_synced
             page: Page = await self._on_reader(lambda: self._service.journal.read(start, limit=limit, set_key=set_key))
             left_ms = int((deadline - loop.time()) * 1000)
@@ -288,7 +290,7 @@ class Queries:
     # --- metrics -----------------------------------------------------------------------------------------------------
 
     def reading(self) -> Reading:
-        """What the gauges show at this moment."""
+        """The values of the gauges at this moment."""
         service = self._service
         leadership, published = service.log.leadership, service.published
         authority, dropped = service.authority(), service.journal.dropped

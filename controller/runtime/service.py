@@ -2,14 +2,14 @@
 One controller: the replicated log, the leader's machines, the journal and the broker port, tied on one event loop.
 
 Here: leadership, submitting, consistent reads, doing the machines' actions, pushes. Not here: decisions
-(``controller.core``, ``duties``), HTTP (``api.rest``), frames (``api.rocketmq``), what reads answer (``queries``). All
-methods run on the loop; the log's and the journal's threads only wake it.
+(``controller.core``, ``duties``), HTTP (``api.rest``), frames (``api.broker_port``), the answers of reads
+(``queries``). All methods run on the loop; the log's and the journal's threads only wake it.
 
-Rule 1 (R5): nothing is answered with authority unless ``authority()`` holds; whoever asks hears that at once.
+Rule 1 (R5): nothing is answered with authority unless ``authority()`` holds; without it a caller is told so at once.
 Rule 2: a linearizable read sees everything that was committed before it arrived: readers share barriers, and a reader
 never joins one that was proposed before it came.
 Rule 3: leader duties begin when the own ``TakeLeadership`` of the term is applied, and end when the role or term moves.
-Rule 4: what is applied is pushed to the sessions of its set in the same turn of the loop that hears of it.
+Rule 4: an applied entry is pushed to the sessions of its sets in the same turn of the loop that hears of it.
 """
 
 from __future__ import annotations
@@ -159,6 +159,7 @@ class ControllerService:
         """Where brokers and callers should go instead."""
         leadership = self._log.leadership
         leader = leadership.leader
+        # Not to itself: a leader that is cut off would send each caller back to where it has just been refused.
         if leader == self.settings.name and not self.authority().is_held:
             leader = None
         addresses = self.settings.controllers.get(leader) if leader is not None else None
@@ -179,6 +180,8 @@ class ControllerService:
 
     def view_of(self, key: SetKey) -> SetView | None:
         """The newest applied state of one set; built once per applied entry."""
+        # One read of ``published``: the log's thread replaces it at any moment, and a view of entry 500 kept under 501
+        # would be served until 502.
         published = self._log.published
         if published.index != self._views_index:
             self._views.clear()
@@ -218,9 +221,10 @@ class ControllerService:
 
         Raises:
             NoAuthority, NotLeader, Overloaded: certainly not executed.
-            OutcomeUnknown: ask again with the same request id.
+            EntryOutcomeUnknown: ask again with the same request id.
             ValueError: a text in the order is not valid Unicode.
         """
+        # Before proposing: an isolated leader's log takes the entry, and the caller would wait 2 s for "unknown".
         self.require_authority()
         return await self._submit(
             self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
@@ -280,7 +284,9 @@ class ControllerService:
     # --- what brokers say --------------------------------------------------------------------------------------------
 
     def count_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> Refused | None:
-        """The same for a broker that reads no answer, thousands of times a second. Raises ``NoAuthority``."""
+        """Count a heartbeat that nobody waits for, thousands of times a second. Raises ``NoAuthority``."""
+        # Answered without authority, the broker would stay with a leader that has been replaced, and the new leader
+        # would find it silent.
         self.require_authority()
         refusal, actions = self.duties.handle_heartbeat(beat, connection, self.now_ns())
         self._do(actions)
@@ -311,6 +317,8 @@ class ControllerService:
             command = self.duties.milestones.observe(command, self.now_ns())
         reply = await self.submit(command, request_id=request_id, requested_by=requested_by)
         if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
+            # The entry may be applied and not heard of yet. Opened before ``track``, the session would not exist, and
+            # the broker's connection be bound to nothing: its close would not be noticed.
             self._drain()
             self.duties.handle_registered(command, reply, connection, self.now_ns())
         return reply
@@ -339,11 +347,13 @@ class ControllerService:
         if leadership.leader is not None:
             self._leader_seen_ns = self.now_ns()
         leads = leadership.role is RaftRole.LEADER
+        # Also if it leads again, in a later term: what it knew was of term 3, and c2 may have led 4 in between.
         if self._taken_term is not None and (not leads or self._taken_term != leadership.term):
             self._logger.warning("leadership_lost", term=self._taken_term, now_term=leadership.term)
             self._taken_term = None
             self.duties.stand_down()
         if leads and self._taken_term is None and self._taking_term != leadership.term:
+            # Once per term; not spawned (too many tasks), the next look tries again.
             is_taking = self._background.spawn(self._take_leadership(leadership.term))
             self._taking_term = leadership.term if is_taking else None
 
@@ -362,6 +372,7 @@ class ControllerService:
                     self._logger.error("leadership_refused", term=term, code=reply.code.name, reason=reply.reason)
         except ProposeError as error:
             self._logger.warning("leadership_not_taken", term=term, reason=str(error))
+            # Tried again at the next look. Left set, this controller would lead its term without duties: no election.
             self._taking_term = None
 
     def _must_initialise(self) -> bool:
@@ -371,10 +382,13 @@ class ControllerService:
 
     def _on_applied(self, entry: AppliedEntry[FleetState]) -> None:
         """On the log's thread."""
+        # The journal gets every entry, also when the loop is behind: it is the record, and compaction waits for it
+        # (R24).
         self.journal.append(entry)
         if len(self._applied) < ENTRIES_PENDING_MAX:
             self._applied.append((entry, self.ports.monotonic_ns()))
         else:
+            # The loop stands still. Its machines can be built anew from the state, which holds what these entries did.
             self._has_overrun = True
         loop = self._loop
         if loop is not None and not self._is_drain_due:
@@ -398,27 +412,32 @@ class ControllerService:
         for record in entry.records:
             if isinstance(record.event, LeadershipTaken):
                 self._note_leadership(record.event)
+        # A follower pushes nothing: its sessions are none, and its view may be older than what the leader has told.
         if not self.duties.is_active:
             return
         self.metrics.observe(entry.records)
         actions = self.duties.handle_applied(entry.records, applied_ns)
         assert self._broker_port is not None
+        # Pushed BEFORE the actions are done, each of which costs a task: the winner hears first.
         push_views(entry.records, view_of=self.view_of, duties=self.duties, port=self._broker_port, now_ns=self.now_ns)
         self._do(actions)
         log_decisions(self._logger, entry.records)
 
     def _note_leadership(self, event: LeadershipTaken) -> None:
         leadership = self._log.leadership
+        # The term too: after a restart the replay applies this controller's own entries of terms that have passed.
         is_ours = event.controller == self.settings.name and event.term == leadership.term
         if not is_ours or leadership.role is not RaftRole.LEADER or self._taken_term == event.term:
             return
         if self._must_initialise():
+            # The directory of another fleet: leading would hand its brokers the epochs of ours (R7).
             self._logger.error(
                 "wrong_fleet",
                 stored=self._log.published.state.fleet_incarnation,
                 configured=self.settings.fleet_incarnation,
             )
             return
+        # Only now, not at the election: this entry stands behind all of earlier terms, so all of them are applied here.
         self._taken_term = event.term
         self._logger.info("leadership_taken", term=event.term, index=self._log.published.index)
         self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
@@ -429,6 +448,9 @@ class ControllerService:
         for action in actions:
             if isinstance(action, ProposeCommand):
                 term = self._taken_term
+                # Dropped without a word, the outcome would be awaited for ever: one slot of the duty less, one set that
+                # is never tried again. Not at once either: the machine is in the middle of the call that made the
+                # action.
                 if not self._background.spawn(self._propose(action, term)):
                     give_back = partial(self._proposed, action, None, term, is_certainly_not_executed=True)
                     asyncio.get_running_loop().call_soon(give_back)
@@ -451,14 +473,17 @@ class ControllerService:
         except EntryOutcomeUnknown as error:
             self._logger.warning("proposal_unknown", reason=str(error))
         except Exception as error:
+            # A bug of ours; the duty must hear of an outcome all the same, or it waits for this set for ever.
             self._logger.exception("proposal_failed", error=repr(error))
         self._proposed(action, reply, term, is_certainly_not_executed=is_certainly_not_executed)
 
     def _proposed(
         self, action: ProposeCommand, reply: AnyReply | None, term: int | None, *, is_certainly_not_executed: bool
     ) -> None:
+        # Proposed in term 3, answered in 5: the machines of today know nothing of it, and must not count it.
         if term != self._taken_term:
             return
+        # What it applied is heard of BEFORE its outcome: else the duty takes an election that was applied for lost.
         self._drain()
         self._do(
             self.duties.handle_proposed(

@@ -67,7 +67,7 @@ def _age_us(stamp_ns: int | None, now_ns: int) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class ReplicaSession:
-    """What the leader knows about one replica. Owned by ``Sessions``; others read."""
+    """The leader's soft knowledge of one replica. Owned by ``Sessions``; others read."""
 
     set_key: SetKey
     broker_id: BrokerId

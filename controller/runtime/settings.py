@@ -1,5 +1,5 @@
 """
-What one controller needs to know of itself and of the others, checked.
+The settings of one controller, its own and those of the others, checked.
 
 Here: the frozen configuration of ``ControllerService``, made from the fleet file. Not here: reading that file
 (``node.config``), binding (``api.server``).

@@ -3,8 +3,8 @@ Whether this process should end because its Raft part has stopped while its loop
 
 Here: the judgement over several looks, pure. Not here: looking and ending (``api.server``).
 
-Rule: one bad look proves nothing (the whole process may have been paused: then the log has had no time either);
-``STRIKES_MAX`` looks in a row do.
+Rule: one bad look proves nothing, because the whole process may have been paused, the log's thread with it;
+``STRIKES_MAX`` bad looks in a row do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TICK_AGE_MS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogReading:
-    """What the looks so far have shown."""
+    """The result of the looks so far."""
 
     strikes: int = 0
     applied_index: int = -1
@@ -34,8 +34,10 @@ def look(watch: WatchdogReading, *, tick_age_ms: int, commit_index: int, applied
     """One more look at the log's thread."""
     if tick_age_ms > TICK_AGE_MS_MAX:
         reason = f"the log's thread has not ticked for {tick_age_ms} ms"
+    # Committed and never applied: a listener that blocks, or an entry that loops. The thread may tick all the same, the
+    # leader keep its lead by heartbeats, and no election of any set ever be applied here.
     elif commit_index > applied_index and applied_index == watch.applied_index:
         reason = f"index {commit_index} is committed, applied is {applied_index} and does not move"
     else:
-        return WatchdogReading(applied_index=applied_index)
+        return WatchdogReading(applied_index=applied_index)  # strikes count in a row only
     return replace(watch, strikes=watch.strikes + 1, applied_index=applied_index, reason=reason)
