@@ -1,8 +1,8 @@
 """
-What the link machines ask their shell to do, and what they tell their broker.
+Actions of the link machines: for their shell to execute, and for their broker to hear.
 
-Here: values, and how a link says its last word. ``transport`` and the simulation execute the first group and pass the
-others on.
+Here: values, and the last frame of a link. ``transport`` and the simulation execute the first group and pass the others
+on.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class HigherEpochSeen:
 
     master_epoch: MasterEpoch
     broker_id: BrokerId
-    """Who showed it: the master itself if a slave was told, a follower of it if a master was."""
+    """The replica that showed it: to a slave its master, to a master one of its slaves."""
     incarnation: Incarnation
 
 

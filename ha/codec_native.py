@@ -15,7 +15,7 @@ After the CRC follow body-length raw log bytes (transfers only). They go by send
 
 Rule 1: only ``HaProtocolError`` and its children are raised on a peer's bytes.
 Rule 2: nothing is reserved for an announced length above the limits.
-Rule 3: every frame has one encoding; what decodes encodes to the same bytes.
+Rule 3: every frame has one encoding: decoded and encoded again it is the same bytes.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ class NativeDecoder:
 
     def _header_size(self, header: bytes) -> int:
         magic, version, kind, zero, payload_bytes, body_bytes = _PREFIX.unpack(header)
+        # One lost byte of a body shifts all that follows: without the magic, log bytes would be read as acks.
         if magic != MAGIC:
             raise FrameCorrupt(f"magic is {magic.hex()}, expected {MAGIC.hex()}")
         if version != VERSION:
@@ -152,6 +153,7 @@ class NativeDecoder:
             raise VersionUnknown(f"kind {kind} with reserved {zero}, version {VERSION} has kinds 1 to {_KIND_ERROR}")
         if payload_bytes > PAYLOAD_BYTES_MAX:
             raise FrameTooLarge(f"payload of {payload_bytes} bytes, the limit is {PAYLOAD_BYTES_MAX}")
+        # Only transfers have bodies: announced behind an ack, a body would leave the reader waiting, and the link deaf.
         if body_bytes > (BODY_BYTES_MAX if kind == _KIND_TRANSFER else 0):
             raise FrameTooLarge(f"kind {kind} with a body of {body_bytes} bytes, the limit is {BODY_BYTES_MAX}")
         return PREFIX_BYTES + int(payload_bytes) + CRC_BYTES
@@ -160,6 +162,7 @@ class NativeDecoder:
         end = len(header) - CRC_BYTES
         (stored,) = _CRC.unpack_from(header, end)
         crc = zlib.crc32(memoryview(header)[:end])
+        # A flipped bit in an ack's offset is an offset: it would confirm bytes that the slave does not have.
         if crc != stored:
             raise FrameCorrupt(f"CRC of the header is {crc:08x}, stored is {stored:08x}")
         _, _, kind, _, _, body_bytes = _PREFIX.unpack_from(header)
@@ -271,6 +274,7 @@ def _parse(kind: int, reader: _Reader, body_length: int) -> NativeFrame:
                 master_epoch=MasterEpoch(_natural(epoch)),
                 link_generation=_natural(generation),
                 offset=LogOffset(_natural(offset)),
+                # An ack beyond the sender's own end acks bytes that it does not have.
                 log_end=LogOffset(_natural(log_end, lowest=offset)),
                 is_promise_durable=_flag(durable),
                 incarnation=Incarnation(reader.string()),
@@ -281,6 +285,7 @@ def _parse(kind: int, reader: _Reader, body_length: int) -> NativeFrame:
 
 def _parse_transfer(reader: _Reader, body_length: int) -> Transfer:
     master_epoch, generation, epoch, start, offset, confirm = reader.numbers(_TRANSFER)
+    # Bytes without an epoch could only be guessed into one, and would be cut, or kept, wrongly at the next handshake.
     if epoch == _NO_ENTRY and (body_length or start):
         raise FrameCorrupt(f"{body_length} bytes from {offset} belong to no epoch")
     return Transfer(
@@ -318,6 +323,7 @@ def _parse_reply(reader: _Reader) -> HandshakeReply:
     try:
         history = EpochHistory(entries)
     except EpochOrderError as error:
+        # Cutting searches in the list by bisection: an unordered one gives any point at all.
         raise FrameCorrupt(f"history does not grow: {error}") from None
     return HandshakeReply(
         master_epoch=MasterEpoch(_natural(epoch)),

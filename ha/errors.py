@@ -1,5 +1,5 @@
 """
-What can go wrong on an HA link.
+Errors of an HA link, as exceptions and as codes on the wire.
 
 Rule 1: whatever bytes a peer sends, a codec raises ``HaProtocolError`` or one of its children and nothing else.
 Rule 2: an error closes the link that it happened on, and nothing else.

@@ -1,5 +1,5 @@
 """
-What two replicas say to each other, as values.
+The frames between two replicas, as values.
 
 Here: the frames of the native protocol. Not here: their bytes (``codec_native``), when they are said (``master_link``,
 ``slave_link``).
@@ -20,7 +20,7 @@ from rollcall_ha.ha.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """First frame of a slave: who it is, whom it means, and which reign it promised to follow."""
+    """First frame of a slave: its name, the master that it means, and the reign that it promised to follow."""
 
     set_key: SetKey
     fleet_incarnation: FleetIncarnation

@@ -1,5 +1,5 @@
 """
-What a link is opened with: who the two replicas are, in which reign, within which limits.
+Parameters of a link: its two replicas, their reign, its limits.
 
 Here: values only. Not here: the machines (``master_link``, ``slave_link``).
 """
@@ -33,7 +33,7 @@ class LinkReign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowTarget:
-    """Whom to follow, in which reign, as the controllers (or a peer, R21) said."""
+    """The master to follow and its reign, by the word of the controllers or of a peer (R21)."""
 
     host: str
     port: int

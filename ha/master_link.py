@@ -1,7 +1,7 @@
 """
 The master's end of one native link, as a step machine: bytes and time in, actions out.
 
-Not here: sockets (``transport``), what an ack is worth (``sync_state``), one link per replica (``service``).
+Not here: sockets (``transport``), whether an ack counts (``sync_state``), one link per replica (``service``).
 
 | state | input | actions | next state |
 | --- | --- | --- | --- |
@@ -22,7 +22,7 @@ Not here: sockets (``transport``), what an ack is worth (``sync_state``), one li
 
 Rule 1: the first ack says where to begin; it must name bytes that are here and have an epoch (W16).
 Rule 2: a transfer never crosses an epoch or a segment; its epoch is looked up by offset each time (W15).
-Rule 3: an ack of another reign, generation or incarnation is dropped (R12); one beyond what was sent closes the link
+Rule 3: an ack of another reign, generation or incarnation is dropped (R12); one beyond the sent bytes closes the link
 (D5).
 Rule 4: a lower epoch is refused, a higher one is reported (R21).
 """
@@ -95,7 +95,7 @@ class MasterLink:
 
     @property
     def lag_bytes(self) -> int:
-        """What the slave has not been sent yet."""
+        """Bytes that the slave has not been sent yet."""
         return self._log.max_offset - self.position if self.state is MasterLinkState.TRANSFER else 0
 
     # --- inputs ------------------------------------------------------------------------------------------------------
@@ -119,6 +119,8 @@ class MasterLink:
 
     def reign_opened(self, reign: LinkReign, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
         """This broker entered an epoch; a slave that came early is answered now. A link of an older reign ends."""
+        # A link that shook hands with epoch 2 was cut against the history of 2. Kept for 3, its slave may hold bytes
+        # behind our start that only epoch 2 had.
         if self.state not in (MasterLinkState.HANDSHAKE, MasterLinkState.PARKED):
             return self.end(ErrorCode.REIGN_ENDED, f"masterEpoch {reign.master_epoch} begins")
         self._reign = reign
@@ -128,7 +130,7 @@ class MasterLink:
         return self._shake(self.peer, confirm, now_ms)
 
     def reign_ended(self, detail: str) -> list[MasterAction]:
-        """This broker left its epoch (R12). Who has no answer yet may wait for the next one."""
+        """This broker left its epoch (R12). A slave without an answer may wait for the next one."""
         if self.state not in (MasterLinkState.HANDSHAKE, MasterLinkState.PARKED):
             return self.end(ErrorCode.REIGN_ENDED, detail)
         self._reign = None
@@ -141,9 +143,12 @@ class MasterLink:
         offset, log = self.position, self._log
         if offset >= log.max_offset:
             return []
+        # Looked up for each piece, not once per link: sent under the epoch of the piece before, bytes of 3 would be
+        # recorded as 2 by the slave (W15).
         entry = log.history.find_by_offset(offset)
         if entry is None or offset < log.min_offset:
             return self._fail(ErrorCode.OFFSET_UNSERVED, f"bytes and an epoch from {log.min_offset} on", str(offset))
+        # Not across the epoch's end: a header names one epoch for its whole body.
         epoch_end = log.history.end_of(entry.epoch, log.max_offset)
         region = log.region(offset, min(epoch_end - offset, self._settings.transfer_bytes_max))
         if region is None:
@@ -173,6 +178,8 @@ class MasterLink:
             return self._fail(ErrorCode.IDLE, "a handshake", f"none in {waited_ms} ms")
         is_cutting = self.state is MasterLinkState.CUTTING
         silent_ms = now_ms - self._heard_at_ms
+        # A slave that moves 16 GiB to quarantine is silent for long; ended after the idle timeout, it would begin
+        # again, and never come back into the set.
         limit_ms = self._settings.cutting_timeout_ms if is_cutting else self._settings.idle_timeout_ms
         if silent_ms >= limit_ms:
             return self._fail(ErrorCode.IDLE, f"a frame in {limit_ms} ms", f"{silent_ms} ms of silence")
@@ -213,6 +220,8 @@ class MasterLink:
         ):
             if expected != actual:
                 return self._fail(ErrorCode.WRONG_SET, expected, actual)
+        # A slave that means our former process heard of an election that this one did not win; and a copy of our own
+        # directory would ack our bytes as if there were two of them.
         meant = shake.expected_master, shake.expected_master_incarnation or mine.incarnation
         if meant != (mine.broker_id, mine.incarnation) or shake.broker_id == mine.broker_id:
             actual = f"replica {shake.broker_id} for {meant[0]} incarnation {meant[1]}"
@@ -221,14 +230,19 @@ class MasterLink:
                 f"another replica of the set for {mine.broker_id} incarnation {mine.incarnation}",
                 actual,
             )
+        # Padding stands where segments end. In a log of other segments it would lie in the middle, and the slave's next
+        # start would cut the log there.
         if shake.segment_bytes != self._log.segment_bytes:
             expected = f"segments of {self._log.segment_bytes} bytes (segment_bytes of the fleet file)"
             return self._fail(ErrorCode.WRONG_SEGMENTS, expected, f"segments of {shake.segment_bytes} bytes")
         reign = self._reign
         if reign is None or shake.master_epoch > reign.master_epoch:
-            # It means us, so it heard of our election before we entered; we leave the lower epoch, if we are in one.
+            # It means us, so it heard of our election before we entered. Refused, it would come back after a pause, and
+            # the election would be slower by that; we leave the lower epoch, if we are in one.
             self.state = MasterLinkState.PARKED
             return [] if reign is None else self._report_epoch(shake)
+        # It has not promised our epoch: its acks would not count, and its log must not grow behind a promise it never
+        # made.
         if shake.master_epoch < reign.master_epoch:
             return self._fail(ErrorCode.EPOCH_STALE, str(reign.master_epoch), str(shake.master_epoch))
         self.state = MasterLinkState.CUTTING
@@ -253,18 +267,23 @@ class MasterLink:
         if peer is None or reign is None:
             return []
         mine = reign.master_epoch, self.link_generation, peer.incarnation
+        # "Up to 1" of epoch 1, delivered late, would release v2 of epoch 2, which begins at the same offset (R12).
         if (ack.master_epoch, ack.link_generation, ack.incarnation) != mine:
             self.dropped_acks += 1
             return []
         log = self._log
         if self.state is MasterLinkState.CUTTING:
             begin = ack.log_end
+            # A beginning that we have no bytes or no epoch for would be served from another place, and the slave's log
+            # would have a hole that acks do not show (W16).
             is_served = log.min_offset <= begin <= log.max_offset
             if not is_served or (begin < log.max_offset and log.history.find_by_offset(begin) is None):
                 here = f"an offset from {log.min_offset} to {log.max_offset} with an epoch"
                 return self._fail(ErrorCode.OFFSET_UNSERVED, here, str(begin))
             self.position = begin
             self.state = MasterLinkState.TRANSFER
+        # It acks bytes that this link never carried: its log is not a prefix of ours, so no ack of it means anything
+        # (D5).
         elif ack.log_end > self.position:
             return self._fail(ErrorCode.PROTOCOL, f"an ack up to {self.position}", str(ack.log_end))
         self.acked = ack.offset

@@ -1,11 +1,9 @@
 """
-What HA needs from the replica that it serves.
+The interfaces that HA needs of the replica that it serves.
 
-Implemented by ``broker.log`` (``ReplicaLog``) and by fakes in ``tests.support``, which are tested against the real
-one.
-Rule 1: all methods are called on the broker's loop thread and return at once; what may block is asked for by an
-action
-of the role machine and answered by an input.
+Implemented by ``broker.log`` (``ReplicaLog``) and by fakes in ``tests.support``, which are tested against the real one.
+Rule 1: all methods are called on the broker's loop thread and return at once; work that may block is asked for by an
+event and answered by a call of ``HaClient``.
 Rule 2: a view handed out by ``receive_view`` is released before any other call.
 Rule 3: an event may call back into the service that sent it; the service is in a consistent state when it tells one.
 """
@@ -54,7 +52,7 @@ class ReplicaLog(Protocol):
 
     @property
     def ackable_offset(self) -> LogOffset:
-        """What may be acked: whole records only, so that confirm is always a boundary; synced ones if flush is sync."""
+        """End of the ackable bytes: whole records (confirm is always a boundary), synced ones if flush is sync."""
         ...
 
     @property
@@ -95,7 +93,7 @@ class ReplicaLog(Protocol):
 
 
 class MasterLinkEvents(Protocol):
-    """What ``HaServer`` tells the master's broker."""
+    """Events of ``HaServer``, for the master's broker."""
 
     def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
         """A replica of the set shook hands: ``SyncState.link_opened``."""
@@ -115,7 +113,7 @@ class MasterLinkEvents(Protocol):
 
 
 class SlaveLinkEvents(Protocol):
-    """What ``HaClient`` asks of and tells the following broker."""
+    """Questions and events of ``HaClient``, for the following broker."""
 
     def durable_confirm(self) -> LogOffset:
         """Highest confirm offset on the own disk, asked at every connection (R26)."""

@@ -1,7 +1,7 @@
 """
 The slave's end of one native link, as a step machine: bytes and time in, actions out.
 
-Not here: sockets (``transport``), reconnecting (``service``), cutting and recording (the role machine, which answers).
+Not here: sockets (``transport``), reconnecting (``service``), cutting and recording (by the broker, which answers).
 
 | state | input | actions | next state |
 | --- | --- | --- | --- |
@@ -25,8 +25,8 @@ Not here: sockets (``transport``), reconnecting (``service``), cutting and recor
 Rule 1: nothing is acked before the cut is synced, and then at once (S23, W14).
 Rule 2: an epoch's entry is durable before its first byte is taken; nothing is read meanwhile (R9).
 Rule 3: bytes are taken only at the own end, of this reign, this generation, and of the epoch that they say (D3, R12).
-Rule 4: acks say which whole records are in the log, so that confirm is always a record boundary; in a set with
-``flush = sync``, which ones are synced (R3c).
+Rule 4: an ack covers whole records only, so that confirm is always a record boundary; in a set with ``flush = sync``
+synced ones only (R3c).
 Rule 5: the body goes straight into the log's map (``body_view``); ``bytes_received`` takes it as well, with a copy.
 """
 
@@ -108,6 +108,8 @@ class SlaveLink:
     @property
     def header_wanted(self) -> int:
         """Read at most so many bytes for ``bytes_received``; 0 = a body comes first, or nothing may be read now."""
+        # While the log is cut or an epoch is recorded, nothing is read: the bytes would have no place yet. TCP keeps
+        # them.
         if self._decoder.body_left or self.state not in (SlaveLinkState.WAITING, SlaveLinkState.TRANSFER):
             return 0
         return self._decoder.header_wanted
@@ -156,6 +158,7 @@ class SlaveLink:
         if self.state is SlaveLinkState.CLOSED:
             return []
         if self._backlog or not self._may_read():
+            # A master that ignores our pause, or means ill, would fill the memory of this process.
             if len(self._backlog) + len(data) > BACKLOG_BYTES_MAX:
                 return self.fail(ErrorCode.PROTOCOL, f"at most {BACKLOG_BYTES_MAX} bytes while paused", "more")
             self._backlog += data
@@ -179,6 +182,7 @@ class SlaveLink:
 
     def truncation_done(self, now_ms: int) -> list[SlaveAction]:
         """The plan is executed and durable; with ``flush = sync`` the whole log is synced, too."""
+        # The answer to a plan of the link before: this one has not compared histories yet, and must not ack.
         if self.state is not SlaveLinkState.CUTTING:
             return []
         self.state = SlaveLinkState.TRANSFER
@@ -200,6 +204,7 @@ class SlaveLink:
             return []
         self._recording = None
         self._heard_at_ms = now_ms
+        # The bytes that follow would be stored under the epoch that the history ends with, whichever that is.
         if self._log.history.last != header.entry:
             return self.fail(ErrorCode.LOG_FAILED, f"{header.entry} recorded", str(self._log.history.last))
         self.state = SlaveLinkState.TRANSFER
@@ -237,6 +242,8 @@ class SlaveLink:
         """The socket is gone; nothing more will be said, and what was buffered is dropped (R12)."""
         self.state = SlaveLinkState.CLOSED
         self._recording = None
+        # Bytes of the old master that wait here must not be applied behind the promise of the new epoch, when the entry
+        # that they waited for is recorded (R12).
         self._backlog.clear()
 
     # --- frames ------------------------------------------------------------------------------------------------------
@@ -303,10 +310,14 @@ class SlaveLink:
         if (reply.set_key, reply.fleet_incarnation) != (mine.set_key, mine.fleet_incarnation):
             expected = f"{mine.set_key} fleet {mine.fleet_incarnation}"
             return self.fail(ErrorCode.WRONG_SET, expected, f"{reply.set_key} fleet {reply.fleet_incarnation}")
+        # A restarted process at the same address: it is not the one that was elected, and its log may be shorter than
+        # the confirm that the controllers know.
         meant = target.master, target.master_incarnation or reply.incarnation
         if (reply.broker_id, reply.incarnation) != meant:
             actual = f"{reply.broker_id} incarnation {reply.incarnation}"
             return self.fail(ErrorCode.WRONG_PEER, f"{meant[0]} incarnation {meant[1]}", actual)
+        # Our promise is of the target's epoch. To a master of 2 our acks would count although we promised 3; one of 4
+        # we have not promised yet: follow it by way of the role machine, promise first (R21).
         if reply.master_epoch != target.master_epoch:
             is_higher = reply.master_epoch > target.master_epoch
             code = ErrorCode.EPOCH_UNKNOWN if is_higher else ErrorCode.EPOCH_STALE
@@ -324,6 +335,7 @@ class SlaveLink:
         )
         answered = MasterAnswered(reply=reply)
         if isinstance(plan, Isolate):
+            # The link ends here: nothing may be copied over bytes that were confirmed (R26).
             refusal = self.fail(ErrorCode.CUT_REFUSED, f"a cut at or above {plan.confirm_offset}", str(plan.point))
             return [answered, IsolationWanted(plan=plan), *refusal]
         self.state = SlaveLinkState.CUTTING
@@ -331,20 +343,27 @@ class SlaveLink:
 
     def _take_header(self, header: Transfer) -> list[SlaveAction]:
         own = self.target.master_epoch, self._link_generation
+        # v1 of A's former link, still in a buffer, would be taken behind bytes of the new one at the same offset, and
+        # acked to C as v2 (R12).
         if (header.master_epoch, header.link_generation) != own:
             actual = f"epoch {header.master_epoch} link {header.link_generation}"
             return self.fail(ErrorCode.PROTOCOL, f"epoch {own[0]} link {own[1]}", actual)
         self._master_confirm = max(self._master_confirm, header.confirm_offset)
         self._master_end = max(self._master_end, LogOffset(header.offset + header.body_length))
         entry, log = header.entry, self._log
+        # A heartbeat records no epoch: an entry without bytes would survive here when the master dies before its first
+        # record, and stand for an epoch that no other replica knows (R9).
         if header.body_length == 0 or entry is None:
             return []
+        # Log offsets are addresses: one byte of shift, and every record behind it differs from the master's (D3).
         if header.offset != log.max_offset:
             return self.fail(ErrorCode.PROTOCOL, f"bytes from {log.max_offset}", f"bytes from {header.offset}")
         last = log.history.last
         if entry == last:
             return []
         is_first = last is None and log.max_offset == log.min_offset and entry.start_offset <= header.offset
+        # A new epoch begins exactly here, above our last one and at or below the master's. Anything else would label
+        # bytes with an epoch that they are not of; a later handshake, which compares labels, would keep them.
         grows = entry.epoch > log.history.last_epoch and entry.epoch <= header.master_epoch
         if not (grows and (is_first or entry.start_offset == header.offset)):
             expected = f"epoch {log.history.last_epoch} from {last.start_offset if last else None}, or a newer one"
@@ -371,6 +390,8 @@ class SlaveLink:
         return [LogGrew(start=start, end=end)]
 
     def _tell_confirm(self) -> list[SlaveAction]:
+        # The master's confirm may be ahead of this log: remembered unclamped, it would isolate us at the next
+        # handshake.
         told = min(self._master_confirm, self._log.max_offset), self._master_end
         if told == self._confirm_told:
             return []
@@ -379,9 +400,12 @@ class SlaveLink:
 
     def _ackable(self) -> LogOffset:
         end = self._log.ackable_offset
+        # In a set with ``flush = sync`` every restart counts as intact (R3c). An ack from memory, then a power cut:
+        # this replica would be elected without the record that it acked.
         return min(end, self._synced_end) if self.target.flush is FlushMode.SYNC else end
 
     def _ack_if_due(self, now_ms: int) -> list[SlaveAction]:
+        # No ack before the first one of ``truncation_done``: the log may still hold bytes that are to be cut (S23).
         if self.state not in (SlaveLinkState.TRANSFER, SlaveLinkState.RECORDING) or self._acked is None:
             return []
         return self._ack(now_ms) if self._ackable() > self._acked else []

@@ -1,5 +1,5 @@
 """
-The master's side of the SyncStateSet: who must have a byte before it is released, who may join, who must leave.
+The master's side of the SyncStateSet: which replicas must have a byte before it is released, may join, must leave.
 
 Here: one step machine per reign, sans IO; inputs are methods that return outputs. Not here: sessions (``broker``),
 whether an alter is accepted (``controller.core``), waiters and leases (``broker.core``).
@@ -15,14 +15,14 @@ whether an alter is accepted (``controller.core``), waiters and leases (``broker
 | ``mastership_refused`` | MastershipEnded |
 | ``tick`` | ProposeAlter (the same again, a removal, a join), ConfirmMoved |
 
-Rule 1: the required set is local + proposed until that seq's verdict, or a state of this very reign with a higher
+Rule 1: the required set is local + proposed until the verdict on that seq, or a state of this very reign with a higher
 SyncStateSetEpoch (R2). Errors, timeouts and lost sessions end nothing.
 Rule 2: one proposal is outstanding; a retry is the same value, so the same bytes (R1, W7).
 Rule 3: a member joins in one step: the ack passes the test and the member is required from then on (R2, W6b).
 Rule 4: caught up is Kafka's rule: an ack reaches the end that the log had at the ack before (W13). For a healthy
 replica that is about to join, confirm waits for a moment; else a master alone would always be one batch ahead (L3).
-Rule 5: only a tick removes members, and after a stall of the own process everybody gets the full time again.
-Rule 6: a reign that ended answers nothing more, and its required set stays what it was.
+Rule 5: only a tick removes members, and after a stall of the own process every member gets the full time again.
+Rule 6: a reign that ended answers nothing more, and its required set stays as it was.
 All times are milliseconds of one monotonic clock.
 """
 
@@ -44,7 +44,7 @@ from rollcall_ha.ha.confirm_offset import AckFate, MemberAck, SlaveAcks, confirm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReignStart:
-    """What a master knows when it has entered its epoch."""
+    """The knowledge of a master that has entered its epoch."""
 
     broker_id: BrokerId
     incarnation: Incarnation
@@ -131,13 +131,15 @@ class SyncState:
         self._pause_until_ms = 0
         self._seq = 0
         self._log_end = log_end
+        # Not the log's end: with ``flush = sync`` the master's own ack covers synced bytes only, and nobody has said
+        # which.
         self._synced_end = reign.confirm_offset
         self._confirm = reign.confirm_offset
         self._table = SlaveAcks(reign.master_epoch)
         self._caught_up = {member: self._fresh(now_ms) for member in self._others(self._local)}
         self._linkless_since_ms = dict.fromkeys(self._others(self._local), now_ms)
         self._held_for: dict[BrokerId, int] = {}
-        """Replicas about to join, with the time until which confirm waits for them."""
+        """Replicas that are about to join, with the time until which confirm is held for them."""
         self._last_tick_ms = now_ms
         self._ended: MastershipEnded | None = None
 
@@ -170,11 +172,15 @@ class SyncState:
     @property
     def required_set(self) -> SyncStateSet:
         """Local + proposed (R2), sorted."""
+        # {A, B} proposes {A}: with the proposed set alone A acks v1 without B, B is elected before the alter applies,
+        # and v1 is lost. {A} proposes {A, B}: with the local set alone A acks v1 without B after the alter has applied.
         return tuple(sorted({*self._local, *(self.proposed_set or ())}))
 
     @property
     def in_sync_count(self) -> int:
         """Members of both the local and the proposed set (R22)."""
+        # Only these are in the set whichever way the alter ends. Counted by the union, {A} that proposes {A, B} would
+        # satisfy ``min_in_sync = 2`` with one copy.
         proposed = self.proposed_set
         return len(self._local) if proposed is None else len(set(self._local) & set(proposed))
 
@@ -211,6 +217,7 @@ class SyncState:
         if self._ended or broker_id == self.reign.broker_id:
             return []
         if self._table.open_link(broker_id, incarnation, link_generation, is_learner=is_learner):
+            # Its acks of the former link spoke of a log that this handshake may cut: unknown again, and confirm waits.
             self._linkless_since_ms.pop(broker_id, None)
             self._held_for.pop(broker_id, None)
             state = self._caught_up.get(broker_id)
@@ -227,11 +234,13 @@ class SyncState:
         return self._stop_holding(broker_id)
 
     def ack(self, ack: MemberAck, now_ms: int) -> list[SyncOutput]:
-        """An ack came. Whatever does not count changes nothing."""
+        """An ack came. One that does not count changes nothing."""
         if self._ended or self._table.record(ack) is not AckFate.COUNTED:
             return []
         self._note_caught_up(ack, now_ms)
         outputs = self._report_in_sync(ack.broker_id)
+        # The proposal before confirm (rule 3): in the other order C passes the test at 100, confirm moves to 200 on A
+        # alone, and then C is proposed: elected, it lacks 100 acknowledged bytes.
         outputs += self._propose_joining(now_ms)
         return outputs + self._advance_confirm()
 
@@ -251,15 +260,20 @@ class SyncState:
         A refusal because this mastership is over comes as ``mastership_refused`` instead.
         """
         outstanding = self._outstanding
+        # The verdict on seq 1, delivered again while seq 2 is outstanding, would end the union of seq 2: A stops
+        # requiring B, whose alter commits a moment later.
         if self._ended or outstanding is None or (master_epoch, seq) != (self.reign.master_epoch, outstanding.seq):
             return []
         self._outstanding = None
+        # A refused proposal would be made again by the same ack, as fast as the controllers can refuse it.
         if not is_accepted:
             self._pause_until_ms = now_ms + self.reign.alter_retry_ms
         return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
 
     def mastership_refused(self, reason: str) -> list[SyncOutput]:
         """A refusal because of an older masterEpoch or an ended incarnation: ends the reign, never the union (R2)."""
+        # {A} proposed {A, B}; it committed, the answer was lost, B was elected; A's retry is refused as older. With the
+        # union ended A would ack v1 alone, and B has never heard of it.
         return self._end(reason)
 
     def authoritative_state(
@@ -276,6 +290,8 @@ class SyncState:
         reign = self.reign
         if self._ended or master_epoch < reign.master_epoch:
             return []
+        # Never adopt the set of another reign: A in epoch 1 that took {A} of epoch 3, where it is elected again, would
+        # release v1 of epoch 1 alone; B in 2 has no v1, and 3 begins where 2 ends.
         if master_epoch > reign.master_epoch:
             return self._end(f"masterEpoch is {master_epoch} now, this reign is {reign.master_epoch}")
         if (master, master_incarnation) != (reign.broker_id, reign.incarnation):
@@ -283,8 +299,10 @@ class SyncState:
                 f"masterEpoch {master_epoch} names master {master} incarnation {master_incarnation},"
                 f" this is {reign.broker_id} incarnation {reign.incarnation}"
             )
+        # Equal or lower is a state from before the outstanding alter, which may still commit.
         if sync_state_set_epoch <= self._local_epoch:
             return []
+        # Higher: the outstanding alter named the old SyncStateSetEpoch, so it is in this state or can never apply.
         self._outstanding = None
         return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
 
@@ -292,6 +310,8 @@ class SyncState:
         """Time passed: retry what is outstanding, or propose who must leave or may join."""
         if self._ended:
             return []
+        # This process stood still for 12 s: the acks of that time are in its sockets, unread. Without grace it would
+        # first remove every member for having been silent.
         if now_ms - self._last_tick_ms > self.reign.stall_ms:
             self._grant_grace(now_ms)
         self._last_tick_ms = now_ms
@@ -301,6 +321,8 @@ class SyncState:
             return outputs + (self._propose_leaving(now_ms) or self._propose_joining(now_ms))
         if now_ms - self._sent_at_ms < self.reign.alter_retry_ms:
             return outputs
+        # The same value, whatever changed meanwhile: a seq has one content (R1). {A, B} commits as seq 1 and B is
+        # elected; seq 1 sent again as {A, C} would be answered by that verdict, and A would not require B.
         self._sent_at_ms = now_ms
         return [*outputs, outstanding]
 
@@ -324,8 +346,11 @@ class SyncState:
     def _advance_confirm(self) -> list[SyncOutput]:
         if not self.may_release:
             return []
+        # Members first, and those that are held for: a join can pass its test only while confirm does not run ahead.
         waited_for = (*self._others(self.required_set), *self._held_for)
         candidate = confirm_candidate(self._own_end(), waited_for, self._table)
+        # Below the start of the epoch nothing is confirmed by it: the members agree on those bytes only after each of
+        # them has been cut at its handshake and has acked beyond them.
         if candidate is None or candidate <= self._confirm or candidate < self.reign.start_offset:
             return []
         self._confirm = candidate
@@ -333,6 +358,8 @@ class SyncState:
 
     def _has_everything(self, broker_id: BrokerId) -> bool:
         acked = self._table.acked(broker_id)
+        # Confirm: A acked v1 alone and admits B, which is at 0; B is elected without v1. Start: B admits C below its
+        # own start, where C may still hold other bytes (R2).
         return acked is not None and acked >= max(self._confirm, self.reign.start_offset)
 
     def _note_caught_up(self, ack: MemberAck, now_ms: int) -> None:
@@ -355,6 +382,7 @@ class SyncState:
 
     def _report_in_sync(self, broker_id: BrokerId) -> list[SyncOutput]:
         state = self._caught_up.get(broker_id)
+        # "In sync" ends the exposure in the record of the failover: told of a committed member only, once per link.
         if state is None or state.is_reported or broker_id not in self._local or not self._has_everything(broker_id):
             return []
         state.is_reported = True
@@ -380,6 +408,7 @@ class SyncState:
             self._linkless_since_ms[member] = now_ms
 
     def _propose_leaving(self, now_ms: int) -> list[SyncOutput]:
+        # In the pause behind a refusal the same removal would be refused again.
         if now_ms < self._pause_until_ms:
             return []
         leaving = [member for member in self._others(self._local) if self._must_leave(member, now_ms)]
@@ -410,12 +439,19 @@ class SyncState:
         return is_candidate and acked is not None and acked >= self.reign.start_offset
 
     def _is_fit_to_join(self, broker_id: BrokerId, now_ms: int) -> bool:
-        """It has everything, and did not just leave for being stuck at where it froze confirm."""
+        """
+        It has everything, and lately so.
+
+        A member that was stuck at 500 froze confirm at 500, and was removed for it. By its last ack alone it would join
+        again at once, freeze confirm again, and so on.
+        """
         is_fresh = now_ms - self._caught_up[broker_id].caught_up_at_ms < self.reign.catch_up_timeout_ms
         return is_fresh and self._has_everything(broker_id)
 
     def _must_leave(self, member: BrokerId, now_ms: int) -> bool:
         linkless_since_ms = self._linkless_since_ms.get(member)
+        # No link: not the catch-up timeout, which a short break must not cost, but the wait that an election grants its
+        # survivors (R6). Until then no send is acknowledged.
         if linkless_since_ms is not None and now_ms - linkless_since_ms >= self.reign.survivors_wait_ms:
             return True
         return now_ms - self._caught_up[member].caught_up_at_ms >= self.reign.catch_up_timeout_ms

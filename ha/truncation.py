@@ -1,5 +1,5 @@
 """
-What a slave does with its log when a master has shown its epoch history.
+The plan of a slave for its log, once a master has shown its epoch history: keep, cut, set aside, or isolate.
 
 Here: the decision, pure. Not here: cutting (``broker.log``, crash-safe by R20), when it is asked for (``slave_link``).
 Rule 1: the point is the end of what both have in common, clamped to the own end (W5).
@@ -57,7 +57,7 @@ class FullResync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolate:
-    """Touch nothing, raise the alarm: what would go was confirmed (R26)."""
+    """Touch nothing, raise the alarm: confirmed bytes would go (R26)."""
 
     point: LogOffset
     confirm_offset: LogOffset
@@ -83,20 +83,27 @@ def plan_truncation(
     """
     if own.max_offset == own.min_offset:
         return _plan_for_empty(own, master)
+    # The bytes between both logs are gone on the master. Kept, this log would have a hole that no offset shows.
     if own.max_offset < master.min_offset:
         return _resync(own, master, f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}")
     common = own.history.common_entry(master.history)
     point = own.history.consistent_point(own.max_offset, master.history, master.max_offset)
+    # An unclean election may take confirmed bytes back: the operator chose that. Only one behind the last common epoch
+    # explains this loss; an older one is in both logs already.
     is_explained = unclean_epoch > (common.epoch if common else NO_EPOCH)
     if common is None or point is None:
         floor = max(master.min_offset, own.min_offset)
         if own_confirm > floor and not is_explained:
             return _isolate(floor, own_confirm, "the master shares no epoch with the own log")
         return _resync(own, master, "no epoch in common with the master")
+    # The bytes from ``point`` on were on every required member once. That the elected master lacks them means that a
+    # rule was broken somewhere: cut silently, the evidence would go with the last copy.
     if point < own_confirm and not is_explained:
         return _isolate(point, own_confirm, f"both logs agree up to {point} only, in epoch {common.epoch}")
     if point < max(master.min_offset, own.min_offset):
         return _resync(own, master, f"both logs agree up to {point}, where one of them has no bytes any more")
+    # Epochs begin between records, so histories cannot agree up to the middle of one: the logs come from different
+    # lives.
     if point < own.max_offset and not is_record_boundary(point):
         return _resync(own, master, f"both logs agree up to {point}, which is inside a record")
     history = EpochHistory(entry for entry in own.history.entries if entry.epoch <= common.epoch)
@@ -110,6 +117,7 @@ def _plan_for_empty(own: LogExtent, master: LogExtent) -> TruncationPlan:
     if own.max_offset != master.min_offset:
         return _resync(own, master, f"the empty log begins at {own.max_offset}, the master's at {master.min_offset}")
     if own.history:
+        # An entry (3, 0) that never got a byte would label the master's first bytes, which are of epoch 1.
         return Cut(point=own.max_offset, history=EpochHistory(), cut_bytes=0)
     return Keep(point=own.max_offset)
 

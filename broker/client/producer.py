@@ -3,11 +3,11 @@ A producer that follows the master and never doubles a message.
 
 Here: the window of unacknowledged sends, their numbers, retries, counters. Not here: where the master is (``routes``).
 
-Rule 1 (R18): every message has (producer id, producer epoch, sequence). Whatever is unanswered when a link ends is sent
-again, in order, to the next master of the same set; the table of the log makes sure that it is there once.
+Rule 1 (R18): every message has (producer id, producer epoch, sequence). Messages that are unanswered when a link ends
+are sent again, in order, to the next master of the same set; the table of the log makes sure that each is there once.
 Rule 2: only PUT_OK is an acknowledgement. ``SendFailedError`` says whether the message is definitely not in the log.
 Rule 3: a message that was given up as unknown stays in the window until it is answered, so that numbers have no gap.
-Rule 4: what is definitely not appended and cannot keep its number gets a new one, in a new producer epoch.
+Rule 4: a message that is definitely not appended and cannot keep its number gets a new one, in a new producer epoch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True):
     """An acknowledged message. ``queue_offset`` is None if only a duplicate's answer arrived."""
 
     answered_at_ns: int
-    """CLOCK_MONOTONIC when the answer was read; whoever waits for it runs a little later."""
+    """CLOCK_MONOTONIC when the answer was read; the caller of ``send`` runs a little later."""
     answered_by: str
     """Listen address (host:port) of the broker that acknowledged it."""
     message_id: str
@@ -166,7 +166,7 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End at once; whatever is unanswered fails as unknown."""
+        """End at once: sends that were written fail as unknown, the others as not appended."""
         self._is_closing = True
         if self._runner is not None:
             self._runner.cancel()
@@ -194,7 +194,7 @@ class Producer:
             self._slots.release()
             raise SendFailedError(SendOutcome.NOT_APPENDED, "the producer is closed")
         done: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        # Whoever waits may have been cancelled: an error that nobody fetches is not an event.
+        # The caller may have been cancelled: an error that nobody fetches would be logged as one of ours.
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         if queue_id is None:
             self._next_queue = queue_id = (self._next_queue + 1) % self._queue_count
@@ -209,6 +209,8 @@ class Producer:
                 return await asyncio.shield(done)
         except TimeoutError:
             outcome = SendOutcome.UNKNOWN if pending.attempts else SendOutcome.NOT_APPENDED
+            # Written once, it stays in the window although its caller is told "unknown": taken out, the next number
+            # would be a gap for a master that never saw this one (rule 3).
             if not pending.attempts:
                 self._drop_unsent(pending)
             self._count(outcome)
@@ -276,6 +278,7 @@ class Producer:
         self._link = link
         try:
             self._renumber_if_idle()
+            # In the order of their numbers, before any new send: message 8 in front of 7 would be refused as a gap.
             for pending in self._window:
                 if pending.opaque not in self._by_opaque:
                     self._write(pending)
@@ -303,6 +306,7 @@ class Producer:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _answered(self, link: _Link, frame: Frame) -> None:
+        # An answer of the old link, handled after its messages were written again: its opaque may name another message.
         if link is not self._link:
             return
         pending = self._by_opaque.pop(frame.opaque, None)
@@ -313,6 +317,8 @@ class Producer:
             self._acked(link, pending, fields)
         else:
             self._refused(link, pending, fields, frame.remark or f"code {frame.code}")
+        # Only when no answer is awaited any more: a message that is still on its way has a number of the old epoch, and
+        # given a new one it could be in the log twice.
         if self._must_renumber and not self._by_opaque:
             self._renumber_if_idle()
             for waiting in self._window:
@@ -344,13 +350,15 @@ class Producer:
             self.counters.gap += 1
             self._must_renumber = True
             if pending.attempts > 1:
-                # An earlier attempt may be in the log of a master that comes back: a new number could double it.
+                # An earlier attempt may be in the log, forgotten by the window or on a master that comes back: under a
+                # new number it could be there twice.
                 self._leave(pending)
                 self._fail(pending, SendOutcome.UNKNOWN, detail)
             pending.attempts = 0
         elif reason == SendRefusal.ILLEGAL:
             self._must_renumber = True
             self._leave(pending)
+            # Refused now; but an earlier attempt may have been accepted by a broker with other limits.
             self._fail(pending, SendOutcome.NOT_APPENDED if pending.attempts == 1 else SendOutcome.UNKNOWN, detail)
         else:
             # Not master, overloaded, epoch ended...: everything unanswered goes again, in order, on a new link.
@@ -359,7 +367,8 @@ class Producer:
 
     def _renumber_if_idle(self) -> None:
         """
-        Rule 4: nothing is on its way; what was written and never answered has lost its number, the rest gets a new one.
+        Rule 4. Nothing is on its way: a message that was written and never answered has lost its number and fails as
+        unknown; the others get new numbers from 0, in the next producer epoch.
         """
         if not self._must_renumber:
             return
@@ -383,7 +392,11 @@ class Producer:
         self._slots.release()
 
     def _drop_unsent(self, pending: _Pending) -> None:
-        """Never written, or refused: its number goes to the next one (what is behind it was not accepted either)."""
+        """
+        Take out a message that was never written, and close the gap: 7 goes, 8 becomes 7.
+
+        The messages behind it were not written either: they are written in order.
+        """
         behind = False
         for each in self._window:
             if behind:

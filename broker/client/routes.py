@@ -1,9 +1,9 @@
 """
-Where the master is: watches on several brokers at once, the newest masterEpoch wins.
+The address of the master: watches on several brokers at once, the newest masterEpoch wins.
 
 Every known replica and every seed is asked to answer when its route is newer than ours, so a master that hangs, or a
 broker that is cut off, delays nobody.
-Rule 1: a route replaces ours only with a higher masterEpoch, or with the same one and more knowledge.
+Rule 1: a route replaces ours if its masterEpoch is higher, or if it is equal and the route names a master.
 Rule 2: one link and one outstanding question per watched address, at most ``WATCHED_MAX`` addresses.
 """
 
@@ -33,7 +33,7 @@ class _Passive:
         """Brokers do not ask on this link."""
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """Whoever waits for an answer hears of it."""
+        """``request`` raises in the task that waits for an answer."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -50,7 +50,7 @@ class RouteWatcher:
         self.route: RouteState | None = None
         """Newest known; None before the first answer."""
         self.moved = asyncio.Event()
-        """Set whenever ``route`` is replaced; whoever waits clears it."""
+        """Set whenever ``route`` is replaced; cleared by the waiter."""
         self._seeds = tuple(seeds)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -69,6 +69,8 @@ class RouteWatcher:
     def offer(self, route: RouteState) -> None:
         """Take ``route`` if it is newer (rule 1), and watch its replicas too."""
         known = self.route
+        # A broker that is cut off still names the master of epoch 2. Taken after 3, its route would send the producer
+        # back to a master that cannot ack, each time that broker answers.
         if known is not None and (
             route.master_epoch < known.master_epoch
             or (route.master_epoch == known.master_epoch and (route.master_address is None or route == known))
@@ -93,7 +95,7 @@ class RouteWatcher:
                 finally:
                     link.close("watch ends")
             except (OSError, TimeoutError, RemotingError, RouteError):
-                # This one cannot tell; the others go on, and it is asked again.
+                # This broker cannot tell; the watches of the others go on, and it is asked again.
                 await asyncio.sleep(RETRY_DELAY_MS / 1000)
 
     async def _follow(self, link: RemotingConnection) -> None:
@@ -112,5 +114,6 @@ class RouteWatcher:
             )
             route = decode_route(answer.body)
             self.offer(route)
-            # Who knows of no newer epoch than it was asked for is asked to wait; who is behind us as well.
+            # From now on the broker holds its answer back until it knows more than we asked for: a loop of quick
+            # answers would cost every broker a request per client and millisecond.
             wait_ms = WATCH_WAIT_MS

@@ -1,16 +1,15 @@
 """
 The put path: sends in, one append run, one wake-up of the links, answers out when confirm has moved.
 
-Here: a batch of sends of one client through gate, dedupe, log and waiters. Not here: sockets (``listen``), what
-confirm is
-(``ha``), when an epoch begins and ends (the role shell calls ``enter_epoch`` and ``leave_epoch``).
+Here: a batch of sends of one client through gate, dedupe, log and waiters. Not here: sockets (``listen``), what confirm
+is (``ha``), when an epoch begins and ends (``broker.mastership`` calls ``enter_epoch`` and ``leave_epoch``).
 
 Rule 1: the gate is read once per batch, in the turn that appends: no turn of the loop lies between check and append.
 Rule 2 (R17): waiters belong to the epoch that they appended in; leaving it answers all of them "outcome unknown".
-Rule 3 (R18): a duplicate is answered when its original is released. It waits for the end of the log as it is now: that
-is never below its original's end.
+Rule 3 (R18): a duplicate is answered when its original is released. It waits for the end of the log as it is now, which
+is never below the end of its original.
 Rule 4: every other answer is given at once and says whether the message is definitely not in the log.
-Rule 5: nothing is made per message but its draft and its answer's bytes.
+Rule 5: the only objects per message are its draft and the bytes of its answer.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _VERDICT_REFUSALS: Final = {
 
 
 class PutLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What producers may cost."""
+    """Limits of the memory that producers may take."""
 
     body_bytes_max: int = 4 * 1024 * 1024
     waiting_messages_max: int = 100_000
@@ -65,7 +64,7 @@ class PutCounters(msgspec.Struct):
 
 
 class _Waiting(msgspec.Struct):
-    """Answers of one batch of one client, ready to be written, and whom to tell if they never may be."""
+    """Answers of one batch of one client, ready to be written, and its requests in case they never may be."""
 
     sink: AnswerSink
     answers: list[bytes]
@@ -116,7 +115,7 @@ class PutPath:
     # --- epochs ------------------------------------------------------------------------------------------------------
 
     def enter_epoch(self, master_epoch: MasterEpoch) -> None:
-        """This replica is master of ``master_epoch`` and will serve; fails whoever still waits in another one (R17)."""
+        """This replica is master of ``master_epoch`` and will serve; fails the waiters of an earlier one (R17)."""
         self.leave_epoch()
         self._is_first_ack = True
         self._acks = WaitingSends(
@@ -140,11 +139,13 @@ class PutPath:
 
     def release(self, confirm: LogOffset) -> None:
         """
-        Confirm has moved, or ``min_in_sync`` is reached again: answer whoever waited for it.
+        Confirm has moved, or ``min_in_sync`` is reached again: answer the waiters below it.
 
         Nothing is released in another epoch than the gate's, nor below ``min_in_sync`` (R17, R22).
         """
         acks, state = self._acks, self._gate.state
+        # Asked again here, not only before the append: the set may have shrunk to the master alone since. An answer now
+        # would acknowledge a message of which ``min_in_sync = 2`` promised two copies (R22).
         if acks is None or state.master_epoch != acks.master_epoch or not state.is_min_in_sync:
             return
         released = acks.release(confirm)
@@ -155,6 +156,8 @@ class PutPath:
             self.counters.released += len(waiting.opaques)
             known = by_sink.setdefault(id(waiting.sink), (waiting.sink, []))
             known[1].extend(waiting.answers)
+        # Before the answers leave: "released" is what the record of a failover is judged by (proof 4). Noted after a
+        # write that the process does not outlive, an acknowledged message would be missing in it.
         self._log.note_confirm(confirm, acks.released_offset)
         written_at_us = time.monotonic_ns() // 1_000
         for sink, answers in by_sink.values():
@@ -164,7 +167,7 @@ class PutPath:
             self._on_first_ack(acks.master_epoch, written_at_us)
 
     def is_ready_for(self, length: int) -> bool:
-        """Whether sends of ``length`` bytes need no wait for the disk; who only refuses never waits."""
+        """Whether sends of ``length`` bytes need no wait for the disk; a replica that refuses them needs none."""
         return not self._gate.state.is_serving or self._log.is_room_ready(length)
 
     # --- sends -------------------------------------------------------------------------------------------------------
@@ -179,6 +182,7 @@ class PutPath:
             self._refuse_all(sink, requests, refusal or (SendRefusal.NOT_MASTER, "not entered"), state)
             return
         try:
+            # Refused as "not master", and thus repeated by the producer, until the index has seen the whole log (R19).
             self._log.begin_run(stored_at_ms=self._now_ms())
         except IndexBehindError as error:
             self._refuse_all(sink, requests, (SendRefusal.NOT_MASTER, str(error)), state)
@@ -190,7 +194,7 @@ class PutPath:
         try:
             at_once = self._put_all(requests, waiting, state.master_epoch)
         finally:
-            # Whatever happens: after a run that was never ended nobody may append, or receive, any more.
+            # Also after an error of our own: a run that was never ended would let nobody append, or receive, any more.
             end = self._log.end_run()
         if waiting.opaques:
             acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
@@ -201,7 +205,8 @@ class PutPath:
         if is_new or waiting.opaques:
             self._wake_links()
         if waiting.opaques and not is_new:
-            # Duplicates only: their originals may have been confirmed long ago, and nothing moves confirm again.
+            # Duplicates only: their originals may have been confirmed long ago. Nothing moves confirm again, so without
+            # this a producer that repeats its last message would wait for ever.
             self.release(self._log.confirm_offset)
 
     def _put_all(self, requests: Sequence[SendRequest], waiting: _Waiting, master_epoch: MasterEpoch) -> list[bytes]:
@@ -278,6 +283,8 @@ class PutPath:
         if found is not None:
             stamp = ProducerStamp(*found)
             verdict = self._log.producers.judge(stamp)
+            # Not answered at once: the original may wait for its set still. Acknowledged now, and cut at the next
+            # failover, the message would be lost although its producer heard PUT_OK twice.
             if verdict is SequenceVerdict.DUPLICATE:
                 self.counters.duplicates += 1
                 if not header.is_one_way:
@@ -305,11 +312,14 @@ class PutPath:
         queue_id = header.extFields.e if header.extFields.e >= 0 else self._pick_queue()
         drafts: list[Draft] = []
         for item in decode_batch(request.body):
+            # One answer names all messages: "the third is a gap" has no place in it.
             if find_stamp(item.properties) is not None:
                 return SendRefusal.ILLEGAL, "a batch cannot be idempotent: send its messages one by one"
             draft = self._draft(request, item.body, item.properties, queue_id, None)
             draft.flag = item.flag
             drafts.append(draft)
+        # All sizes before the first append: one that fits nowhere must not leave the messages before it in the log,
+        # behind an answer that says "definitely not appended".
         self._log.ensure_room(sum(record_bytes(draft, self._store_host) for draft in drafts))
         places = [self._log.append(draft) for draft in drafts]
         self.counters.appended += len(places)
@@ -331,6 +341,8 @@ class PutPath:
         fields = request.header.extFields
         host = self._born_host
         topic, queues = fields.b.encode(), self._log.queues
+        # Queues are remembered for ever: a client that counts up topics would otherwise fill the memory of all
+        # replicas.
         if len(queues) >= self._limits.queues_max and not queues.has(topic, queue_id):
             raise SendError(
                 f"{len(queues)} queues have messages, {self._limits.queues_max} are allowed: "

@@ -2,8 +2,7 @@
 Codes of a broker's listen port.
 
 RocketMQ's numbers where it has them; ours are 3191-3199. System codes (busy, unknown code) are in
-``node.remoting.codes``;
-PROBE (3190) is in ``controller.contract.codes``.
+``node.remoting.codes``; PROBE (3190) is in ``controller.contract.codes``.
 
 Rule 1: only ``PUT_OK`` is an acknowledgement (R18).
 Rule 2: a refusal says whether the message is definitely not in the log: field ``outcome`` of the answer's header.
@@ -43,7 +42,7 @@ class ClientResult(IntEnum):
 
 
 class SendOutcome(StrEnum):
-    """What is known about a message that was not acknowledged."""
+    """Knowledge about a message that was not acknowledged."""
 
     NOT_APPENDED = "not-appended"
     UNKNOWN = "unknown"

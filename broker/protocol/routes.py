@@ -27,7 +27,7 @@ class RouteBroker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RouteState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a replica knows of its set. ``master`` None: there is none, or it is not known."""
+    """A replica's knowledge of its set. ``master`` None: there is none, or it is not known."""
 
     cluster: str
     broker_name: str

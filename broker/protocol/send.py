@@ -5,8 +5,7 @@ Here: header bytes to one value, answers to bytes, the batch body. Not here: whe
 (``broker.handlers.put``).
 
 Rule 1: the header of a 310 or 320 as Java and our producer write it is decoded straight into its struct; any other
-legal
-form goes the general way through ``node.remoting.frame``, with the same result.
+legal form goes the general way through ``node.remoting.frame``, with the same result.
 Rule 2: answers to accepted sends are formatted into bytes, without an object per answer.
 Rule 3: nonsense raises ``SendError`` or ``FrameError`` and nothing else.
 """
@@ -60,7 +59,7 @@ class SendFields(msgspec.Struct, gc=False):
 
 
 class SendHeader(msgspec.Struct, gc=False):
-    """What a send says besides its body."""
+    """All of a send but its body."""
 
     code: int
     opaque: int
@@ -164,7 +163,7 @@ def put_ok(opaque: int, form: HeaderForm, *, queue_id: int, queue_offset: int, m
 
 
 def put_duplicate(opaque: int, form: HeaderForm, *, queue_id: int) -> bytes:
-    """Acknowledges a send whose original was released; where that lies is not kept."""
+    """Acknowledges a send whose original was released; the place of that one is not remembered."""
     fields = {"queueId": str(queue_id), "msgId": "", "queueOffset": "-1", "duplicate": "true"}
     return encode_frame(
         Frame(code=ClientResult.PUT_OK, opaque=opaque, flag=FLAG_RESPONSE, ext_fields=fields, form=form)
@@ -174,7 +173,7 @@ def put_duplicate(opaque: int, form: HeaderForm, *, queue_id: int) -> bytes:
 def put_refused(
     opaque: int, form: HeaderForm, refusal: SendRefusal, detail: str, *, master_epoch: int = 0, master: str = ""
 ) -> bytes:
-    """Says what is known about the message, and where the master is as far as known."""
+    """Refuses a send: whether the message may be in the log, and the master's address if it is known."""
     fields = {"reason": refusal.value, "outcome": REFUSAL_OUTCOME[refusal].value}
     if master_epoch:
         fields["masterEpoch"] = str(master_epoch)
@@ -233,6 +232,7 @@ def decode_batch(data: memoryview) -> list[BatchItem]:
             body_at = at + _BATCH_HEAD.size
             (properties_bytes,) = _INT16.unpack_from(data, body_at + body_bytes) if body_bytes >= 0 else (-1,)
             end = body_at + body_bytes + 2 + properties_bytes
+            # Lengths of a peer: a negative one would slice from the end of the batch, a long one into the next frame.
             if properties_bytes < 0 or end != at + total or end > len(data):
                 raise SendError(f"message {len(items)} of the batch says {total} bytes, its parts do not add up")
             properties = bytes(data[end - properties_bytes : end])
