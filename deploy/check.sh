@@ -10,13 +10,17 @@ began=$SECONDS
 summary=()
 
 step() { # step NAME COMMAND...
-    local name="$1" from=$SECONDS output status
+    local name="$1" from=$SECONDS output status printer
     shift
     printf '== %s: %s\n' "$name" "$*"
     output=$(mktemp)
-    "$@" > >(tee "$output") 2>&1
+    # By "exec", in this shell: a redirection of the command itself is made in its own process, and $! here stays what it was.
+    exec 3> >(tee "$output")
+    printer=$!
+    "$@" >&3 2>&1 3>&-
     status=$?
-    wait "$!" # for tee: what is counted below must be there
+    exec 3>&-
+    wait "$printer" # the lines that are counted below must be there
     local counted
     counted=$(grep -E '[0-9]+ (passed|failed|errors?|skipped)|Success: no issues|All checks passed|files already formatted|Contracts: |^RESULT|^sim:' "$output" | tail -n 1)
     rm -f "$output"
@@ -68,9 +72,10 @@ all() {
 coverage() {
     local data
     data=$(mktemp -d)
-    COVERAGE_FILE="$data/coverage" step run "$bin/coverage" run --branch \
+    export COVERAGE_FILE="$data/coverage"
+    step run "$bin/coverage" run --branch \
         --include '*/controller/core/*,*/broker/core/*,*/epoch/*,*/ha/*' -m pytest -q -p no:cacheprovider -m 'not cluster and not spark' tests/unit tests/property
-    COVERAGE_FILE="$data/coverage" step report "$bin/coverage" report --show-missing --skip-empty
+    step report "$bin/coverage" report --show-missing --skip-empty
     rm -rf "$data"
 }
 
