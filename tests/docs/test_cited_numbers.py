@@ -110,14 +110,14 @@ def test_a_rule_says_why_where_and_what_kills_its_absence(number: str, title: st
         return
     where = re.search(r"\*\*Kept by:\*\*(.*?)\*\*Its absence is killed by\*\*", text, re.DOTALL)
     killers = re.findall(r"`((?:tests/|case |mutant )[^`]*)`", text.partition("**Its absence is killed by**")[2])
-    own_mutants = {mutant.name for mutant in mutants() if re.match(rf"{number}(?!\d)", mutant.name)}
+    own_mutants = [mutant for mutant in mutants() if re.match(rf"{number}(?!\d)", mutant.name)]
 
     assert "**Without it:**" in text
     assert where is not None
     assert re.search(r"`\w+/[\w/]+\.py`", where[1])
     assert killers
     assert [proof for proof in killers if not is_there(proof) and not (ROOT / proof).is_file()] == []
-    assert own_mutants - {proof.removeprefix("mutant ") for proof in killers} == set()
+    assert not own_mutants or any(proof.startswith("mutant ") for proof in killers)
 
 
 @pytest.mark.parametrize("page", [*dict.fromkeys(PAGES.values()), "docs/wire.md", "ARCHITECTURE.md"])

@@ -19,6 +19,7 @@ from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
+    PeerShowedEpoch,
     RecordEpochEntry,
     Recovered,
     RecoveryStarted,
@@ -27,13 +28,14 @@ from rollcall_ha.broker.core.role_io import (
     StopSlaveLink,
     ViewArrived,
 )
-from rollcall_ha.broker.log.ports import CutReason
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier
+from rollcall_ha.broker.log.ports import CutReason, IndexBehindError
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
-from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import SilenceCause
+from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.views import view_of
 from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
@@ -41,14 +43,15 @@ from rollcall_ha.controller.replication.raft.journal import DurableJournal
 from rollcall_ha.controller.replication.raft.messages import Answer
 from rollcall_ha.controller.runtime.sessions import ProbeOutcome
 from rollcall_ha.epoch.history import EpochHistory
-from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
 from rollcall_ha.ha.slave_link import SlaveLinkState
 from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
+from rollcall_ha.ha.truncation import Isolate, LogExtent, plan_truncation
 from tests.sim.violation import Violation
 from tests.support.core_builders import Fleet, positions, stored
-from tests.support.ha_logs import MemoryLog
+from tests.support.ha_logs import MemoryLog, history
 from tests.support.ha_pair import Pair
-from tests.support.log_tools import append_all, crash, draft, open_log
+from tests.support.log_tools import append_all, crash, draft, log_bytes, open_log
 from tests.support.raft_seams import raise_stopped
 from tests.support.raft_virtual import OurNode, VirtualGroup
 from tests.support.runtime_world import World
@@ -387,6 +390,16 @@ def newer_operation() -> None:
     must(applied.stop_reason is not None, "R15: a newer operation was taken for a no-op; this node diverges")
 
 
+def election_in_a_batch() -> None:
+    """A's alter to {A} and the election of B share an entry: B is elected, and A may not acknowledge alone."""
+    fleet = Fleet().serving()
+    alter = fleet.operation(fleet.alter(A))
+    elect = fleet.operation(ElectMaster(set_key=fleet.key, designated=BrokerId(B)), evidence=fleet.evidence())
+    applied = apply_operations(fleet.state, [alter, elect], term=1, index=fleet.index + 1)
+    must(isinstance(applied.replies[1], Elected), "R25: an alter in front of it kept an election from being held")
+    must(isinstance(applied.replies[0], Refused), "R25: an alter was decided before the election of its own entry")
+
+
 # --- disks -----------------------------------------------------------------------------------------------------------
 
 
@@ -413,6 +426,38 @@ def entry_beyond_the_end() -> None:
     ]
     repaired = EpochHistory(entries).repaired(LogOffset(50))
     must(repaired.last_epoch == 1, f"W5: the log ends at 50 and its epochs are {repaired}")
+
+
+def cut_below_confirm() -> None:
+    """A master that shares 300 of 500 bytes would cut what this replica knows to be confirmed up to 400."""
+    own = LogExtent(history=history((1, 0), (2, 400)), min_offset=LogOffset(0), max_offset=LogOffset(500))
+    other = LogExtent(history=history((1, 0), (3, 300)), min_offset=LogOffset(0), max_offset=LogOffset(900))
+    planned = plan_truncation(
+        own, LogOffset(400), other, unclean_epoch=NO_EPOCH, is_record_boundary=lambda _offset: True
+    )
+    must(isinstance(planned, Isolate), f"R26: confirmed bytes are given up: {planned}")
+
+
+def append_behind_unindexed_records() -> None:
+    """A slave that received records and is elected before they are indexed: its next queue offset would be one of theirs."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        master, slave = open_log(root / "master"), open_log(root / "slave")
+        for log in (master, slave):
+            log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
+        append_all(master, draft(b"y" * 100))
+        data = log_bytes(master)
+        with slave.receive_view(len(data)) as view:
+            view[: len(data)] = data
+        slave.commit_received(len(data))
+        try:
+            slave.begin_run(stored_at_ms=1)
+            is_refused = False
+        except IndexBehindError:
+            is_refused = True
+        for log in (master, slave):
+            crash(log)
+    must(is_refused, "R19: appends begin before the queue offsets of received records are known")
 
 
 def retry_of_a_send() -> None:
@@ -501,6 +546,20 @@ def epoch_entered_twice() -> None:
     must(not is_on_its_way, f"W3: epoch {epoch} is entered twice")
 
 
+def peer_in_a_higher_epoch() -> None:
+    """A is master, and B shows on a link that it is master of the next epoch; no controller can be reached."""
+    fleet = Fleet().serving()
+    machine = _registered_machine(fleet, A, EpochMarks())
+    epoch = fleet.set.master_epoch
+    incarnation = fleet.replica(B).incarnation
+    assert incarnation is not None
+    shown = PeerShowedEpoch(
+        broker_id=BrokerId(B), incarnation=incarnation, master_epoch=MasterEpoch(epoch + 1), is_master=True
+    )
+    machine.handle(shown, now_us=100)
+    must(machine.goal.master_epoch == epoch + 1, f"R21: A goes on in epoch {epoch}, B is master of {epoch + 1}")
+
+
 def stale_master_after_a_restart() -> None:
     """B promised epoch 2 and restarts; what it is told still names A in epoch 1: B must not follow."""
     fleet = Fleet().serving()
@@ -573,5 +632,9 @@ CASES: dict[str, Callable[[], None]] = {
     "start-after-the-link": start_after_the_link,
     "stale-master-after-a-restart": stale_master_after_a_restart,
     "epoch-entered-twice": epoch_entered_twice,
+    "peer-in-a-higher-epoch": peer_in_a_higher_epoch,
+    "election-in-a-batch": election_in_a_batch,
+    "cut-below-confirm": cut_below_confirm,
+    "append-behind-unindexed-records": append_behind_unindexed_records,
 }
 """By name; mutants name the case that finds them."""

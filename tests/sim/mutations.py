@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rollcall_ha.broker.core.goals import GoalKind
+from rollcall_ha.broker.core.goals import Choice, GoalKind
 from rollcall_ha.broker.core.role_io import PersistMarks, PrepareMaster, StepDone, StopSlaveLink
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.replies import AlterDecided
@@ -22,6 +22,7 @@ from rollcall_ha.controller.core.decision import Decision
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.slave_link import SlaveLinkState
+from rollcall_ha.ha.truncation import Cut
 
 Function = Callable[..., Any]
 
@@ -308,6 +309,28 @@ def _acks_without_link(original: Function) -> Function:
 def _unknown_members_are_skipped(original: Function) -> Function:
     def mutated(own_end: Any, required: Any, table: Any) -> Any:
         return original(own_end, [member for member in required if table.acked(member) is not None], table)
+
+    return mutated
+
+
+def _in_the_order_of_the_batch(original: Function) -> Function:
+    def mutated(state: Any, operations: Any, *, term: int, index: int) -> Any:
+        replies: tuple[Any, ...] = ()
+        for operation in operations:
+            applied = original(state, [operation], term=term, index=index)
+            state, replies = applied.state, replies + applied.replies
+        return _dataclass_replace(applied, replies=replies)
+
+    return mutated
+
+
+def _confirmed_bytes_are_cut(_original: Function) -> Function:
+    return lambda point, _confirm, _what: Cut(point=point, history=EpochHistory(), cut_bytes=0)
+
+
+def _appends_behind_the_index(_original: Function) -> Function:
+    def mutated(self: Any, *, stored_at_ms: int) -> None:
+        self._stored_at_ms = stored_at_ms
 
     return mutated
 
@@ -640,11 +663,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="R19",
+        what="a new master numbers messages before it knows the numbers of those it received",
+        target="rollcall_ha.broker.log.commit_log:CommitLog.begin_run",
+        mutate=_appends_behind_the_index,
+        case="append-behind-unindexed-records",
+    ),
+    Mutation(
         name="R20",
         what="a cut leaves the old tail in place",
         target="rollcall_ha.broker.log.cut:_zero_tail",
         mutate=_constant(None),
         case="cut-tail-comes-back",
+    ),
+    Mutation(
+        name="R21",
+        what="a master goes on although a peer is master of a higher epoch",
+        target="rollcall_ha.broker.core.goals:goal_for_peer",
+        mutate=_constant(Choice()),
+        case="peer-in-a-higher-epoch",
     ),
     Mutation(
         name="R22",
@@ -666,6 +703,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.decision:refuse",
         mutate=lambda original: lambda *args, **named: Decision(answer=original(*args, **named).answer),
         case="refusal-on-record",
+    ),
+    Mutation(
+        name="R25",
+        what="an alter is decided before the election that shares its entry",
+        target="rollcall_ha.controller.core.apply:apply_operations",
+        mutate=_in_the_order_of_the_batch,
+        case="election-in-a-batch",
+    ),
+    Mutation(
+        name="R26",
+        what="a replica cuts what it knows to be confirmed",
+        target="rollcall_ha.ha.truncation:_isolate",
+        mutate=_confirmed_bytes_are_cut,
+        case="cut-below-confirm",
     ),
     Mutation(
         name="vote-not-durable",
