@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rollcall_ha import __version__
 from rollcall_ha.api.cli import context
@@ -345,23 +346,47 @@ def run_broker(
     run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name)
 
 
-_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help-rollcall"]}
+class _AnalyticsGroup(TyperGroup):
+    """
+    The verbs of analytics, imported when one of them is asked for: no other command pays for them.
+
+    Signatures are of Any: typer keeps click's own classes to itself.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self) -> None:
+        if not self.commands:
+            from rollcall_ha.analytics.cli import app as analytics
+
+            self.commands = typer.main.get_group(analytics).commands
 
 
-@app.command("analytics", context_settings=_PASS_ON)
-def run_analytics(
-    caller: typer.Context,
-    job: Annotated[
-        str, typer.Argument(help="run, ingest, silver, gold, report, stream, timeline, generate, verify or what-if.")
-    ],
-) -> None:
-    """Run a Spark job over journals in this process, e.g. analytics timeline .demo."""
-    from rollcall_ha.api.cli import run
-
-    run.job(job, caller.args)
+app.add_typer(
+    typer.Typer(
+        cls=_AnalyticsGroup,
+        help="Spark over event journals: tables of failovers, a report, alerts, checks of the record.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    ),
+    name="analytics",
+)
 
 
-@app.command("demo", context_settings=_PASS_ON)
+@app.command(
+    "demo",
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": ["--help-rollcall"],
+    },
+)
 def run_demo(
     caller: typer.Context, verb: Annotated[str, typer.Argument(help="run, up, kill, stop, cont or down.")]
 ) -> None:

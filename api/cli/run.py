@@ -1,14 +1,13 @@
 """
 Commands that become another program: ``exec`` keeps the process id, so that supervisors and pid files stay right.
 
-Nothing of a server, of the demo or of Spark is imported here.
+No code of a server or of the demo is imported here.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -17,14 +16,14 @@ import rollcall_ha
 from rollcall_ha.api.cli.context import CommandExit, fail
 
 IMPORT_ROOT = str(Path(rollcall_ha.__file__).resolve().parents[1])
-"""The folder in which ``rollcall_ha`` was found: what we become must find the same one."""
+"""The folder in which ``rollcall_ha`` was found: the next program must find the same one."""
 
 
 def module(name: str, *arguments: str) -> NoReturn:
     """
     Become ``python -m name arguments``, with the same code as ours.
 
-    Raises ``typer.CommandExit`` if this installation has no such module (2).
+    Raises ``typer.Exit`` if this installation has no such module (2).
     """
     try:
         found = find_spec(name) is not None
@@ -38,12 +37,3 @@ def module(name: str, *arguments: str) -> NoReturn:
     # -P: without it the working directory comes first, and a user's own typer.py there would be ours.
     command = [sys.executable, "-P", "-m", name, *arguments]
     os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": search_path})
-
-
-def job(name: str, arguments: Sequence[str]) -> NoReturn:
-    """Become an analytics job. Raises ``typer.CommandExit`` if there is no Spark (2)."""
-    if find_spec("pyspark") is None:
-        raise fail(
-            "rollcall: needs Spark; install it with: pip install 'rollcall-ha[analytics]'", CommandExit.WRONG_USE
-        )
-    module("rollcall_ha.analytics.cli", name, *arguments)

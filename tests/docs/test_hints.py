@@ -37,6 +37,8 @@ NO_TARGETS = {"the", "one", "journals"}
 
 NO_SETTINGS = {
     "analytics": "an extra of the distribution",
+    "server": "an extra of the distribution",
+    "client": "an extra of the distribution",
     "project": "a section of pyproject.toml",
 }
 """Words in square brackets that are no section of the fleet file, and what they are."""

@@ -12,10 +12,12 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
 import rollcall_ha
+from rollcall_ha.analytics.cli import app as analytics_app
 from rollcall_ha.api.cli import context, tables
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.client import Client
@@ -290,6 +292,34 @@ def test_help_imports_nothing_heavy(option: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path.cwd())
 
     assert done.returncode == 0, done.stderr
+
+
+def test_analytics_verbs_are_listed_and_only_then_imported() -> None:
+    """The help of the verbs needs neither Spark nor pandas, and another command's help does not need the verbs."""
+    code = (
+        "import sys\nfrom rollcall_ha.api.cli.main import app\n"
+        "def run(*arguments):\n    try: app(args=list(arguments))\n    except SystemExit: pass\n"
+        "run('--help')\nassert 'rollcall_ha.analytics.cli' not in sys.modules\n"
+        "run('analytics', '--help')\n"
+        "heavy = {'pyspark', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    verbs = set(typer.main.get_group(analytics_app).commands)
+
+    assert done.returncode == 0, done.stderr
+    assert "analytics" in done.stdout.split("Usage: ")[1]
+    assert verbs <= set(done.stdout.split("Usage: ")[2].split())
+    assert {"run", "report", "stream", "timeline", "generate", "verify", "what-if"} <= verbs
+
+
+def test_analytics_verb_has_its_own_help(rollcall: Run) -> None:
+    """Options of the verb, under the name by which it is called."""
+    ran = rollcall({}, "analytics", "timeline", "--help")
+
+    assert ran.code == 0
+    assert "analytics timeline" in ran.out
+    assert "--master" in ran.out
 
 
 def test_version_is_that_of_the_package(rollcall: Run) -> None:
