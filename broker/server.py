@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from rollcall_ha.broker.config import BrokerConfig, broker_config
-from rollcall_ha.broker.handlers.listen import ListenServer
+from rollcall_ha.broker.handlers.listen import listen_server
 from rollcall_ha.broker.health import HealthServer, HealthSnapshot
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.checkpoint import CheckpointError
@@ -133,7 +133,7 @@ class _Server:
 
         replica = await self._recover(disk)
         stack.push_async_callback(replica.close)
-        listen = ListenServer(replica.listen)
+        listen = listen_server(replica.listen)
         await listen.start(*config.listen)
         stack.push_async_callback(listen.stop)
         self._replica = replica

@@ -11,7 +11,7 @@ from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.table import NameTable
 from rollcall_ha.controller.runtime.metrics import LateCollector
-from rollcall_ha.node.remoting.connection import CloseCause
+from rollcall_ha.node.remoting.links import CloseCause
 
 
 class GatewayMetrics(LateCollector):

@@ -37,15 +37,9 @@ from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutc
 from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.codes import SystemCode
-from rollcall_ha.node.remoting.connection import (
-    CloseCause,
-    LinkLimits,
-    RemotingConnection,
-    RemotingError,
-    RemotingServer,
-    connect,
-)
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingServer, connect
 from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import CloseCause, LinkLimits
 from rollcall_ha.node.telemetry import get_logger
 
 FRAME_BYTES_MAX = 1024 * 1024

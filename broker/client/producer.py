@@ -22,10 +22,11 @@ from typing import cast
 
 import msgspec
 
-from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher, split_address
+from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
+from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError
 
 IN_FLIGHT_MAX = 1_024

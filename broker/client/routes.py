@@ -10,36 +10,18 @@ Rule 2: one link and one outstanding question per watched address, at most ``WAT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rollcall_ha.broker.protocol.codes import ClientCode
 from rollcall_ha.broker.protocol.routes import RouteError, RouteState, decode_route
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
-from rollcall_ha.node.remoting.frame import Frame
 
 WATCHED_MAX = 8
 WATCH_WAIT_MS = 5_000
 CONNECT_TIMEOUT_MS = 1_000
 RETRY_DELAY_MS = 100
-
-
-class _Passive:
-    """A client's side of a watch link: brokers ask nothing."""
-
-    def connected(self, connection: RemotingConnection) -> None:
-        """Nothing to do."""
-
-    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        """Brokers do not ask on this link."""
-
-    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
-        """``request`` raises in the task that waits for an answer."""
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port. Raises ``ValueError``."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 class RouteWatcher:
@@ -89,7 +71,7 @@ class RouteWatcher:
         host, port = split_address(address)
         while True:
             try:
-                link = await connect(host, port, _Passive(), timeout_ms=CONNECT_TIMEOUT_MS)
+                link = await connect(host, port, AskingOnly(), timeout_ms=CONNECT_TIMEOUT_MS)
                 try:
                     await self._follow(link)
                 finally:

@@ -1,19 +1,18 @@
 """
 RocketMQ's remoting frame: bytes to values and back, both header forms. Sans-IO.
 
-Here: ``Frame``, ``FrameDecoder`` (independent of chunking, bounded), ``encode_frame``. Not here: sockets
-(``connection``), what codes mean.
-Layout: int32 length of what follows, 8 bits header form + 24 bits header length, header, body (rocketmq-wire section
-1).
+Here: ``Frame``, ``cut_frames`` and ``FrameDecoder`` (independent of chunking, bounded), ``encode_frame``. Not here:
+sockets (``connection``), what codes mean.
+Layout (docs/wire.md, the frame): int32 length of the rest, 8 bits header form + 24 bits header length, header, body.
 
-Rule 1: nonsense raises ``FrameError`` and nothing else; who owns the link closes it.
+Rule 1: nonsense raises ``FrameError`` and nothing else; the owner of the link closes it.
 Rule 2: decoding and encoding again gives the same bytes for what Java writes; key order inside extFields is kept.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 import msgspec
@@ -215,18 +214,57 @@ def _fields(view: memoryview) -> Iterator[tuple[str, str]]:
         yield str(key, "utf-8"), str(value, "utf-8")
 
 
+def cut_frames(
+    view: memoryview,
+    filled: int,
+    take: Callable[[memoryview, int], bool],
+    *,
+    frame_bytes_max: int = FRAME_BYTES_MAX,
+    header_bytes_max: int = FRAME_BYTES_MAX,
+) -> tuple[int, int]:
+    """
+    Hand every whole frame in ``view[:filled]`` to ``take``, in order, until it says False.
+
+    ``take`` gets the frame without its length word, and how many bytes there are from its beginning on.
+
+    Returns:
+        Bytes of the frames that were taken, and how long the next one is if it is not whole (0: not known).
+
+    Raises:
+        FrameError: these bytes are no frames; and what ``take`` raises.
+    """
+    at, length_max, length_at = 0, frame_bytes_max - 4, _INT32.unpack_from
+    while filled - at >= 4:
+        (length,) = length_at(view, at)
+        if not 4 <= length <= length_max:
+            raise FrameLengthError(f"frame length {length} is not within 4 and {length_max}")
+        end = at + 4 + length
+        if (end > filled or length > header_bytes_max) and filled - at >= 8:
+            # As soon as its word is there: else a peer is given ten seconds and 16 MiB for what can never be a frame.
+            _validate_header(int.from_bytes(view[at + 4 : at + 8], "big"), length, header_bytes_max)
+        if end > filled:
+            return at, 4 + length
+        if not take(view[at + 4 : end], filled - at):
+            break
+        at = end
+    return at, 0
+
+
+def _validate_header(word: int, length: int, header_bytes_max: int) -> None:
+    form, header_length = word >> 24, word & 0xFFFFFF
+    if form not in _FORMS:
+        raise FrameError(f"unknown header form {form}; 0 (JSON) and 1 (binary) are known")
+    if header_length > min(header_bytes_max, length - 4):
+        raise FrameError(f"header of {header_length} bytes in a frame of {length}, at most {header_bytes_max} are read")
+
+
 class FrameDecoder:
-    """
-    Collects bytes until frames are whole; holds at most one incomplete frame.
+    """Collects bytes of any pieces until frames are whole; holds at most one incomplete frame."""
 
-    ``buffered_bytes`` > 0 means that a frame has begun: its owner limits for how long.
-    """
-
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         """``frame_bytes_max`` counts the length word, as the reference's limit does."""
         self._buffer = bytearray()
-        self._length_max = frame_bytes_max - 4
-        self._header_bytes_max = header_bytes_max
+        self._frame_bytes_max = frame_bytes_max
 
     @property
     def buffered_bytes(self) -> int:
@@ -235,32 +273,15 @@ class FrameDecoder:
 
     def feed(self, data: bytes | memoryview) -> list[Frame]:
         """Frames that became whole, in order. Raises ``FrameError``; the decoder is not usable afterwards."""
-        buffer = self._buffer
-        buffer += data
         frames: list[Frame] = []
-        offset = 0
-        while len(buffer) - offset >= 4:
-            (length,) = _INT32.unpack_from(buffer, offset)
-            if not 4 <= length <= self._length_max:
-                raise FrameLengthError(f"frame length {length} is not within 4 and {self._length_max}")
-            if len(buffer) - offset >= 8:
-                self._validate_header(int.from_bytes(buffer[offset + 4 : offset + 8], "big"), length)
-            end = offset + 4 + length
-            if end > len(buffer):
-                break
-            with memoryview(buffer) as whole, whole[offset + 4 : end] as part:
-                frames.append(decode_frame(part))
-            offset = end
-        if offset:
-            del buffer[:offset]
-        return frames
 
-    def _validate_header(self, word: int, length: int) -> None:
-        """As soon as its word is there: what can never become a frame is not waited for."""
-        form, header_length = word >> 24, word & 0xFFFFFF
-        if form not in _FORMS:
-            raise FrameError(f"unknown header form {form}; 0 (JSON) and 1 (binary) are known")
-        if header_length > min(self._header_bytes_max, length - 4):
-            raise FrameError(
-                f"header of {header_length} bytes in a frame of {length}, at most {self._header_bytes_max} are read"
-            )
+        def take(part: memoryview, _: int) -> bool:
+            frames.append(decode_frame(part))
+            return True
+
+        self._buffer += data
+        with memoryview(self._buffer) as view:
+            taken, _ = cut_frames(view, len(view), take, frame_bytes_max=self._frame_bytes_max)
+        if taken:
+            del self._buffer[:taken]
+        return frames

@@ -3,10 +3,9 @@ TLS on a port that also takes plain links: the first byte tells which (RocketMQ'
 
 Here: a protocol between a socket and a link, and the transport that the link sees. Not here: frames
 (``connection``), files of certificates (``node.tls``).
-Source: rocketmq-wire section 1.7.
 
 Rule 1: a TLS ClientHello begins with 0x16; a frame within the size limit never does.
-Rule 2: whatever goes wrong in TLS ends its link with the reason ``protocol error: TLS``.
+Rule 2: an error in TLS ends its link with the reason ``protocol error: TLS``.
 Rule 3: a link hears of its opening at once, so that its time for a first frame includes the handshake.
 """
 
@@ -14,23 +13,25 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from rollcall_ha.node.remoting.links import CloseCause
+
 CLIENT_HELLO = 0x16
-READ_BYTES = 65_536
 
 
-class Link(Protocol):
-    """What stands behind: ``connection.RemotingConnection``."""
+class FrameLink(Protocol):
+    """The link behind the door: ``connection.RemotingConnection``, which reads frames and knows nothing of TLS."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
-    def data_received(self, data: bytes) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+
+    def buffer_updated(self, nbytes: int) -> None: ...
 
     def connection_lost(self, exc: Exception | None) -> None: ...
 
-    def close(self, reason: str) -> None: ...
+    def close(self, reason: str, cause: CloseCause) -> None: ...
 
 
 class SecuredTransport:
@@ -53,7 +54,7 @@ class SecuredTransport:
         try:
             self._tls.write(data)
         except ssl.SSLError:
-            # Before the handshake is over there is nothing to answer, and nobody whom it could reach.
+            # Before the handshake is over no request was read: there is nothing to answer.
             self._raw.abort()
         self.flush()
 
@@ -69,6 +70,12 @@ class SecuredTransport:
     def abort(self) -> None:
         self._raw.abort()
 
+    def pause_reading(self) -> None:
+        self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._raw.resume_reading()
+
     def is_closing(self) -> bool:
         """Whether nothing can be sent any more."""
         return self._raw.is_closing()
@@ -81,11 +88,13 @@ class SecuredTransport:
         return self._raw.get_extra_info(name, default)
 
 
-class PlainOrSecured(asyncio.Protocol):
-    def __init__(self, make_link: Callable[[], Link], context: ssl.SSLContext) -> None:
-        """``make_link`` makes what the bytes are for."""
-        self._link = make_link()
+class PlainOrSecured(asyncio.BufferedProtocol):
+    """Stands between the socket and ``link``; plain bytes go into the link's own buffer, without a copy."""
+
+    def __init__(self, link: FrameLink, context: ssl.SSLContext) -> None:
+        self._link = link
         self._context = context
+        self._room = memoryview(b"")
         self._incoming = ssl.MemoryBIO()
         self._transport: SecuredTransport | None = None
         self._tls: ssl.SSLObject | None = None
@@ -96,42 +105,50 @@ class PlainOrSecured(asyncio.Protocol):
         self._transport = SecuredTransport(cast("asyncio.Transport", transport))
         self._link.connection_made(cast("asyncio.BaseTransport", self._transport))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Asyncio's callback: where the next bytes go."""
+        self._room = self._link.get_buffer(sizehint)
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         assert self._transport is not None
         if self._tls is None and not self._is_plain:
-            if data[0] == CLIENT_HELLO:
+            if self._room[0] == CLIENT_HELLO:
                 self._tls = self._transport.secure(self._context, self._incoming)
             else:
                 self._is_plain = True
         if self._tls is None:
-            self._link.data_received(data)
+            self._link.buffer_updated(nbytes)
         else:
-            self._read_secured(self._tls, self._transport, data)
+            # Copied before the link reads: what was decrypted goes where these bytes lie.
+            self._incoming.write(self._room[:nbytes])
+            self._read_secured(self._tls, self._transport)
 
-    def _read_secured(self, tls: ssl.SSLObject, transport: SecuredTransport, data: bytes) -> None:
-        self._incoming.write(data)
-        chunks: list[bytes] = []
-        is_over = False
-        try:
-            if not self._is_handshaken:
-                tls.do_handshake()
-                self._is_handshaken = True
-            while chunk := tls.read(READ_BYTES):
-                chunks.append(chunk)
-            # The peer has said goodbye; it waits for ours.
-            is_over = True
-            tls.unwrap()
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:
+    def _read_secured(self, tls: ssl.SSLObject, transport: SecuredTransport) -> None:
+        is_dry, is_over = False, False
+        while not (is_dry or is_over or transport.is_closing()):
+            room, filled = self._link.get_buffer(-1), 0
+            try:
+                if not self._is_handshaken:
+                    tls.do_handshake()
+                    self._is_handshaken = True
+                while filled < len(room) and not is_over:
+                    count = cast("int", tls.read(len(room) - filled, room[filled:]))
+                    filled, is_over = filled + count, not count
+                if is_over:
+                    # The peer has said goodbye; it waits for ours.
+                    tls.unwrap()
+            except ssl.SSLWantReadError:
+                is_dry = True
+            except ssl.SSLError as error:
+                transport.flush()
+                self._link.close(f"protocol error: TLS {error.reason or error}", CloseCause.FRAME)
+                return
             transport.flush()
-            self._link.close(f"protocol error: TLS {error.reason or error}")
-            return
-        transport.flush()
-        if is_over:
-            transport.finish()
-        if chunks:
-            self._link.data_received(b"".join(chunks))
+            if is_over:
+                transport.finish()
+            if filled:
+                self._link.buffer_updated(filled)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._link.connection_lost(exc)

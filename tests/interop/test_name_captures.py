@@ -18,9 +18,10 @@ from rollcall_ha.api.rocketmq.names.name_service import NameService
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.session_state import ConnectionId
-from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection
+from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, decode_frame, encode_frame
+from rollcall_ha.node.remoting.links import LinkLimits
 
 CAPTURES = {
     entry["title"]: bytes.fromhex(entry["hex"])
@@ -63,7 +64,8 @@ class Port:
         """The raw answer, and what it means; None if there was none."""
         connection, wire = RemotingConnection(self, LinkLimits(), itertools.count(1)), Wire()
         connection.connection_made(wire)
-        connection.data_received(data)
+        connection.get_buffer(-1)[: len(data)] = data
+        connection.buffer_updated(len(data))
         raw = bytes(wire.written)
         return raw, next(iter(FrameDecoder().feed(raw)), None)
 

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import uvloop
 
-from rollcall_ha.broker.handlers.listen import ListenServer, ListenService
+from rollcall_ha.broker.handlers.listen import ListenService, listen_server
 from rollcall_ha.broker.handlers.ports import GateState
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
@@ -156,7 +156,7 @@ def run_master(root: str, links: list[socket.socket], ready: Any) -> None:
     master = Master(log, links, loop)
     service = ListenService(put=master.put, log=log, routes=master, probes=master)
     log.subscribe_room(service.room_is_ready)
-    server = ListenServer(service)
+    server = listen_server(service)
     loop.run_until_complete(server.start("127.0.0.1", 0))
     ready.send(server.port)
     loop.run_forever()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.broker.handlers.listen import ListenServer, ListenService
+from rollcall_ha.broker.handlers.listen import ListenService, listen_server
 from rollcall_ha.broker.handlers.ports import GateState
 from rollcall_ha.broker.handlers.put import PutLimits, PutPath
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
@@ -44,7 +44,7 @@ class LogBroker:
             limits=limits,
         )
         self.service = ListenService(put=self.put, log=self.log, routes=self, probes=self)
-        self.server = ListenServer(self.service)
+        self.server = listen_server(self.service)
 
     @property
     def address(self) -> str:

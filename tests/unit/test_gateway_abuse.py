@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.controller.contract.codes import RequestCode
-from rollcall_ha.node.remoting.connection import CloseCause
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
+from rollcall_ha.node.remoting.links import CloseCause
 from tests.support.rocketmq_wire import Port, with_port
 from tests.support.runtime_controller import until
 

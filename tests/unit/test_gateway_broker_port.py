@@ -20,8 +20,9 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.remoting.codes import SystemCode
-from rollcall_ha.node.remoting.connection import CloseCause, RemotingConnection, RemotingServer, connect
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer, connect
 from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import CloseCause
 from tests.support.runtime_controller import (
     NAMES,
     Controller,

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.broker.handlers.listen import ListenConnection
 from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult
 from rollcall_ha.broker.protocol.routes import decode_route
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame, decode_frame, encode_frame
+from rollcall_ha.node.remoting.links import CloseCause
 from tests.support.ha_replica import until
 from tests.support.log_broker import LogBroker
 
@@ -66,7 +67,7 @@ def test_frames_are_found_whatever_the_pieces_they_come_in(tmp_path: Path) -> No
 
 
 def test_probe_routes_offsets_and_unknown_codes_are_answered(tmp_path: Path) -> None:
-    """Rule 3."""
+    """Every request is answered, an unknown code too."""
 
     async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(a_send(1))
@@ -129,7 +130,7 @@ def test_a_watch_that_lacks_the_master_of_its_epoch_hears_of_it_at_once(tmp_path
 
 
 def test_nonsense_closes_that_link_only(tmp_path: Path) -> None:
-    """Rule 2, with the reason counted; a bad send on a good link is only refused."""
+    """Nonsense is counted under its cause; a bad send on a good link is only refused."""
 
     async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
@@ -140,7 +141,7 @@ def test_nonsense_closes_that_link_only(tmp_path: Path) -> None:
             except ConnectionResetError:
                 pass
         bad_writer.close()
-        assert broker.service.closed_by_reason["protocol error:"] == 1
+        assert broker.server.closed_by_cause == {CloseCause.FRAME_LENGTH: 1}
         writer.write(encode_frame(Frame(code=310, opaque=7, ext_fields={})))
         refused = await read_frame(reader)
         assert (refused.opaque, refused.code) == (7, 13)
@@ -177,7 +178,7 @@ def test_a_fault_in_a_handler_costs_the_link_that_met_it(tmp_path: Path) -> None
     """Nobody heard why the link was gone, and everybody else goes on."""
 
     async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        def faulty(connection: ListenConnection, frame: Frame) -> None:
+        def faulty(connection: RemotingConnection, frame: Frame) -> None:
             raise LookupError("a fault of ours")
 
         broker.service.add_responder(4711, faulty)
@@ -186,7 +187,7 @@ def test_a_fault_in_a_handler_costs_the_link_that_met_it(tmp_path: Path) -> None
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
             await read_frame(bad_reader)
         bad_writer.close()
-        assert broker.service.closed_by_reason["internal fault:"] == 1
+        assert broker.server.closed_by_cause == {CloseCause.FAULT: 1}
         writer.write(encode_frame(Frame(code=RequestCode.PROBE, opaque=7)))
         assert (await read_frame(reader)).opaque == 7
 

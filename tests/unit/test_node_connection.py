@@ -11,15 +11,14 @@ from contextlib import suppress
 import pytest
 
 from rollcall_ha.node.remoting.connection import (
-    CloseCause,
     LinkClosed,
-    LinkLimits,
     RemotingConnection,
     RemotingServer,
     RemotingTimeout,
     connect,
 )
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
+from rollcall_ha.node.remoting.links import CloseCause, LinkLimits, LinkTable
 
 
 class Echo:
@@ -196,7 +195,7 @@ def test_each_kind_of_nonsense_has_its_own_count(
     monkeypatch: pytest.MonkeyPatch, sent: bytes, cause: CloseCause
 ) -> None:
     """Garbage, huge lengths, deep JSON, half frames, silence: the link is closed, and the counter says why."""
-    monkeypatch.setattr(RemotingServer, "SWEEP_MS", 5)
+    monkeypatch.setattr(LinkTable, "SWEEP_MS", 5)
 
     async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -265,7 +264,7 @@ def test_unfinished_frames_of_all_links_have_a_limit_and_the_greediest_go_first(
 
 def test_unread_answers_of_all_links_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each below its own limit, together above what we may hold."""
-    monkeypatch.setattr(RemotingServer, "SWEEP_MS", 5)
+    monkeypatch.setattr(LinkTable, "SWEEP_MS", 5)
 
     async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
         request = encode_frame(Frame(code=1, opaque=1, body=b"x" * 1_000_000))
@@ -284,7 +283,7 @@ def test_unread_answers_of_all_links_have_a_limit(monkeypatch: pytest.MonkeyPatc
 
 def test_server_leaves_descriptors_to_the_rest_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit of open files the log could not be written and no leader be reached."""
-    monkeypatch.setattr("rollcall_ha.node.remoting.connection.resource.getrlimit", lambda _: (257, 257))
+    monkeypatch.setattr("rollcall_ha.node.remoting.links.resource.getrlimit", lambda _: (257, 257))
 
     async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
         first = await connect("127.0.0.1", port, Echo(), timeout_ms=1000)

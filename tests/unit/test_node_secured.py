@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.deploy.local.processes import free_ports
-from rollcall_ha.node.remoting.connection import CloseCause, LinkLimits, RemotingConnection, RemotingServer
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
+from rollcall_ha.node.remoting.links import CloseCause, LinkLimits
 from rollcall_ha.node.tls import server_context
 from tests.support.raft_certs import make_certificates
 from tests.support.runtime_controller import until

@@ -18,7 +18,8 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.remoting.asking import AskingOnly
-from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.links import LinkLimits
 
 FRESH_MS = 100
 ASK_MS_MAX = 500

@@ -33,8 +33,9 @@ from rollcall_ha.controller.runtime.session_state import NS_PER_US
 from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.codes import SystemCode
-from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
 from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import LinkLimits
 from rollcall_ha.node.telemetry import get_logger
 
 ATTEMPTS_MAX = 12

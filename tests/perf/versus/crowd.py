@@ -27,8 +27,9 @@ import uvloop
 
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.node.config import split_address
-from rollcall_ha.node.remoting.connection import LinkLimits, RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
 from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import LinkLimits
 
 HOST = "127.0.0.1"
 RPC_TIMEOUT_MS = 30_000

@@ -1,0 +1,251 @@
+"""
+What a link may cost, why it was closed, and the table of all links of one port.
+
+Here: ``LinkLimits``, ``CloseCause``, the clocks of one link, the limits over all links. Not here: sockets and bytes
+(``connection``, ``ha.transport``, ``broker.health``), what a request means. Every port that accepts links has one
+``LinkTable``: the controllers' broker port, the brokers' listen port, HA port and health port.
+Rule 1: a peer's nonsense, silence or greed closes that link and nothing else, with a cause that is counted.
+Rule 2: what all links of a port hold together has a limit too; above it the links that hold most are closed.
+Rule 3: a port leaves descriptors to everything else that the process does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
+
+DESCRIPTORS_KEPT = 256
+"""A port leaves so many of the process's descriptors to files and other links."""
+
+
+class CloseCause(StrEnum):
+    """Why a link ended: the closed vocabulary of the counters."""
+
+    PROBE = "probe"
+    """The peer left without a byte: a load balancer that looks whether the port is open."""
+    PEER = "peer"
+    BROKEN = "broken"
+    """Reset, or given up by the operating system."""
+    FRAME_LENGTH = "frame-length"
+    """Garbage, or a frame above the limit."""
+    FRAME = "frame"
+    """The length was good, the header was not."""
+    SLOW_FRAME = "slow-frame"
+    SAID_NOTHING = "said-nothing"
+    """No first frame in time."""
+    IDLE = "idle"
+    DOES_NOT_READ = "does-not-read"
+    TOO_MANY_LINKS = "too-many-links"
+    UNFINISHED_FRAMES = "unfinished-frames"
+    """All links together held more of unfinished frames than is allowed, and this one most."""
+    HANDLER = "handler"
+    """The owner of the link closed it."""
+    FAULT = "fault"
+    """Our own code failed on what the peer sent."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLimits:
+    """What a peer may cost."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    header_bytes_max: int = 256 * 1024
+    out_buffer_bytes_max: int = 64 * 1024 * 1024
+    """Unsent bytes above this: the peer does not read; the link closes."""
+    pending_requests_max: int = 4096
+    """Requests of ours without an answer."""
+    idle_ms_max: int = 120_000
+    """Nothing read for this long: closed (the reference's limit); 0 = never."""
+    first_frame_ms_max: int = 0
+    """The first frame must be whole within this; 0 = no limit (the end that connects may be the one that is asked)."""
+    frame_ms_max: int = 10_000
+    """A frame that has begun must be whole within this (slow senders)."""
+    connections_max: int = 20_000
+    """Of one port; fewer if the process may open no more files."""
+    silent_make_room: bool = False
+    """At ``connections_max`` the oldest link without a whole frame is closed for the new one, else the new one is."""
+    unfinished_bytes_max: int = 256 * 1024 * 1024
+    """Bytes held for frames that are not whole yet, over all links of a port."""
+    unread_bytes_max: int = 512 * 1024 * 1024
+    """Answers that peers have not read yet, over all links of a port; looked at every second."""
+
+
+class LimitedLink(ABC):
+    """One link as its table sees it: what it holds, its clocks (the loop's seconds), and the way to close it."""
+
+    def __init__(self, limits: LinkLimits) -> None:
+        self.peer = "?"
+        """host:port of the other end."""
+        self.close_cause: CloseCause | None = None
+        """None = open, or the peer ended it."""
+        self.unfinished_bytes = 0
+        """Held for a frame that is not whole yet."""
+        self.on_unfinished: Callable[[int], None] | None = None
+        """Hears by how much ``unfinished_bytes`` moved."""
+        self.has_frame = False
+        """Whether a first frame was whole."""
+        self._limits = limits
+        self._opened = 0.0
+        self._last_read = 0.0
+        self._frame_began: float | None = None
+        self._has_read = False
+
+    @property
+    @abstractmethod
+    def unread_bytes(self) -> int:
+        """Sent by us, not taken by the operating system yet: the peer does not read."""
+
+    @abstractmethod
+    def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER) -> None:
+        """Close now; what is buffered is dropped."""
+
+    def note_opened(self, peer: object, now: float) -> None:
+        """The link stands; ``peer`` as sockets name it."""
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            self.peer = f"{peer[0]}:{peer[1]}"
+        self._opened = self._last_read = now
+
+    def note_read(self, rest_bytes: int, *, took_frame: bool) -> None:
+        """Bytes that came at ``_last_read`` were looked at: ``rest_bytes`` of them belong to an unfinished frame."""
+        if took_frame:
+            self.has_frame = True
+        if not rest_bytes:
+            self._frame_began = None
+        # A peer that sends a byte now and then must not renew the time of the frame that it has begun.
+        elif took_frame or self._frame_began is None:
+            self._frame_began = self._last_read
+
+    def note_unfinished(self, held_bytes: int) -> None:
+        """So much is held for an unfinished frame now."""
+        moved, self.unfinished_bytes = held_bytes - self.unfinished_bytes, held_bytes
+        if moved and self.on_unfinished is not None:
+            self.on_unfinished(moved)
+
+    def note_gone(self, error: Exception | None) -> CloseCause:
+        """The socket is closed; the cause, if nobody here had one, is the peer's."""
+        if self.close_cause is None:
+            gone = CloseCause.PEER if self._has_read else CloseCause.PROBE
+            self.close_cause = CloseCause.BROKEN if error is not None and self._has_read else gone
+        self.note_unfinished(0)
+        return self.close_cause
+
+    def overdue(self, now: float) -> tuple[CloseCause, str] | None:
+        """Why this link should be closed for its slowness, if it should."""
+        limits = self._limits
+        if self._frame_began is not None and now - self._frame_began > limits.frame_ms_max / 1000:
+            return CloseCause.SLOW_FRAME, f"a frame took more than {limits.frame_ms_max} ms"
+        if limits.first_frame_ms_max and not self.has_frame and now - self._opened > limits.first_frame_ms_max / 1000:
+            return CloseCause.SAID_NOTHING, f"no request within {limits.first_frame_ms_max} ms"
+        if limits.idle_ms_max and now - self._last_read > limits.idle_ms_max / 1000:
+            return CloseCause.IDLE, f"idle for more than {limits.idle_ms_max} ms"
+        return None
+
+
+LinkT = TypeVar("LinkT", bound=LimitedLink)
+
+
+class LinkTable(Generic[LinkT]):
+    """The links of one port: admits them, sweeps them, and counts in ``closed_by_cause`` why they ended."""
+
+    SWEEP_MS = 1_000
+
+    def __init__(self, limits: LinkLimits) -> None:
+        """Nothing is swept yet."""
+        self.limits = limits
+        self.connections_max = limits.connections_max
+        self.unfinished_bytes = 0
+        """Held by all links together (rule 2)."""
+        self.closed_by_cause: Counter[CloseCause] = Counter()
+        self._links: dict[LinkT, None] = {}
+        """In the order in which they came."""
+        self._sweep_handle: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Open links."""
+        return len(self._links)
+
+    def __contains__(self, link: object) -> bool:
+        """Whether it was admitted and is not gone."""
+        return link in self._links
+
+    def snapshot(self) -> tuple[LinkT, ...]:
+        """The open links, the oldest first: closing some while going through it is fine."""
+        return tuple(self._links)
+
+    def open(self) -> None:
+        """Sweep from now on; the port is about to listen."""
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if descriptors != resource.RLIM_INFINITY:
+            # Without this, links alone would use up the descriptors: no log segment could be opened, no leader dialled.
+            self.connections_max = max(1, min(self.limits.connections_max, descriptors - DESCRIPTORS_KEPT))
+        self._sweep_handle = asyncio.get_running_loop().call_later(self.SWEEP_MS / 1000, self._sweep)
+
+    def stop(self, reason: str) -> None:
+        """Close every link and sweep no more."""
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+            self._sweep_handle = None
+        for link in self.snapshot():
+            link.close(reason, CloseCause.STOPPED)
+
+    def admit(self, link: LinkT) -> bool:
+        """Take a new link in, or close it: there are too many."""
+        if len(self._links) >= self.connections_max and not self._make_room():
+            link.close(f"more than {self.connections_max} links", CloseCause.TOO_MANY_LINKS)
+            return False
+        self._links[link] = None
+        link.on_unfinished = self._note_unfinished
+        return True
+
+    def _make_room(self) -> bool:
+        # Without this, 64 links that say nothing would keep every slave out of an HA port, and every probe out of a
+        # health port, for as long as their peers come again.
+        if not self.limits.silent_make_room:
+            return False
+        silent = (link for link in self._links if not link.has_frame and link.close_cause is None)
+        oldest = next(silent, None)
+        if oldest is not None:
+            oldest.close(f"more than {self.connections_max} links", CloseCause.TOO_MANY_LINKS)
+        return oldest is not None
+
+    def ended(self, link: LinkT, error: Exception | None = None) -> bool:
+        """Count why a link is gone; False: it had not been admitted."""
+        self.closed_by_cause[link.note_gone(error)] += 1
+        return self._links.pop(link, self) is None
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now, unread_bytes, limit = loop.time(), 0, self.limits.unread_bytes_max
+        for link in self.snapshot():
+            overdue = link.overdue(now)
+            if overdue is not None:
+                link.close(overdue[1], overdue[0])
+            else:
+                unread_bytes += link.unread_bytes
+        if unread_bytes > limit:
+            self._shed(CloseCause.DOES_NOT_READ, lambda link: link.unread_bytes, unread_bytes, limit)
+        self._sweep_handle = loop.call_later(self.SWEEP_MS / 1000, self._sweep)
+
+    def _note_unfinished(self, moved_bytes: int) -> None:
+        self.unfinished_bytes += moved_bytes
+        limit = self.limits.unfinished_bytes_max
+        # At once, not at the next sweep: within a second 60 links brought 900 MiB of frames that never became whole.
+        if moved_bytes > 0 and self.unfinished_bytes > limit:
+            self._shed(CloseCause.UNFINISHED_FRAMES, lambda link: link.unfinished_bytes, self.unfinished_bytes, limit)
+
+    def _shed(self, cause: CloseCause, held: Callable[[LinkT], int], total_bytes: int, limit_bytes: int) -> None:
+        """Rule 2: close the links that hold most, until half of the limit is free again."""
+        for link in sorted(self._links, key=held, reverse=True):
+            if total_bytes <= limit_bytes // 2:
+                return
+            total_bytes -= held(link)
+            link.close(f"all links together hold more than {limit_bytes} bytes", cause)
