@@ -131,6 +131,7 @@ class Mastership:
             ReignStart(
                 broker_id=context.broker_id,
                 incarnation=context.incarnation,
+                fleet_incarnation=view.fleet_incarnation,
                 master_epoch=order.master_epoch,
                 start_offset=order.start_offset,
                 # As a slave we may have heard of a confirm beyond our own end; of this epoch nothing is confirmed yet.
@@ -181,6 +182,7 @@ class Mastership:
         """The state of the set by the controllers (R2)."""
         self._expected = view.configuration.expected_replicas
         outputs = self.sync.authoritative_state(
+            fleet_incarnation=view.fleet_incarnation,
             master_epoch=view.master_epoch,
             master=view.master,
             master_incarnation=view.master_incarnation,

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
+    FleetIncarnation,
     FlushMode,
     Incarnation,
     LogOffset,
@@ -48,6 +49,8 @@ class ReignStart:
 
     broker_id: BrokerId
     incarnation: Incarnation
+    fleet_incarnation: FleetIncarnation
+    """Of the controllers that elected it: epochs of another founding or of a restored backup are other epochs (R7)."""
     master_epoch: MasterEpoch
     start_offset: LogOffset
     """First byte of this epoch."""
@@ -279,6 +282,7 @@ class SyncState:
     def authoritative_state(
         self,
         *,
+        fleet_incarnation: FleetIncarnation,
         master_epoch: MasterEpoch,
         master: BrokerId | None,
         master_incarnation: Incarnation | None,
@@ -299,6 +303,11 @@ class SyncState:
                 f"masterEpoch {master_epoch} names master {master} incarnation {master_incarnation},"
                 f" this is {reign.broker_id} incarnation {reign.incarnation}"
             )
+        # Restored controllers count SyncStateSetEpochs on from an old backup. {1,2} proposes {1,2,3}, it commits, the
+        # answer is lost and the backup is older: their {1,2} at a higher number is no knowledge of the alter, and 3,
+        # whose stored view says {1,2,3}, may still be elected (R7).
+        if fleet_incarnation != reign.fleet_incarnation:
+            return []
         # Equal or lower is a state from before the outstanding alter, which may still commit.
         if sync_state_set_epoch <= self._local_epoch:
             return []

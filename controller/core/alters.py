@@ -59,6 +59,18 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
                 current=last.verdict.seq,
                 alter=last.verdict,
             )
+    if set_state.recovery is not None:
+        # Never a verdict, which would end the master's union: this seq may have been accepted in what the controllers
+        # have lost. {1,2} proposed {1,2,3}; it committed, the answer was lost, then the backup without it was restored.
+        # Were the retry decided here, 1 and 2 would release alone, and 3, whose stored view names it, be elected.
+        return refuse(
+            operation,
+            RefusalCode.WAITING_FOR_REPORTS,
+            f"{command.set_key} is being taken over after a wipe or restore: whether seq {command.seq} was decided "
+            "before is not known here",
+            "keep the mastership and its SyncStateSet as they are; a new masterEpoch comes with the next election",
+            requested=command.seq,
+        )
     fenced = _validate_master(set_state, operation, command)
     if fenced is not None:
         return fenced
@@ -120,8 +132,6 @@ def _validate_master(set_state: SetState, operation: Operation, command: AlterSy
 
 def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:
     """Why the present master's alter cannot be; None if it can."""
-    if set_state.recovery is not None:
-        return RefusalCode.WAITING_FOR_REPORTS, "the set is being taken over after a wipe or restore; a new epoch comes"
     if command.sync_state_set_epoch != set_state.sync_state_set_epoch:
         return (
             RefusalCode.FENCED_SYNC_STATE_SET_EPOCH,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
+    FleetIncarnation,
     FlushMode,
     Incarnation,
     LogOffset,
@@ -19,6 +20,7 @@ from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.sync_state import ConfirmMoved, ProposeAlter, ReignStart, SyncOutput, SyncState
 
 EPOCH = MasterEpoch(3)
+FLEET = FleetIncarnation("fleet-1")
 MASTER = BrokerId(1)
 
 
@@ -68,6 +70,7 @@ class World:
         reign = ReignStart(
             broker_id=MASTER,
             incarnation=Incarnation("i1"),
+            fleet_incarnation=FLEET,
             master_epoch=EPOCH,
             start_offset=LogOffset(0),
             confirm_offset=LogOffset(0),
@@ -134,6 +137,7 @@ class World:
             case "push":
                 self.take(
                     state.authoritative_state(
+                        fleet_incarnation=FLEET,
                         master_epoch=MasterEpoch(EPOCH + self.controller.is_over),
                         master=MASTER,
                         master_incarnation=Incarnation("i1"),

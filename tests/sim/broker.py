@@ -464,6 +464,7 @@ class BrokerNode:
         reign = ReignStart(
             broker_id=self.broker_id,
             incarnation=self.incarnation,
+            fleet_incarnation=view.fleet_incarnation,
             master_epoch=step.master_epoch,
             start_offset=step.start_offset,
             confirm_offset=min(self.log.confirm_offset, step.start_offset),
@@ -501,6 +502,7 @@ class BrokerNode:
         reign = self.reign
         if reign is not None:
             outputs = reign.sync.authoritative_state(
+                fleet_incarnation=view.fleet_incarnation,
                 master_epoch=view.master_epoch,
                 master=view.master,
                 master_incarnation=view.master_incarnation,

@@ -31,7 +31,7 @@ from rollcall_ha.broker.core.role_io import (
 from rollcall_ha.broker.log.ports import CutReason, IndexBehindError
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import SilenceCause
@@ -157,6 +157,21 @@ def state_of_another_epoch() -> None:
     master.write(100)
     outputs = master.hear((A,), 30, epoch=7)
     must(not _confirmed(outputs), "R2: A adopted the set of epoch 7 in epoch 5 and releases alone")
+
+
+def state_of_another_fleet() -> None:
+    """A of {A,B} proposes {A,B,C}; restored controllers show {A,B} at a higher version: C is still required."""
+    master = joined((A, B))
+    master.link(C)
+    master.write(100)
+    master.ack(B, 100)
+    must(proposals(master.ack(C, 100)), "C is proposed")
+    master.unlink(C)
+    outputs = master.hear((A, B), 90, fleet=FleetIncarnation("restored"))
+    must(
+        not _confirmed([*outputs, *master.write(200), *master.ack(B, 200)]),
+        "R7: A dropped its proposal by a view of restored controllers and releases without C",
+    )
 
 
 def refused_proposal() -> None:
@@ -600,6 +615,7 @@ CASES: dict[str, Callable[[], None]] = {
     "alter-without-an-answer": alter_without_an_answer,
     "refused-mastership": refused_mastership,
     "state-of-another-epoch": state_of_another_epoch,
+    "state-of-another-fleet": state_of_another_fleet,
     "refused-proposal": refused_proposal,
     "join-test": join_test,
     "join-below-the-start": join_below_the_start,

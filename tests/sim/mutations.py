@@ -167,6 +167,14 @@ def _join_without_confirm(_original: Function) -> Function:
     return mutated
 
 
+def _adopts_another_fleet(original: Function) -> Function:
+    def mutated(self: Any, **named: Any) -> Any:
+        named.update(fleet_incarnation=self.reign.fleet_incarnation)
+        return original(self, **named)
+
+    return mutated
+
+
 # --- R3, R6 ----------------------------------------------------------------------------------------------------------
 
 
@@ -724,6 +732,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.replication.raft.journal:DurableJournal.setCurrentTerm",
         mutate=_vote_in_memory_only,
         case="vote-over-a-restart",
+    ),
+    Mutation(
+        name="R7-view-of-another-fleet",
+        what="a master takes the set of restored controllers for knowledge about the alter of the old ones",
+        target="rollcall_ha.ha.sync_state:SyncState.authoritative_state",
+        mutate=_adopts_another_fleet,
+        case="state-of-another-fleet",
     ),
     Mutation(
         name="R26-unclean-epoch",

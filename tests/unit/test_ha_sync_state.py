@@ -6,6 +6,7 @@ import pytest
 
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
+    FleetIncarnation,
     FlushMode,
     Incarnation,
     LogOffset,
@@ -24,6 +25,7 @@ from rollcall_ha.ha.sync_state import (
 )
 
 A, B, C = 1, 2, 3
+FLEET = FleetIncarnation("fleet-1")
 CATCH_UP_MS, SURVIVORS_MS, RETRY_MS = 3000, 500, 200
 
 
@@ -37,6 +39,7 @@ class Master:
         reign = ReignStart(
             broker_id=BrokerId(A),
             incarnation=Incarnation("inc-1"),
+            fleet_incarnation=FLEET,
             master_epoch=MasterEpoch(5),
             start_offset=LogOffset(end),
             confirm_offset=LogOffset(0),
@@ -91,9 +94,17 @@ class Master:
         )
 
     def hear(
-        self, members: tuple[int, ...], version: int, *, epoch: int = 5, master: int = A, inc: str = "inc-1"
+        self,
+        members: tuple[int, ...],
+        version: int,
+        *,
+        epoch: int = 5,
+        master: int = A,
+        inc: str = "inc-1",
+        fleet: FleetIncarnation = FLEET,
     ) -> list[SyncOutput]:
         return self.state.authoritative_state(
+            fleet_incarnation=fleet,
             master_epoch=MasterEpoch(epoch),
             master=BrokerId(master),
             master_incarnation=Incarnation(inc),
@@ -500,3 +511,24 @@ def test_r2_a_view_of_the_same_version_ends_no_union() -> None:
 
     assert master.state.required_set == (A, B, C)
     assert not [output for output in outputs if isinstance(output, ConfirmMoved)]
+
+
+def test_r7_a_view_of_restored_controllers_is_no_knowledge_of_an_alter_of_the_old_ones() -> None:
+    """{A,B} proposes {A,B,C}; a backup is restored, whose {A,B} has got a higher SyncStateSetEpoch by a registration."""
+    master = joined()
+    master.link(C)
+    master.write(100)
+    master.ack(B, 100)
+    master.ack(C, 100)
+    assert master.state.required_set == (A, B, C)
+    master.unlink(C)
+
+    outputs = [*master.hear((A, B), 90, fleet=FleetIncarnation("restored")), *master.write(200), *master.ack(B, 200)]
+
+    assert master.state.required_set == (A, B, C)
+    assert not [output for output in outputs if isinstance(output, ConfirmMoved)]
+    assert master.state.ended is None
+    assert master.hear((A, B), 1, epoch=6, fleet=FleetIncarnation("restored")), (
+        "a new epoch ends the reign all the same"
+    )
+    assert master.state.ended is not None
