@@ -172,7 +172,7 @@ class RollcallStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvaila
         return ReadMaxRows(self._options.entries_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """Rule 2."""
+        """Fix the end of an AvailableNow query at its beginning (Rule 2)."""
         self._target = self._present_end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)

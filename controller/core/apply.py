@@ -200,7 +200,7 @@ class _Entry:
         return reply
 
     def _with_trigger(self, event: AnyEvent, key: SetKey | None) -> AnyEvent:
-        """Rule 5."""
+        """An election is triggered by the silence that was applied before it in the same entry (Rule 5)."""
         if not isinstance(event, MasterElected | ElectionFailed) or event.triggered_by is not None or key is None:
             return event
         return replace(event, triggered_by=self._silences.get(key))

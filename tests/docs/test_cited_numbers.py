@@ -38,6 +38,8 @@ SAFETY = (ROOT / PAGES["R"]).read_text()
 RULES = re.findall(r"^### (R\d+) (.+?)\n(.*?)(?=^##)", SAFETY, re.MULTILINE | re.DOTALL)
 """(number, title, text) of every rule."""
 
+NUMBER_ONLY = re.compile(r"(Rules? )?\(?[A-Z]?\d+[a-d]?\)?(( and |, | \(|-)[A-Z]?\d+[a-d]?\)?)*[.:]?")
+
 
 @cache
 def names_in(path: str) -> frozenset[str]:
@@ -141,3 +143,16 @@ def test_the_tables_are_fresh(page: str) -> None:
     text = (ROOT / page).read_text()
 
     assert renewed(text) == text, f"the table in {page} is stale; run: make cited-numbers"
+
+
+def test_no_docstring_is_only_a_number() -> None:
+    """ "R13." tells a reader to open another page before the sentence has begun."""
+    found = []
+    for path in python_files(*CODE):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text is not None and NUMBER_ONLY.fullmatch(text):
+                    found.append(f"{path.relative_to(ROOT)} {getattr(node, 'name', '')}: {text}")
+
+    assert found == []

@@ -71,7 +71,7 @@ class TopicHeader(Header):
 
 
 class KeyHeader(Header):
-    """100, 101, 102, 219."""
+    """Of the requests for key-value settings: 100, 101, 102 and 219."""
 
     namespace: str | None = None
     key: str | None = None
