@@ -218,7 +218,7 @@ class _Node:
         return names
 
     def _settings_of_names(self) -> dict[str, str]:
-        """What ``mqadmin getNamesrvConfig`` shows of ours, under RocketMQ's keys."""
+        """Our settings that ``mqadmin getNamesrvConfig`` shows, under RocketMQ's keys."""
         host, port = split_address(self._settings.own.broker)
         return {"bindAddress": host, "listenPort": str(port), "scanNotActiveBrokerInterval": str(EXPIRY_INTERVAL_MS)}
 
@@ -237,7 +237,7 @@ class _Node:
         except OSError:
             rest_socket.close()
             raise AddressInUse(_in_use(self._settings.own.broker)) from None
-        # The log LAST of the three: what it applies goes to the journal, and wakes the service.
+        # The log LAST of the three: the entries that it applies go to the journal, and wake the service.
         self._journal.start()
         self._service.start(self._gateway)
         self._log.start()

@@ -52,7 +52,7 @@ class Request:
 
 
 Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
-"""Answers at once and returns None, or returns the work that will. What it raises is answered SYSTEM_ERROR."""
+"""Answers at once and returns None, or returns the work that will. An exception is answered by SYSTEM_ERROR."""
 
 
 def _always(_frame: Frame) -> bool:
@@ -78,12 +78,12 @@ class CodeTable:
         self._served: dict[int, tuple[Served, ...]] = {}
 
     def register(self, *served: Served) -> None:
-        """Serve further codes, behind what is there."""
+        """Serve further codes, behind those that are there."""
         for line in served:
             self._served[line.code] = (*self._served.get(line.code, ()), line)
 
     def find(self, frame: Frame) -> Served | None:
-        """Who serves this frame; None = an unknown code."""
+        """The line that serves this frame; None = an unknown code."""
         for line in self._served.get(frame.code, ()):
             if line.only_if(frame):
                 return line

@@ -67,7 +67,7 @@ _SESSION_CODES = frozenset(
 
 @dataclass(slots=True)
 class _Link:
-    """What the port knows about one connection."""
+    """The port's own data of one connection."""
 
     number: ConnectionId
     orders: int = 0
@@ -213,13 +213,13 @@ class BrokerPortServer:
         self._serve(link, served, Request(frame=frame, connection=connection, link=link.number))
 
     def _serve(self, link: _Link, served: Served, request: Request) -> None:
-        """Answer the request, or run what answers it; an error is answered too (rule 1 of ``code_table``)."""
+        """Answer the request, or run the task that does; an error is answered too (rule 1 of ``code_table``)."""
         try:
             work = served.handler(request)
             if work is None:
                 return
             if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
-                # What is done in the turn itself, a heartbeat above all, is done however many wait.
+                # Handlers that answer in their own turn, heartbeats above all, are served however many tasks wait.
                 work.close()
                 request.answer(SystemCode.SYSTEM_BUSY, remark=f"{link.orders} requests of this link wait already")
                 return

@@ -1,8 +1,8 @@
 """
 Operations as the text of a Raft entry, and back.
 
-Here: one JSON array of operations per entry, ASCII only. Not here: what operations do (``controller.core``), snapshots
-(``machine``).
+Here: one JSON array of operations per entry, ASCII only. Not here: the effect of operations (``controller.core``),
+snapshots (``machine``).
 Rule 1: entries are ASCII ``str``. msgspec writes them; an operation with other characters is escaped by ``json``.
 Rule 2 (R15): decoding never raises: bytes that cannot be decoded are a value that says so, the same on every node.
 Rule 3 (R15): an entry that needs a higher feature level than this code has is told apart from rubbish, even if its

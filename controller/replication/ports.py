@@ -1,5 +1,5 @@
 """
-What the control plane needs from a replicated log.
+The port of the control plane to a replicated log.
 
 Implemented by ``raft`` (PySyncObj, repaired), and for tests by ``tests/support/memory_log.py`` in one process.
 """

@@ -72,7 +72,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """All callers of this turn have submitted: send what may be sent."""
+    """All callers of this turn have submitted: propose as many entries as may be in flight."""
 
     now_ns: int
 

@@ -42,7 +42,7 @@ class BackgroundTasks:
             self._logger.error("background_task_failed", error=repr(error), exc_info=error)
 
     async def stop(self) -> None:
-        """Cancel what runs and return when it has ended."""
+        """Cancel all tasks and return when they have ended."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -69,7 +69,7 @@ class Wakeup:
         waiting.set()
 
     def wake_from_thread(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """From any thread; a loop that is not there or has closed has nobody who waits."""
+        """From any thread; on a loop that is missing or closed nobody waits."""
         if loop is not None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self.wake)

@@ -1,7 +1,7 @@
 """
 Barriers that readers share.
 
-Here: who joins which barrier. Not here: committing one (the caller's), whether this controller may read (``service``).
+Here: which reader joins which barrier. Not here: committing one (the caller's), the permission to read (``service``).
 
 Rule: a reader passes when a barrier has committed that was proposed after the reader came. All readers that come while
 one barrier is in flight share the next, so a flood of readers costs no flood of entries.
@@ -17,13 +17,13 @@ class SharedBarriers:
     """For one event loop."""
 
     def __init__(self, commit: Callable[[], Awaitable[None]]) -> None:
-        """``commit`` proposes one barrier and returns when it is applied here; what it raises, its readers get."""
+        """``commit`` proposes one barrier and returns when it is applied here; its readers get its exception."""
         self._commit = commit
         self._out: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
 
     async def passed(self) -> None:
-        """Return when everything that was committed before the call is applied here. Raises what ``commit`` raises."""
+        """Return when everything that was committed before the call is applied here. Raises as ``commit`` does."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._run(self._out))
             self._next.add_done_callback(_consume)

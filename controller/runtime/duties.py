@@ -5,8 +5,8 @@ Here: which part gets which input. Not here: rules (``sessions``, ``election_dut
 (``service``; the simulation drives this same class).
 
 Rule 1: every input has the time as an argument; every answer is a list of ``Action``, done by the shell.
-Rule 2: before ``take`` and after ``stand_down`` inputs change nothing: what a former leader heard is older than what
-its successor knows.
+Rule 2: before ``take`` and after ``stand_down`` inputs change nothing: the soft state of a former leader is older than
+that of its successor.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def changed_sets(records: Iterable[EventRecord]) -> dict[SetKey, EventRef]:
 
 
 class LeaderDuties:
-    """What a controller does while it leads."""
+    """The work of a controller while it leads."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class LeaderDuties:
     def handle_probe(
         self, probe: SendProbe, outcome: ProbeOutcome, answer: ProbeAnswer | None, now_ns: int
     ) -> list[Action]:
-        """What a ``SendProbe`` found."""
+        """The result of a ``SendProbe``."""
         actions = self.sessions.probed(probe, outcome, answer, now_ns) if self.is_active else []
         return self._with_elections(actions, now_ns)
 

@@ -2,7 +2,7 @@
 When the leader proposes an election: the duty, as a machine.
 
 Here: which sets lack a master, when an election is proposed for them and with which evidence, and which winner is
-overdue with ``entered``. Not here: who wins (``controller.core``), who is silent (``sessions``), sending (``service``).
+overdue with ``entered``. Not here: the winner (``controller.core``), silence (``sessions``), sending (``service``).
 Times are nanoseconds of one monotonic clock.
 
 Rule 1: work follows changes. An applied entry that changed a set, and a replica that becomes ready, cause a look at
@@ -56,7 +56,7 @@ _LOST_MASTER = (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA)
 
 @dataclass(slots=True, kw_only=True)
 class PendingElection:
-    """One set without a serving master, and what was tried for it."""
+    """One set without a serving master, and the attempts for it."""
 
     set_key: SetKey
     since_ns: int
@@ -120,7 +120,7 @@ class ElectionDuty:
         return len(self._pending)
 
     def pending_of(self, key: SetKey) -> PendingElection | None:
-        """What is pending for one set."""
+        """The pending election of one set, if there is one."""
         return self._pending.get(key)
 
     # --- inputs ------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class ElectionDuty:
         return self._propose_queued(now_ns)
 
     def silence_proposed(self, silence: MarkSilent, now_ns: int) -> list[Action]:
-        """``silence`` is being proposed: what to propose with it, if it is that of a reigning master (Rule 5)."""
+        """``silence`` is being proposed: if it is a reigning master's, propose an election with it (Rule 5)."""
         key, view = silence.set_key, self._view_of(silence.set_key)
         session = self._sessions.get(key, silence.broker_id)
         is_masters = (
@@ -190,13 +190,13 @@ class ElectionDuty:
         return self._propose_queued(now_ns)
 
     def proposed(self, command: ElectMaster, reply: AnyReply | None, now_ns: int) -> list[Action]:
-        """The outcome of a proposal; None = not proposed, or unknown. What was applied comes by ``set_changed``."""
+        """The outcome of a proposal; None = not proposed, or unknown. Applied changes come by ``set_changed``."""
         pending = self._pending.get(command.set_key)
         was_in_flight = command.set_key in self._in_flight
         self._in_flight.pop(command.set_key, None)
         if pending is not None and pending.is_ahead:
             # ``set_changed`` clears the flag when the silence is applied: it was refused or lost, so the master is
-            # alive as far as is known, and what stays pending would ask for its successor.
+            # alive as far as is known, and this election, left pending, would ask for its successor.
             self._drop(command.set_key)
             pending = None
         if pending is None or not was_in_flight:

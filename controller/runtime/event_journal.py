@@ -68,7 +68,7 @@ ORDINAL_MAX = 99_999_999
 FILL_EVENTS_MAX = 200_000
 """A larger hole stays on record as a gap."""
 RETENTION_INTERVAL_MS = 60_000
-"""Between two looks at what may go; the next group of events after it looks."""
+"""Between two looks for segments that may go; the next group of events after it looks."""
 
 
 def _wall_ms() -> int:
@@ -107,7 +107,7 @@ class EventJournal(Generic[S]):
             fail: Ends the process; called on the journal's thread.
             on_synced: Called on the journal's thread after each group that held events.
             segment_bytes_max: A segment that is larger is closed.
-            retention: What is kept; None: everything.
+            retention: Limits; None: everything is kept.
             wall_ms: UTC, as files are stamped; only their age is judged by it.
 
         Raises:
@@ -153,7 +153,7 @@ class EventJournal(Generic[S]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Write and sync what was appended; returns when that is done."""
+        """Write and sync everything that was appended; returns when that is done."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify()
@@ -164,7 +164,7 @@ class EventJournal(Generic[S]):
             self._descriptor = -1
 
     def append(self, entry: AppliedEntry[S]) -> None:
-        """Take over what was applied. On the log's thread, in order; does not block, does not raise."""
+        """Take over an applied entry. On the log's thread, in order; does not block, does not raise."""
         with self._wake:
             self._pending.append(entry)
             self._pending_events += len(entry.records)
@@ -185,7 +185,7 @@ class EventJournal(Generic[S]):
 
     @property
     def dropped(self) -> Dropped | None:
-        """What has gone by the limits (Rule 5); None: nothing. Any thread."""
+        """The record of removed segments (Rule 5); None: none was. Any thread."""
         return self._dropped
 
     # --- the journal's thread ----------------------------------------------------------------------------------------
@@ -201,14 +201,14 @@ class EventJournal(Generic[S]):
                     return  # stopping, and everything is written
             try:
                 self._write_group(entries)
-            except Exception as error:  # noqa: BLE001 (whatever ends this thread: compaction waits for it for ever)
+            except Exception as error:  # noqa: BLE001 (compaction would wait for this thread for ever)
                 self._fail(f"the event journal failed: {type(error).__name__}: {error}")
 
     def _write_group(self, entries: Sequence[AppliedEntry[S]]) -> None:
         batch: list[EventRecord] = []
         for entry in entries:
             if entry.is_snapshot:
-                # What came before it is written before it: the gap is noted behind the last event on disk.
+                # The batch so far is written first: the gap is noted behind the last event on disk.
                 self._write(batch)
                 batch = []
                 self._note_snapshot(entry)
@@ -412,7 +412,7 @@ class EventJournal(Generic[S]):
         return found
 
     def gaps(self) -> tuple[Gap, ...]:
-        """What is missing, oldest first. Any thread."""
+        """The gaps that no peer has filled, oldest first. Any thread."""
         found = (segment.gap for segment in self._snapshot())
         begins_at = self._dropped.last.index if self._dropped is not None else -1
         return tuple(gap for gap in found if gap is not None and gap.to_index > begins_at and not self._is_filled(gap))
@@ -448,10 +448,10 @@ class EventJournal(Generic[S]):
 
     def fill(self, gap: Gap, records: Sequence[EventRecord]) -> None:
         """
-        Put what a peer gave into the hole; durable on return. Blocking.
+        Put a peer's events into the gap; durable on return. Blocking.
 
         Raises:
-            ValueError: it is not what is missing: the chain does not run from the last event here to the snapshot's.
+            ValueError: they are not the missing ones: the chain does not run from the last event here to the gap's.
         """
         # Each event, from the last one here to the head that the snapshot named: a peer with another history, or one
         # that leaves out a single event, is refused.

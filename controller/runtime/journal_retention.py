@@ -44,7 +44,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     last: EventRef
     chain: str
-    """Chain head after ``last``: what is left goes on from it."""
+    """Chain head after ``last``: the events that are left go on from it."""
     events: int
     size_bytes: int
 
@@ -75,7 +75,7 @@ def expired(segments: Sequence[JournalSegment], retention: Retention, *, now_ms:
     for segment in segments[: min(newest_with_events, len(segments) - 1)]:
         age_ms = now_ms - segment.path.stat().st_mtime_ns // 1_000_000
         if total_bytes <= retention.keep_bytes and age_ms <= retention.keep_ms:
-            break  # not the next one either: a hole in the middle is what no reader expects
+            break  # nor any behind it: removed events are all before the others (``Dropped``)
         gone.append(segment)
         total_bytes -= segment.size_bytes
     return gone

@@ -9,7 +9,7 @@ node has never seen (``GapLine``). ``.index`` files are only a shortcut: a missi
 segment, is made again.
 
 Rule 1: a torn last line is cut, synced, before anything is appended. A bad line before good ones is damage: refused.
-Rule 2: readers see what is synced, never more.
+Rule 2: readers see synced events, never more.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GapLine(msgspec.Struct, frozen=True):
 
 
 class _Key(msgspec.Struct, rename="camel"):
-    """What an index needs of a line."""
+    """The part of a line that an index needs."""
 
     term: int
     index: int
@@ -120,7 +120,7 @@ class SegmentIndex:
 
 
 class JournalSegment:
-    """One file. ``size_bytes`` is what readers may see."""
+    """One file, of which readers may see ``size_bytes``."""
 
     def __init__(self, path: Path) -> None:
         """Raises ``ValueError`` if the name is not a segment's."""
@@ -144,14 +144,13 @@ class JournalSegment:
         return self.base_index, self.is_fill
 
     def adopt(self, index: SegmentIndex, size_bytes: int) -> None:
-        """Take over what is known now."""
         self.index = index
         self.size_bytes = size_bytes
         self.first, self.last, self.chain, self.gap = index.first, index.last, index.chain, index.gap
 
     def open(self, *, is_newest: bool) -> None:
         """
-        Learn what is in the file; the newest one loses a torn last line.
+        Read the file's index; the newest one loses a torn last line.
 
         Raises ``JournalDamaged``, ``OSError``.
         """

@@ -87,7 +87,7 @@ class ControllerMetrics:
         )
 
     def observe(self, records: Iterable[EventRecord]) -> None:
-        """Count what was applied while this controller leads."""
+        """Count applied events while this controller leads."""
         for record in records:
             self._observe(record.event)
 
@@ -113,7 +113,7 @@ class ControllerMetrics:
 
 
 class LateCollector(Collector):
-    """Describes nothing in advance: registering must not read what is not there yet."""
+    """Describes nothing in advance: registering must not read anything yet."""
 
     def describe(self) -> Iterable[Metric]:
         return ()

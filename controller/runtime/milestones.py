@@ -1,7 +1,7 @@
 """
 Stamps of a failover that the leader takes itself, and the clock that joins those of brokers to its own.
 
-Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not here: what phases mean
+Here: COMMITTED and NOTIFIED, ``observed_us`` of broker milestones, batches. Not here: the meaning of phases
 (``controller.core.history``), proposing (``service``). Times are nanoseconds of one monotonic clock.
 
 Rule 1: ``elapsed_us`` of the leader counts from the proposal, ``observed_us`` from the first sign of the fault;

@@ -24,7 +24,7 @@ from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId
 
 
 class NoAuthority(Exception):
-    """This controller may not answer now; ``authority`` says why and who may."""
+    """This controller may not answer now; ``authority`` names the reason and the leader."""
 
     def __init__(self, authority: Authority) -> None:
         super().__init__(authority.reason or "this controller does not answer with authority")
@@ -43,7 +43,7 @@ class BrokerPort(Protocol):
         ...
 
     async def probe(self, probe: SendProbe) -> tuple[ProbeOutcome, ProbeAnswer | None]:
-        """Ask a listen port who lives there, within ``probe_timeout_ms``. Never raises."""
+        """Ask a listen port for its incarnation, within ``probe_timeout_ms``. Never raises."""
         ...
 
 

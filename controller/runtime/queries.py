@@ -175,7 +175,7 @@ class Queries:
             has_authority=self._service.authority().is_held,
             leader=leadership.leader,
             term=leadership.term,
-            # Both are read without a lock: what is applied is committed, whichever was seen first.
+            # Both are read without a lock; an applied entry is committed, even if the index of commits was read first.
             commit_index=max(leadership.commit_index, published.index),
             applied_index=published.index,
             rest_address=settings.own.rest,
@@ -284,7 +284,7 @@ class Queries:
         )
 
     async def fill(self, gap: Gap, records: list[EventRecord]) -> None:
-        """Put into the journal what a peer gave. Raises ``ValueError`` if it is not what is missing."""
+        """Put a peer's events into the journal. Raises ``ValueError`` if they are not the missing ones."""
         await self._on_reader(lambda: self._service.journal.fill(gap, records))
 
     # --- metrics -----------------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class ControllerService:
         return self._events_synced.next
 
     def on_events_synced(self) -> None:
-        """For the journal's thread: wake who waits."""
+        """For the journal's thread: wake the readers that wait."""
         self._events_synced.wake_from_thread(self._loop)
 
     # --- orders and reads --------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class ControllerService:
         if leadership.leader is not None:
             self._leader_seen_ns = self.now_ns()
         leads = leadership.role is RaftRole.LEADER
-        # Also if it leads again, in a later term: what it knew was of term 3, and c2 may have led 4 in between.
+        # Also if it leads again, in a later term: its soft state is of term 3, and c2 may have led 4 in between.
         if self._taken_term is not None and (not leads or self._taken_term != leadership.term):
             self._logger.warning("leadership_lost", term=self._taken_term, now_term=leadership.term)
             self._taken_term = None
@@ -388,7 +388,7 @@ class ControllerService:
         if len(self._applied) < ENTRIES_PENDING_MAX:
             self._applied.append((entry, self.ports.monotonic_ns()))
         else:
-            # The loop stands still. Its machines can be built anew from the state, which holds what these entries did.
+            # The loop stands still. Its machines can be built anew from the state, which holds their effect.
             self._has_overrun = True
         loop = self._loop
         if loop is not None and not self._is_drain_due:
@@ -412,7 +412,7 @@ class ControllerService:
         for record in entry.records:
             if isinstance(record.event, LeadershipTaken):
                 self._note_leadership(record.event)
-        # A follower pushes nothing: its sessions are none, and its view may be older than what the leader has told.
+        # A follower pushes nothing: it has no sessions, and its view may be older than the leader's last notice.
         if not self.duties.is_active:
             return
         self.metrics.observe(entry.records)
@@ -483,7 +483,7 @@ class ControllerService:
         # Proposed in term 3, answered in 5: the machines of today know nothing of it, and must not count it.
         if term != self._taken_term:
             return
-        # What it applied is heard of BEFORE its outcome: else the duty takes an election that was applied for lost.
+        # Its entry is handled BEFORE its outcome: else the duty takes an election that was applied for lost.
         self._drain()
         self._do(
             self.duties.handle_proposed(

@@ -22,7 +22,7 @@ ReplicaKey = tuple[SetKey, BrokerId]
 
 
 class ProbeOutcome(StrEnum):
-    """What a probe of a listen port found."""
+    """The result of a probe of a listen port."""
 
     REFUSED = "refused"
     """The operating system said that nobody listens."""
@@ -33,7 +33,7 @@ class ProbeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamps:
-    """When the leader noticed what about one replica; ``None`` = it did not."""
+    """When the leader noticed each sign of a replica's end; ``None`` = it did not."""
 
     cause: SilenceCause
     detected_ns: int
@@ -76,7 +76,7 @@ class ReplicaSession:
     address: str
     kind: ReplicaKind
     timeout_ms: int
-    """Silence after which it counts as gone: the fleet's, or what a RocketMQ broker says in its heartbeats."""
+    """Silence after which it counts as gone: the fleet's, or that of a RocketMQ broker's heartbeats."""
     is_alive: bool
     due_from_ns: int
     """Silence counts from here: the last heartbeat, or when this leader began to listen."""

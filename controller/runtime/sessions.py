@@ -2,8 +2,8 @@
 Which replica was heard when: the leader's soft state, as a machine without clock or sockets.
 
 Here: sessions by (replica, incarnation, ordinal), silence, probes, links, the grace, stamps of detection, evidence, and
-what a broker is told whose session is not the current one. Not here: whom to elect (``election_duty``), sockets
-(``api.broker_port``), what liveness changes (``controller.core``). All times are nanoseconds of one monotonic clock.
+the refusal for a broker whose session is not the current one. Not here: elections (``election_duty``), sockets
+(``api.broker_port``), the effect of liveness (``controller.core``). All times are nanoseconds of one monotonic clock.
 
 Rule 1 (S33): a fact belongs to one (replica, incarnation, ordinal) and one connection; the late close of a connection
 that the session has left means nothing.
@@ -12,8 +12,8 @@ silent for one full timeout. Wall clocks are never read.
 Rule 3 (R13): session closed, probe refused and the link closed as seen by an electable member make a master dead at
 once; RocketMQ brokers report no links: there it is session closed and probe refused twice. A probe answered by another
 incarnation makes any replica replaced at once. The grace does not delay these.
-Rule 4: whether a replica is alive or silent is replicated state: this machine proposes a change, and believes what was
-applied.
+Rule 4: whether a replica is alive or silent is replicated state: this machine proposes a change, and believes the
+applied state.
 Rule 5: evidence calls a replica ready only while it is heard. When a whole set falls silent, its members are found one
 after the other: without this rule each would be elected in turn, and the set would shrink to the last one found.
 Rule 6 (R7): a broker that knows a later masterEpoch than this leader must register again, because a registration
@@ -51,7 +51,7 @@ ROCKETMQ_TIMEOUT_MS = 10_000
 """Of a RocketMQ broker that this leader has not heard yet: its own default."""
 
 ROCKETMQ_TIMEOUTS_MS = range(1_000, 600_001)
-"""What a RocketMQ broker may ask for; beyond it the nearest of these."""
+"""Timeouts that a RocketMQ broker may ask for; beyond them the nearest one."""
 
 ROCKETMQ_HEARTBEAT_INTERVAL_MS = 1_000
 
@@ -76,7 +76,7 @@ _REIGNS = (Condition.SERVING, Condition.ENTERING)
 
 
 class Sessions:
-    """The machine. Every handler returns what to do; none raises."""
+    """The machine. Every handler returns actions; none raises."""
 
     def __init__(self, *, timing: Timing, view_of: ViewOf) -> None:
         """``view_of`` reads replicated state as of the newest applied entry; cheap, called often."""
@@ -118,7 +118,7 @@ class Sessions:
         self.graces += 1
 
     def track(self, key: SetKey, now_ns: int) -> None:
-        """Take over what replicated state says about the replicas of ``key``, now that an entry touched it."""
+        """Take over the replicas of ``key`` from replicated state, now that an entry has changed the set."""
         view = self._view_of(key)
         members = view.members if view is not None else ()
         for member in members:
@@ -180,7 +180,7 @@ class Sessions:
             is_alive=member.is_alive,
             due_from_ns=now_ns,
         )
-        # The same process, on a further session: what it said of its log is still true. Another incarnation may have
+        # The same process, on a further session: its word about its log is still true. Another incarnation may have
         # lost its tail: with the old positions it would be evidence for 5,000 bytes that a power loss has taken (R3).
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
@@ -337,7 +337,7 @@ class Sessions:
         ]
 
     def probed(self, probe: SendProbe, outcome: ProbeOutcome, answer: ProbeAnswer | None, now_ns: int) -> list[Action]:
-        """What a probe found. It counts only for the session that it was sent for (Rule 1)."""
+        """The result of a probe. It counts only for the session that the probe was sent for (Rule 1)."""
         session = self._sessions.get((probe.set_key, probe.broker_id))
         if session is None or (session.incarnation, session.ordinal) != (probe.incarnation, probe.session_ordinal):
             return []
@@ -370,7 +370,7 @@ class Sessions:
             return []
         if session.kind is ReplicaKind.ROCKETMQ:
             return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
-        # Refused is also what a firewall and a moved address answer, while the master goes on acking to its slaves. A
+        # A firewall and a moved address refuse, too, while the master goes on acking to its slaves. A
         # member that sees its link to the master closed rules that out; of this epoch only: a link that broke while 4
         # reigned says nothing about the master of 5.
         seen = [
@@ -403,7 +403,7 @@ class Sessions:
     # --- silence -----------------------------------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Action]:
-        """Find who is due. A late tick is our own stall and starts the grace instead (Rule 2)."""
+        """Find silent replicas. A late tick is our own stall and starts the grace instead (Rule 2)."""
         last_ns, self._last_tick_ns = self._last_tick_ns, now_ns
         # The loop stood still for 3 s (a pause of the machine, a suspended container): heartbeats of that time wait in
         # the sockets. Without the grace this tick would find all replicas silent and depose every master (S39).
@@ -469,7 +469,7 @@ class Sessions:
     # --- what others read --------------------------------------------------------------------------------------------
 
     def get(self, key: SetKey, broker_id: BrokerId) -> ReplicaSession | None:
-        """What is known of one replica; None if this controller does not lead or never heard of it."""
+        """The session of one replica; None if this controller does not lead or never heard of it."""
         return self._sessions.get((key, broker_id))
 
     def connections_of(self, view: SetView) -> list[ConnectionId]:
@@ -496,7 +496,7 @@ class Sessions:
     def evidence(
         self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int
     ) -> Evidence:
-        """Soft facts about every replica that this leader has heard, with what they were taken against (R14)."""
+        """Soft facts about every replica that this leader has heard, and the state they were taken against (R14)."""
         return Evidence(
             read_at_index=view.index,
             master_epoch=view.master_epoch,

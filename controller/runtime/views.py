@@ -126,7 +126,7 @@ def _is_whole(view: SetView, member: MemberView) -> bool:
 
 
 def problems_of(view: SetView, replicas: tuple[ReplicaStatus, ...]) -> tuple[ProblemCode, ...]:
-    """What is wrong, the worst first, each once (Rule 2)."""
+    """The problems of a set, the worst first, each once (Rule 2)."""
     if view.condition is Condition.CLEANED:
         return ()
     found = {_CONDITION_PROBLEMS[view.condition]} if view.condition in _CONDITION_PROBLEMS else set()

@@ -41,7 +41,7 @@ class CatchUp:
     ) -> bool:
         """Whether both rules hold now. ``leader`` names it; times are the leader's own."""
         goal = self._goal
-        # Another leader, or the same in another term: what was asked and how far its log went was the other one's.
+        # Another leader, or the same in another term: send time and end of the log were the other one's.
         if goal is None or (goal.leader, goal.term) != (leader, term):
             self._goal = _Goal(leader, term, sent_ns, last_index)
             return False

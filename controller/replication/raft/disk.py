@@ -34,15 +34,15 @@ class Disk(Protocol):
         ...
 
     def append(self, path: str, data: bytes) -> None:
-        """Write behind what was appended before, creating the file."""
+        """Write behind the bytes that were appended before, creating the file."""
         ...
 
     def sync(self, path: str) -> None:
-        """What was appended, and the name, are durable."""
+        """Everything appended so far, and the name, are durable."""
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Durably ``data``, or, after a crash, durably what it was before."""
+        """The content is ``data``, durably; after a crash it is that or the former one."""
         ...
 
     def unlink(self, path: str) -> None:
@@ -56,7 +56,6 @@ class _Appended:
     __slots__ = ("descriptor", "end", "room_end")
 
     def __init__(self, descriptor: int) -> None:
-        """Append behind what is there."""
         self.descriptor = descriptor
         self.end = self.room_end = os.fstat(descriptor).st_size
 
@@ -91,7 +90,7 @@ class DirectoryDisk:
         return (self._directory / path).read_bytes()
 
     def append(self, path: str, data: bytes) -> None:
-        """Write behind what was appended, in room; a new name is made durable at once."""
+        """Write in the room; a new name is made durable at once."""
         self._open(path).append(data)
 
     def sync(self, path: str) -> None:

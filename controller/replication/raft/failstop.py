@@ -43,7 +43,7 @@ class FailStopPort(Protocol):
 
 
 def exit_process(code: FailStop, reason: str) -> NoReturn:
-    """The real end: one line on stderr, then out, from whatever thread."""
+    """The real end: one line on stderr, then out, from any thread."""
     sys.stderr.write(f"rollcall: raft stops this process ({code.name}, exit {code.value}): {reason}\n")
     sys.stderr.flush()
     os._exit(code)

@@ -66,7 +66,7 @@ class Member(Node):  # type: ignore[misc]
 
 
 class Internals:
-    """What a ``SyncObj`` does not show, by the library's own view."""
+    """The private state of a ``SyncObj``."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -98,7 +98,7 @@ class Internals:
 
     @property
     def next_index(self) -> dict[Member, int]:
-        """Per peer, what a leader sends next."""
+        """Per peer, the index of the entry that a leader sends next."""
         next_index: dict[Member, int] = self._library._SyncObj__raftNextIndex
         return next_index
 
@@ -118,7 +118,7 @@ class Internals:
 
     def adopt_snapshot(self, index: int, last_index: int) -> None:
         """The state of ``index`` is in place; the log ends at ``last_index``."""
-        # Not beyond the log's end: the library would take that many entries for committed and apply what comes there.
+        # Not beyond the log's end: the library would apply later entries as committed.
         library = self._library
         library._SyncObj__raftLastApplied = index
         library._SyncObj__raftCommitIndex = max(index, min(self.commit_index, last_index))

@@ -2,7 +2,7 @@
 The Raft log of one node, its term and its vote, in one append-only file that survives a power cut.
 
 Here: the file format, recovery, and the list that the library works on (its ``Journal`` interface, hence the foreign
-method names). Not here: when to sync (``repairs``, ``node``), what an entry means (``node``).
+method names). Not here: when to sync (``repairs``, ``node``), the meaning of an entry (``node``).
 
 Format. A file is a magic, then batches; a batch is what one sync wrote:
 
@@ -55,7 +55,7 @@ NO_OP = b"\x01"
 """Command of the entry that a new leader appends, and of the first one of every log."""
 
 FIRST_ENTRY: Entry = (NO_OP, 1, 0)
-"""What every log begins with, on every node; it counts as applied."""
+"""The beginning of every log, on every node; it counts as applied."""
 
 
 class JournalDamagedError(ValueError):
@@ -122,7 +122,7 @@ def _batch_at(raw: bytes, offset: int) -> Batch | None:
 
 def _require_torn(raw: bytes, offset: int, written: int, last_number: int) -> None:
     """
-    Raise unless what begins at ``offset`` can only be a batch that was never completely written (rule 3).
+    Raise unless the bytes from ``offset`` on can only be a batch that was never completely written (rule 3).
 
     ``written``: behind the last byte that is not zero.
     """
@@ -258,7 +258,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
 
     @property
     def file_bytes(self) -> int:
-        """Size of the file, with what is buffered."""
+        """Size of the file, buffered records included."""
         return self._bytes
 
     def sync(self) -> None:
@@ -295,7 +295,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         # Goes on counting: batches that follow must not have the numbers of older ones.
         self._batch_number += 1
         data = MAGIC + encode_batch(self._batch_number, b"".join(payload))
-        # What was buffered is in ``payload``: term, vote and entries are written as they are now.
+        # Buffered records are in ``payload`` by their effect: term, vote and entries are written as they are now.
         self._buffer.clear()
         try:
             self._disk.replace(JOURNAL_FILE_NAME, data)
@@ -313,14 +313,15 @@ class DurableJournal(Journal):  # type: ignore[misc]
 
     def install(self, previous: Entry, last: Entry) -> bool:
         """
-        Make the log begin with the two entries that a snapshot ends with; what agrees and follows is kept.
+        Make the log begin with the two entries that a snapshot ends with; entries that agree and follow are kept.
 
         Returns whether anything changed. Durable on return if so.
         """
         first = self._entries[0][1]
         position = previous[1] - first
-        # What agrees and follows stays: it may be acknowledged. Stock PySyncObj throws its whole journal away unless it
-        # begins with these two entries, which it does not when the node was killed between snapshot and trimming.
+        # Entries that agree and follow stay: they may be acknowledged. Stock PySyncObj throws its whole journal away
+        # unless it begins with these two entries, which it does not when the node was killed between snapshot and
+        # trimming.
         if position >= 0 and self._entries[position : position + 2] == [previous, last]:
             if position == 0:
                 return False
@@ -394,7 +395,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         return self._vote
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
-        """Write the commit hint, so that a restart applies what is known to be committed before it meets anybody."""
+        """Write the commit hint, so that a restart applies committed entries before it meets anybody."""
         if self._commit_index != self._commit_index_written:
             self._commit_index_written = self._commit_index
             self._put(COMMIT, _INDEX.pack(self._commit_index))

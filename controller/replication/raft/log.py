@@ -1,7 +1,7 @@
 """
 ``RaftLog``: the Raft group as ``ports.ReplicatedLog``, with real sockets, real files and the thread that drives it.
 
-Here: the raft thread. Not here: what a member does (``member``, ``node``), links (``transport``), files (``journal``,
+Here: the raft thread. Not here: the member itself (``member``, ``node``), links (``transport``), files (``journal``,
 ``snapshot``).
 Rule 1: only the raft thread touches the library. State and leadership reach others by one assignment each.
 Rule 2: a tick that fails is logged and repeated; ``FAILED_TICKS_MAX`` in a row end the process.

@@ -2,8 +2,8 @@
 One member of the group, from recovery to stop, without a thread: ``log`` drives it with one, the simulation with a
 virtual clock.
 
-Here: refusing an unsafe start, what others may read, the port ``ReplicatedLog``. Not here: the protocol (``node``,
-``repairs``).
+Here: refusing an unsafe start, the values for other threads, the port ``ReplicatedLog``. Not here: the protocol
+(``node``, ``repairs``).
 Rule 1: a member with an empty directory may vote only if ``rollcall init`` left ``FOUNDING`` in it. The mark is used
 up when the journal exists durably. Without the mark the member catches up first (``catch_up``), over restarts.
 Rule 2: journal and snapshot must overlap: a gap between them means that something acknowledged is gone.
@@ -201,14 +201,14 @@ class RaftMember(Generic[S]):
         self.ticked_at_ns = self._seams.monotonic_ns()
 
     def receive(self, sender: ControllerName, message: Message) -> None:
-        """For carriers without a poller (simulation): one message, and what it answers. Raises ``ProtocolError``."""
+        """For carriers without a poller (simulation): one message, and the answers to it. Raises ``ProtocolError``."""
         node = self.node
         node.transport.deliver(self._members[sender], message)
         node.transport.flush_answers()
         self._look()
 
     def stop(self) -> None:
-        """Give up links and waiters; what was buffered is durable on return."""
+        """Give up links and waiters; buffered records are durable on return."""
         node, self._node = self._node, None
         if node is not None:
             self._initial = node.published
@@ -229,7 +229,7 @@ class RaftMember(Generic[S]):
         self._look()
 
     def _look(self) -> None:
-        """Publish what others may know about who leads, by one assignment."""
+        """Publish the leadership as other threads may see it, by one assignment."""
         node = self.node
         internals = node.internals
         leader = internals.leader
@@ -275,7 +275,7 @@ class RaftMember(Generic[S]):
         return journal, store, snapshot, CatchUp()
 
     def _align(self, journal: DurableJournal, snapshot: Snapshot | None) -> None:
-        """Refuse a gap between snapshot and journal, and cut what both have (rule 2)."""
+        """Refuse a gap between snapshot and journal, and cut the entries that both have (rule 2)."""
         remedy = "move this raft directory away and start again: it is filled from the others"
         # Stock PySyncObj throws such a journal away and starts with the older snapshot: acknowledged entries are gone,
         # and the member votes without them.

@@ -1,8 +1,8 @@
 """
-What members say to each other, and its bytes.
+The messages between members, and their bytes.
 
 Here: messages, frames, and everything that can be judged about a message without a log. Not here: links
-(``transport``), what a message does (``repairs``).
+(``transport``), the effect of a message (``repairs``).
 
 Frame: length u32 | header length u32 | header (JSON, one of the types below) | raw bytes that the header counts (big
 endian).
@@ -36,7 +36,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
 class ProtocolError(ValueError):
-    """A peer sent what it must not send; the message says what. Its link is closed."""
+    """A peer sent something that it must not send; the message names it. Its link is closed."""
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):

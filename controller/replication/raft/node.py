@@ -1,8 +1,8 @@
 """
 The library's node, made safe: it proposes only as a leader, applies without ever raising, and unpickles nothing.
 
-Here: the subclass of ``SyncObj`` and what it does around the library's tick. Not here: repairs of messages
-(``repairs``), who drives the ticks (``member``, ``log``).
+Here: the subclass of ``SyncObj`` and its work around the library's tick. Not here: repairs of messages
+(``repairs``), the source of the ticks (``member``, ``log``).
 Rule 1: an entry is one type byte and ASCII text; term and index come from the log, not from the entry.
 Rule 2: apply is total by contract. If it raises all the same, the entry is a counted no-op, the same everywhere
 (P4); only a failure that another node may not meet (memory, stack) ends the process.
@@ -85,10 +85,6 @@ class _SerializerAdapter:
         """Begin one of the present state; ``data`` carries the last two applied entries."""
         self._node.take_snapshot(previous=data[2], last=data[1])
 
-    def setTransmissionData(self, _data: object) -> bool:  # noqa: N802
-        """Received pieces never come here (``repairs``)."""
-        return False
-
 
 class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     """One node; everything but ``propose`` is for the raft thread."""
@@ -159,7 +155,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self._expire()
 
     def settle(self) -> None:
-        """Between the library's own work and its wait for the network: what was appended is durable."""
+        """Between the library's own work and its wait for the network: sync the new entries."""
         # Here rather than with the next tick: the sync runs while the followers do theirs.
         self.journal.sync()
         # Rule 6. The entry may still be committed by the next leader: NOT_PROPOSED would be an invitation to propose it
@@ -197,7 +193,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         """Replaces the library's: nothing is forwarded, and many entries leave with one append."""
         is_leader = self.internals.is_leader
-        # Those of now: a caller that proposes again when it is told would keep the tick here for ever.
+        # Only as many as there are now: a caller that proposes again when it is told would keep the tick here for ever.
         count = len(self._proposals)
         for _ in range(count):
             proposal = self._proposals.popleft()
@@ -236,7 +232,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         """
         Replaces the library's, which turns for a whole period while a snapshot is not ready, and knows no slow peer.
 
-        Every peer gets at least one message, what it lacks as far as its link takes it, and the rest with a later tick.
+        Every peer gets at least one message, missing entries as far as its link takes them, and the rest later.
         """
         self.internals.appends_sent()
         for peer in self.transport.peers:
@@ -273,12 +269,12 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             if self.transport.pending_bytes(peer) <= PENDING_BYTES_MAX:
                 entries = self.journal.batch(position, APPEND_BATCH_BYTES)
             elif not is_first:
-                return  # rule 5: what waits on a slow link is memory; the heartbeat has been sent
+                return  # rule 5: entries that wait on a slow link cost memory; the heartbeat has been sent
             previous_term = self.journal.term_at(position - 1)
             assert previous_term is not None
             if not self.transport.send_append(peer, (position - 1, previous_term), entries) or not entries:
                 return
-            # Before any answer: what is in flight is not sent again. A reset of the peer brings it back.
+            # Before any answer: entries in flight are not sent again, unless the peer resets the position.
             position += len(entries)
             self.internals.next_index[peer] = position
             is_first = False
@@ -344,7 +340,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     # --- snapshots ---
 
     def take_snapshot(self, previous: tuple[bytes, int, int], last: tuple[bytes, int, int]) -> None:
-        """Begin a snapshot of what is published, which ends with ``last``."""
+        """Begin a snapshot of the published state, which ends with ``last``."""
         # Taken here, in the raft thread: by the time that the other one looks, the state may hold later entries.
         state = self.published.state
         self.store.take(lambda: self.machine.encode(state), previous, last)

@@ -1,5 +1,5 @@
 """
-Between PySyncObj and the network: what leaves is durable, what arrives is repaired.
+Between PySyncObj and the network: messages leave after their sync, and are repaired when they arrive.
 
 Here: every repair of the protocol that can be made on messages, and the barriers of group commit. Not here: bytes
 (``messages``), sockets (``transport``), repairs within the library's own tick (``node``). At each branch stands what
@@ -43,7 +43,7 @@ from rollcall_ha.controller.replication.raft.snapshot import Piece, Snapshot, Sn
 
 
 class RepairedNode(Protocol):
-    """What the repairs need of the node that they serve."""
+    """The node as the repairs see it."""
 
     internals: Internals
     journal: DurableJournal

@@ -2,7 +2,7 @@
 Snapshots: the applied state and the two entries that it ends with, in one checksummed file, written beside the raft
 thread.
 
-Here: the file, writing it on a thread, sending and receiving it in pieces. Not here: what the state is
+Here: the file, writing it on a thread, sending and receiving it in pieces. Not here: the state itself
 (``ports.StateMachine``), cutting the journal (``journal``).
 
 Format, after a magic: chunks of length u32 | CRC-32 u32 | kind u8 + body. HEAD (index and term of both entries, their
@@ -231,7 +231,7 @@ class SnapshotStore:
     # --- own snapshots ---
 
     def load(self) -> Snapshot | None:
-        """What is on disk; None if there is none. Raises ``SnapshotDamagedError``, ``OSError``."""
+        """The one on disk; None if there is none. Raises ``SnapshotDamagedError``, ``OSError``."""
         if not self._disk.exists(SNAPSHOT_FILE_NAME):
             return None
         return decode_snapshot(self._disk.read(SNAPSHOT_FILE_NAME))
@@ -274,7 +274,7 @@ class SnapshotStore:
         try:
             content = encode_snapshot(taken.previous, taken.last, taken.items())
             self._disk.replace(SNAPSHOT_FILE_NAME, content)
-        except Exception as error:  # noqa: BLE001 - rule 4: whatever it is, going on would fill the disk
+        except Exception as error:  # noqa: BLE001 - rule 4: after any error, going on would fill the disk
             self._fail_stop(FailStop.STORAGE, f"snapshot cannot be written: {error!r}")
         self.writes += 1
         self._state = WriterState.WRITTEN
@@ -317,7 +317,7 @@ class SnapshotStore:
         """
         Take one piece; with the last one, the verified snapshot, not yet on disk (``keep``).
 
-        Raises ``SnapshotDamagedError``; what was received is then dropped.
+        Raises ``SnapshotDamagedError``; all pieces so far are then dropped.
         """
         data, is_first, is_last = piece
         if self._state is WriterState.WRITING:

@@ -7,7 +7,7 @@ Rule 1: TLS 1.3, with a certificate on both sides. The certificate names the pee
 before the handshake is done. Stock PySyncObj unpickles the first frame of any stranger: code of his choice runs.
 Rule 2: the first frame is a ``Hello`` of our protocol version with the name that the certificate has.
 Rule 3: a peer's nonsense closes that link only; a listener that was lost is bound again.
-Rule 4: without TLS only between loopback addresses (tests, demonstrations): the name is then what ``Hello`` says.
+Rule 4: without TLS only between loopback addresses (tests, demonstrations): the name is then that of ``Hello``.
 Rule 5: of two members the one with the greater name dials. A new link replaces the old one.
 """
 
@@ -40,13 +40,13 @@ from rollcall_ha.node.config import is_loopback, split_address
 from rollcall_ha.node.tls import TlsFiles, mutual_context, peer_name
 
 PENDING_HANDSHAKES_MAX = 32
-"""Accepted links that have not proved who they are; of more, the oldest is dropped."""
+"""Accepted links whose peer is not proved yet; of more, the oldest is dropped."""
 HANDSHAKE_SECONDS_MAX = 3.0
 OUT_BYTES_MAX = 64 * 1024 * 1024
 """Unsent bytes after which a link is given up: the peer begins again when it can follow."""
 ACCEPTS_PER_EVENT_MAX = 16
 HELLO_BYTES_MAX = 1024
-"""A peer that has not said who it is may not send more."""
+"""A peer without a ``Hello`` may not send more."""
 READ_BYTES = 256 * 1024
 WRITE_BYTES = 128 * 1024
 REBIND_SECONDS = 0.5
@@ -134,7 +134,7 @@ class RaftLink:
     def _on_event(self, _descriptor: int, events: int) -> None:
         if self.is_closed:
             return
-        # Whatever is wrong ends this link and nothing else: an exception that leaves here breaks off the node's tick,
+        # Any error ends this link and nothing else: an exception that leaves here breaks off the node's tick,
         # and fifty in a row end the process. A peer must not be able to do that.
         try:
             if not self._is_secure:
@@ -161,7 +161,7 @@ class RaftLink:
             self._socket.do_handshake()
             self._proved = peer_name(self._socket.getpeercert())
             # Dialled: that very peer, not just some member. c2 with its good certificate at c3's address would else
-            # hear what is meant for c3, and vote twice.
+            # get the messages for c3, and vote twice.
             if self._proved is None or (self.peer is not None and self._proved != self.peer.name):
                 expected = self.peer.name if self.peer is not None else "a member"
                 raise ProtocolError(f"its certificate names {self._proved!r}, expected {expected}")
@@ -181,7 +181,7 @@ class RaftLink:
                 self._watch(_READ | _WRITE)
                 break
             if not data:
-                # What came with the close counts: stock PySyncObj throws it away, a vote among it.
+                # Frames that came with the close count: stock PySyncObj throws them away, a vote among them.
                 self._take_frames()
                 self.close("the peer closed it")
                 return
