@@ -17,7 +17,7 @@ LARGE_M ?= 100
 RUN     := PYTHONDONTWRITEBYTECODE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark coverage demo demo-up demo-down \
+.PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark coverage demo demo-up demo-down \
         bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse clean
 
 help:            ## list the verbs
@@ -46,6 +46,9 @@ check: $(STAMP)  ## format, lint, types, import arrows, fast tests: less than a 
 test: $(STAMP)   ## everything that must be green: check, interop, scenario, sim, docs, cluster, spark; less than 20 minutes
 	@$(MAKE) --no-print-directory setup
 	@SEEDS=$(SEEDS) deploy/check.sh $(BIN) all
+
+test-pythons:    ## the other supported Pythons that are installed here: install, a fleet, unit tests; about a minute each
+	@deploy/pythons.sh
 
 unit: $(STAMP)   ## tests of single modules
 	@$(BIN)/python -m pytest tests/unit

@@ -85,7 +85,7 @@ def test_what_is_declared_is_imported() -> None:
 def test_every_requirement_is_a_range_that_begins_where_the_tests_judged() -> None:
     """A bare name would take any release; a pin would fight with the host application's. PySyncObj alone is pinned."""
     pinned = []
-    for name in ("base", "server", "analytics", "dev", "build"):
+    for name in ("base", "server", "analytics", "test", "dev", "build"):
         for requirement in (Requirement(text) for text in TABLES[name] if not text.startswith("rollcall-ha[")):
             lower = [spec.version for spec in requirement.specifier if spec.operator in (">=", "==")]
             pinned += [requirement.name for spec in requirement.specifier if spec.operator == "=="]
