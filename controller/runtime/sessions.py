@@ -83,6 +83,7 @@ class Sessions:
         self._timing = timing
         self._view_of = view_of
         self._sessions: dict[ReplicaKey, ReplicaSession] = {}
+        self._tracked: dict[SetKey, set[BrokerId]] = {}
         # Alive replicas in the order of their last heartbeat: those that are due stand at the front, and a scan costs
         # what it finds. One order per timeout in use: the fleet's, and those that RocketMQ brokers ask for.
         self._by_due: dict[int, dict[ReplicaKey, ReplicaSession]] = {}
@@ -107,6 +108,7 @@ class Sessions:
     def disarm(self) -> None:
         """Cease to lead: soft state means nothing any more."""
         self._sessions.clear()
+        self._tracked.clear()
         self._by_due.clear()
         self._suspects.clear()
         self._by_connection.clear()
@@ -124,11 +126,11 @@ class Sessions:
         for member in members:
             self._track_member(key, member, now_ns)
         known = {member.broker_id for member in members}
-        # Only then: a member that is missing from a view that is served was never there, and forgetting costs a scan
-        # over all sessions.
-        if view is None or view.condition == "cleaned":
-            for replica in [replica for replica in self._sessions if replica[0] == key and replica[1] not in known]:
-                self._forget(replica)
+        # Cleaned, from a set that may go on serving. With its session left, its heartbeats would count for nothing
+        # instead of being refused, and its silence be proposed, and refused by apply, ten times a second for ever.
+        for broker_id in self._tracked.get(key, set()) - known:
+            self._forget((key, broker_id))
+        self._tracked[key] = known
 
     def _track_member(self, key: SetKey, member: MemberView, now_ns: int) -> None:
         replica = (key, member.broker_id)
