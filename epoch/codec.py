@@ -43,6 +43,7 @@ def decode_history(data: bytes) -> EpochHistory:
         raise EpochFileCorrupt(f"{len(data)} bytes hold no count and CRC")
     count, stored_crc = _number(lines[0], "count"), _number(lines[1], "CRC")
     body = data[len(lines[0]) + len(lines[1]) :]
+    # A torn file whose CRC line says 0 ("not compared") would pass for a shorter history.
     if len(lines) - 2 != count:
         raise EpochFileCorrupt(f"it announces {count} entries and has {len(lines) - 2} lines")
     crc = zlib.crc32(body) & _CRC_MASK
@@ -62,6 +63,7 @@ def _number(line: bytes, what: str) -> int:
 
 
 def _entry(line: bytes) -> EpochEntry:
+    # With its line end: "3-90" may be the torn half of "3-900".
     match = _ENTRY.fullmatch(line.rstrip(b"\r\n"))
     if match is None or not line.endswith(b"\n"):
         raise EpochFileCorrupt(f"line {line[:60]!r} is not epoch-startOffset and a line end")

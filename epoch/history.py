@@ -2,9 +2,10 @@
 The epoch history of one log, as an immutable value: lookup, growth, cutting, and the point up to which two logs agree.
 
 Not here: bytes (``codec``), files (``store``), what a replica does with a cut point (``ha.truncation``).
-Rule 1: epochs and starts both grow strictly (D1). An epoch that got no byte is replaced by the next one, never kept and
-never a reason to refuse the next one (W4, S24).
-Rule 2: ends are implied, and the last end is the end of the log; every answer is clamped to it (W5, R9).
+Rule 1: epochs and starts both grow strictly (D1). An epoch that got no byte is replaced by the next one: it is neither
+kept nor a reason to refuse the next one (W4, S24).
+Rule 2: an epoch ends where the next one starts, the last one where the log ends; every answer is clamped to that (W5,
+R9).
 Rule 3: a start never changes, not even when old segments are deleted (R20, D2).
 """
 
@@ -42,6 +43,8 @@ class EpochHistory:
         for entry in self._entries:
             if entry.epoch < 0 or entry.start_offset < 0:
                 raise EpochOrderError(f"{_show(entry)} has a negative number")
+            # Two entries with one start: which of the two masters wrote the byte there? The handshake would take the
+            # answer of one log for that of the other, and keep bytes that differ (D3).
             if previous and (entry.epoch <= previous.epoch or entry.start_offset <= previous.start_offset):
                 raise EpochOrderError(f"{_show(entry)} does not grow from {_show(previous)}")
             previous = entry
@@ -77,6 +80,8 @@ class EpochHistory:
     def end_of(self, epoch: MasterEpoch, log_end: LogOffset) -> LogOffset:
         """Where the bytes of ``epoch`` end: the next start or the end of the log, whichever comes first."""
         following = self.next(epoch)
+        # Clamped: after a crash the log may end before the next entry starts, and bytes up to there would be taken for
+        # common ones that this log does not have (W5).
         return log_end if following is None else min(following.start_offset, log_end)
 
     def appended(self, entry: EpochEntry) -> EpochHistory:
@@ -89,14 +94,18 @@ class EpochHistory:
         last = self.last
         if last is None:
             return EpochHistory((entry,))
+        # Entered twice, epoch 3 would start at 900 in one history and at 700 in another; nothing would be cut (W3).
         if entry.epoch <= last.epoch:
             raise EpochOrderError(f"epoch {entry.epoch} does not grow from {last.epoch}: an epoch is entered once")
+        # Master 1 was elected in 2 and died before its first byte; now 3 starts at the same offset. RocketMQ refuses
+        # the new entry: its bytes land under 2, a later handshake cuts nothing, and a wrong record is acked (W4).
         kept = self._entries[:-1] if entry.start_offset == last.start_offset else self._entries
         return EpochHistory((*kept, entry))
 
     def common_entry(self, other: EpochHistory) -> EpochEntry | None:
         """The newest entry that both have, with the same start."""
         for entry in reversed(self._entries):
+            # Epoch and start: an epoch number that was issued twice (wiped controllers) is not one epoch.
             if other.get(entry.epoch) == entry:
                 return entry
         return None
@@ -114,10 +123,13 @@ class EpochHistory:
 
     def truncated_suffix(self, offset: LogOffset) -> EpochHistory:
         """Without the entries that start at or behind ``offset``: what is left when the log is cut there."""
+        # ``<``: an entry that starts at the cut has lost all its bytes. Kept, it would claim the next master's.
         return EpochHistory(entry for entry in self._entries if entry.start_offset < offset)
 
     def repaired(self, log_end: LogOffset) -> EpochHistory:
         """Without the entries that begin beyond the end of the log: for a start after bytes were lost (R9, W5)."""
+        # Without it the log ends at 500 and its last epoch "starts" at 900: what is appended at 500 belongs to no
+        # epoch, and a slave cannot tell whose it is. ``<=``: an entry at the end is an epoch that has no byte yet.
         return EpochHistory(entry for entry in self._entries if entry.start_offset <= log_end)
 
     def __len__(self) -> int:

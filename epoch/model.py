@@ -1,8 +1,7 @@
 """
-The words of an epoch history: which masterEpoch wrote from which offset on.
+The numbers of an epoch history, and its entry: from which offset on the master of an epoch wrote.
 
-Here: the two numbers and the entry. Not here: what a list of entries may look like (``history``), bytes (``codec``),
-files (``store``).
+Not here: what a list of entries may look like (``history``), bytes (``codec``), files (``store``).
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 The epoch history of one log on its disk.
 
 Rule 1: ``save`` returns when the history is durable; a crash leaves the old or the new one, nothing between.
-Rule 2: the ``.bak`` holds the same as the main file, not what was before: an older list would label the newest bytes
+Rule 2: the ``.bak`` holds the same as the main file, not the list before it: an older list would label the newest bytes
 with an older epoch, and a handshake could then keep bytes that differ (D3). So it is as durable as the main file: a
 power cut behind ``save`` must not bring an older one back.
-Rule 3: nothing is guessed (S28). A missing file and a damaged one are errors of their own; who knows that the log is
-new says ``create``.
+Rule 3: nothing is guessed (S28). A missing file and a damaged one are errors of their own; ``create`` is for a caller
+that knows that the log is new.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class EpochStore:
             return LoadedHistory(history=_read(self._backup), fallback_reason=reason)
         except (FileNotFoundError, EpochFileCorrupt) as error:
             reasons = f"{reason}; {_reason(self._backup, error)}"
+        # An empty history for a log with bytes: all of them would be of no epoch, the handshake would find nothing in
+        # common, and the whole log would be thrown away (S28). So both cases are errors, and say which one it is.
         remedy = "restore it, or wipe this replica's log and let it copy everything again"
         if self.exists():
             raise EpochFileCorrupt(f"{reasons}; {remedy}")
@@ -78,6 +80,7 @@ class EpochStore:
         Raises:
             FileExistsError: there is one already.
         """
+        # An epoch file that outlived its log, as after a half-done restore: overwriting it would hide that.
         if self.exists():
             raise FileExistsError(f"{self._path} or its backup exists; a log begins once")
         self.save(EpochHistory())
@@ -86,6 +89,7 @@ class EpochStore:
     def save(self, history: EpochHistory) -> None:
         """Replace the stored history, an empty one included (W20); durable on return. Raises ``OSError``."""
         data = encode_history(history)
+        # Both at once. One after the other, a crash between would leave a backup that is one epoch older (rule 2).
         replace_together((self._path, self._backup), data, mode=0o644)
 
 
