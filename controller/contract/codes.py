@@ -12,11 +12,11 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What may be asked on a controller's broker port (and 3190 on a broker's listen port)."""
+    """Requests on a controller's broker port (and 3190 on a broker's listen port)."""
 
     BROKER_HEARTBEAT = 904
     EXCHANGE_BROKER_HA_INFO = 906
-    """Controller -> broker: who is the master's HA end; without an address it asks for it."""
+    """Controller -> broker: the address of the master's HA port; without one it asks the broker for its own."""
     ALTER_SYNC_STATE_SET = 1001
     ELECT_MASTER = 1002
     REGISTER_BROKER = 1003

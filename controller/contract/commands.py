@@ -61,7 +61,7 @@ class TakeLeadership(Command, tag="TakeLeadership"):
 
 
 class Barrier(Command, tag="Barrier"):
-    """Changes nothing; whoever sees it applied has seen everything before it (linearizable reads)."""
+    """Changes nothing; a reader that sees it applied has seen everything before it (linearizable reads)."""
 
 
 class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):
@@ -85,10 +85,10 @@ class ApplyBrokerId(Command, tag="ApplyBrokerId"):
 
 class RegisterReplica(Command, tag="RegisterReplica"):
     """
-    A process says who it is and what it holds; opens a session.
+    A process names itself and tells what its log holds; opens a session.
 
     The same incarnation again only opens a further session. A new one is judged here (R3, R8, R23).
-    Refused with what is registered if that is not ``replaces``: a late duplicate of an earlier life ends nobody (R1).
+    Refused, with what is registered, if that is not ``replaces``: a late duplicate of a dead process ends nothing (R1).
     """
 
     set_key: SetKey
@@ -108,7 +108,7 @@ class RegisterReplica(Command, tag="RegisterReplica"):
     """What it was made against, as the broker last heard, or as its directory says; None = nobody has registered."""
     previous_incarnations: tuple[Incarnation, ...] = ()
     """
-    Earlier lives of the data directory, the newest last, each on its disk since before that life first registered.
+    Earlier incarnations of the data directory, newest last, each on its disk since before it first registered.
 
     A directory that does not name the registered one is an older copy, and proves nothing (R3).
     """
@@ -206,7 +206,7 @@ class ReportEntered(Command, tag="ReportEntered"):
     """Highest end that it ever acked to the old master."""
     is_mode_confirmed: bool = True
     """
-    The master works by the set's ack mode and had confirm >= released when that was last strengthened (proof 1).
+    The master works by the set's ack mode and had confirm >= released when that was last strengthened (fact 1).
     """
 
 

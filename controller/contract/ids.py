@@ -11,27 +11,10 @@ from typing import NewType
 
 import msgspec
 
-from rollcall_ha.epoch.model import LogOffset, MasterEpoch
+from rollcall_ha.epoch import model
 
-__all__ = [
-    "AckMode",
-    "BrokerId",
-    "BrokerName",
-    "ClusterName",
-    "ControllerName",
-    "FleetIncarnation",
-    "FlushMode",
-    "Incarnation",
-    "LogOffset",
-    "MasterEpoch",
-    "RegisterCode",
-    "ReplicaKind",
-    "RequestId",
-    "SessionOrdinal",
-    "SetKey",
-    "SyncStateSet",
-    "SyncStateSetEpoch",
-]
+LogOffset = model.LogOffset
+MasterEpoch = model.MasterEpoch
 
 ClusterName = NewType("ClusterName", str)
 BrokerName = NewType("BrokerName", str)
@@ -57,10 +40,7 @@ SyncStateSetEpoch = NewType("SyncStateSetEpoch", int)
 """Compare-and-set version of a SyncStateSet."""
 
 FleetIncarnation = NewType("FleetIncarnation", str)
-"""
-32 hex digits, drawn by ``init`` and again by a restore: tells a wiped control plane from the one that brokers knew
-(R7).
-"""
+"""32 hex digits, drawn by ``init`` and by a restore: tells a wiped control plane from the one brokers knew (R7)."""
 
 RequestId = NewType("RequestId", str)
 """Drawn by the caller of a mutating request; at most 64 ASCII characters."""
@@ -96,8 +76,8 @@ class AckMode(StrEnum):
 
 SERVED_ACK_MODES = (AckMode.ALL,)
 """
-What a fleet may be configured with. The weak modes need leases (R4) and a limit of lag (R10): no controller grants
-the one, no master enforces the other, and a set that asked for them would silently wait for all.
+What a fleet may be configured with. The weak modes need leases (R4), which no controller grants, and a limit of lag
+(R10), which no master enforces: a set that asked for them would silently wait for all.
 """
 
 

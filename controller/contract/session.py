@@ -1,13 +1,9 @@
 """
-What a broker and the leading controller say to each other on a session.
+Messages of a session: the long-lived remoting connection of a broker to the leading controller's broker port.
 
-A session is one long-lived remoting connection to a controller's broker port. Bodies are the JSON of these values;
-request codes are in ``codes``. Commands that a broker may submit (``SESSION_COMMANDS``) travel as they are, under
-``RequestCode.SESSION_REGISTER`` (which opens the session), ``SESSION_APPLY_ID``, ``SESSION_ALTER``,
-``SESSION_ENTERED``,
-``SESSION_MILESTONES`` and ``SESSION_GOODBYE``; the answer's body is an ``AnyReply``, its remoting code 0 or the
-refusal's.
-An answer with code ``NOT_LEADER`` has a ``LeaderHint`` as body.
+Bodies are the JSON of these values; request codes are in ``codes``. A command that a broker may submit travels as it
+is, under its code in ``SESSION_COMMANDS``; ``SESSION_REGISTER`` opens the session. The answer's body is an
+``AnyReply``, its remoting code 0 or the refusal's. An answer with code ``NOT_LEADER`` has a ``LeaderHint`` as body.
 """
 
 from __future__ import annotations

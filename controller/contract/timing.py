@@ -51,7 +51,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     entered_deadline_ms: int
     """A winner that has not reported ``entered`` by then is replaced (R6)."""
     survivors_wait_ms: int
-    """A new master waits this long for the handshakes of its set before it proposes to remove who is missing (R6)."""
+    """A new master waits this long for the handshakes of its set before it proposes to remove missing members (R6)."""
     catch_up_timeout_ms: int
     """A member of the SyncStateSet that was not caught up for this long is removed (W13)."""
     session_rpc_timeout_ms: int

@@ -215,7 +215,7 @@ class Milestone(Value):
     """TRUNCATED: first byte that was cut; None = nothing to cut."""
     cut_to: LogOffset | None = None
     released: LogOffset | None = None
-    """TRUNCATED: the highest end that this replica ever acknowledged as a master (proof 4)."""
+    """TRUNCATED: the highest end that this replica ever acknowledged as a master (fact 4 of a proof)."""
 
 
 class ImportedReplica(Value):

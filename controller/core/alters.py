@@ -4,14 +4,14 @@ A master's compare-and-set on the SyncStateSet (R1).
 Here: ``decide_alter`` and the digest that binds a seq to one content. Not here: what the master waits for meanwhile
 (R2, ``ha``).
 
-Rule 1: the verdict on the last alter of the present master is stored, refusals too. The same seq with the same content
-hears it again; with other content, or a lower seq, it is refused. Only a higher seq or a new epoch replaces it: nothing
-evicts it.
-Rule 2: who is not the master of this epoch, by id and incarnation, is refused without a trace in the stored verdict.
-Rule 3 (R7, R21): a masterEpoch above the present one tells that the controllers have lost their memory, not that this
-mastership is over: epochs are issued once. Nothing is decided before it has been reported by a registration.
+Rule 1: the set stores the verdict on the last alter of the present master, refusals too. The same seq with the same
+content gets the stored verdict; the same seq with other content, and a lower seq, are refused. Only a higher seq or a
+new epoch replaces the stored verdict: nothing evicts it.
+Rule 2: a broker that is not the master of this epoch, by id and incarnation, is refused, and the stored verdict stays.
+Rule 3 (R7, R21): an alter of epoch 9 while the state ends at 7 tells that the controllers lost their memory: epochs are
+issued once. The mastership of 9 is not over. Nothing is decided before a registration has reported it.
 Rule 4: members that are added must be alive, registered with the incarnation whose ack passed the join test, and no
-learners. Members that merely stay are not checked for liveness: a dying one must not block the others (S07).
+learners. Members that stay are not checked for liveness: a dying one must not block the others (S07).
 """
 
 from __future__ import annotations
@@ -44,9 +44,14 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
         return set_state
     digest = alter_digest(command)
     last = set_state.last_alter
+    # The stored verdict comes before every check of the present state. {1} proposed {1,2}, it committed, the answer was
+    # lost: checked first, the retry would be refused as stale, 1 would drop 2 from what it waits for and acknowledge
+    # alone, and 2, a member, could be elected without that record.
     if last is not None and last.verdict.master_epoch == command.master_epoch:
         if last.verdict.seq == command.seq and last.digest == digest:
             return Decision(answer=AlterDecided(verdict=last.verdict, reason=last.reason or "answered again"))
+        # One seq, one content. {1,2} commits as seq 1 and its answer is lost; were {1,3} then decided as seq 1, master
+        # 1 would hear "accepted" and no longer wait for 2. A lower seq is a late duplicate: its verdict is gone.
         if command.seq <= last.verdict.seq:
             is_reused = command.seq == last.verdict.seq
             return refuse(
@@ -71,12 +76,15 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
             "keep the mastership and its SyncStateSet as they are; a new masterEpoch comes with the next election",
             requested=command.seq,
         )
+    # Not stored under the seq: a fenced process could overwrite the verdict that the present master still has to hear.
     fenced = _validate_master(set_state, operation, command)
     if fenced is not None:
         return fenced
     refusal = _refusal(set_state, command)
     if refusal is not None:
         code, reason = refusal
+        # A refusal is stored as well. The master that heard it drops its proposal; a late duplicate of the same alter
+        # that was accepted afterwards would make a member of a replica that nobody waits for (R1).
         verdict = _verdict(command, set_state.sync_state_set, set_state.sync_state_set_epoch, refusal=code)
         return Decision(
             answer=AlterDecided(verdict=verdict, reason=reason),
@@ -110,7 +118,9 @@ def _verdict(
 
 
 def _validate_master(set_state: SetState, operation: Operation, command: AlterSyncStateSet) -> Decision | None:
-    """Rule 2: only the present mastership may alter; it is (id, incarnation) in one epoch. Rule 3 for a later one."""
+    """Only the present mastership may alter, it is (id, incarnation) in one epoch (rule 2); a later epoch is rule 3."""
+    # "Your mastership is over" would be a lie here. Wiped controllers at epoch 0 would depose the serving master of
+    # epoch 9 by it, and elect from less than it holds.
     if command.master_epoch > set_state.master_epoch:
         return refuse(
             operation,
@@ -132,6 +142,8 @@ def _validate_master(set_state: SetState, operation: Operation, command: AlterSy
 
 def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:
     """Why the present master's alter cannot be; None if it can."""
+    # The compare-and-set. {1,2}: "remove 2" is delayed; both ack v1; 1 loses power and leaves: {2}. Were the alter
+    # applied to that set, {1} would be committed, and an empty replica 1 elected.
     if command.sync_state_set_epoch != set_state.sync_state_set_epoch:
         return (
             RefusalCode.FENCED_SYNC_STATE_SET_EPOCH,
@@ -142,6 +154,7 @@ def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCo
             RefusalCode.INVALID_ARGUMENT,
             f"seq {command.seq} is below 1, or {command.new_set} is not sorted, each once",
         )
+    # A set without its master: C4 could not elect the replica that acknowledged everything.
     if command.broker_id not in command.new_set:
         return RefusalCode.MIN_IN_SYNC, f"the new set {command.new_set} lacks the master {command.broker_id}"
     if command.new_set == set_state.sync_state_set:
@@ -152,26 +165,35 @@ def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCo
 def _refusal_of_joining(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:
     added = [member for member in command.new_set if member not in set_state.sync_state_set]
     joining = {member.broker_id: member.incarnation for member in command.joining}
+    # Every added member needs the incarnation whose ack passed the join test, and no other may bring one: an id alone
+    # says nothing about the process that lives under it now.
     if sorted(joining) != added or len(joining) != len(command.joining):
         return RefusalCode.INVALID_REPLICAS, f"members {added} are added, incarnations came for {sorted(joining)}"
     for broker_id in added:
         replica = set_state.replica(broker_id)
+        # No send waits for a learner. As a member it could be elected without the records that it lacks (R23).
         if replica is None or not replica.is_voter:
             what = "does not exist" if replica is None else "is a learner or has not registered"
             return RefusalCode.INVALID_REPLICAS, f"replica {broker_id} {what}"
+        # 2 acked v1 and passed the join test; it lost power, lost v1 and registered again. The alter names the process
+        # that had v1: bound to the new one, 2 would be a member without it, and could be elected.
         if replica.incarnation != joining[broker_id]:
             return (
                 RefusalCode.FENCED_INCARNATION,
                 f"replica {broker_id} joined as incarnation {joining[broker_id]}, registered is {replica.incarnation}",
             )
+        # A replica that is gone would be required from now on: every send would wait for it.
         if not replica.is_alive:
             return RefusalCode.BROKER_NOT_ALIVE, f"replica {broker_id} is silent"
+        # A RocketMQ broker that has registered and not told its end yet could not be compared in the next election.
         if replica.positions is None:
             return RefusalCode.BROKER_NOT_ALIVE, f"replica {broker_id} has not told what it holds since it registered"
     return None
 
 
 def _bound_after(set_state: SetState, command: AlterSyncStateSet) -> tuple[tuple[BrokerId, Incarnation], ...]:
+    # Members that stay keep the incarnation that they were bound to, not the registered one: staying proves nothing
+    # about a process that came later.
     joining = [(member.broker_id, member.incarnation) for member in command.joining]
     staying = [bound for bound in set_state.bound_incarnations if bound[0] in command.new_set]
     return tuple(sorted([*joining, *staying]))

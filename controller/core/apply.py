@@ -1,17 +1,16 @@
 """
 Applying one replicated entry: operations in, next state, replies and events out.
 
-Here: order within a batch, dedupe, chain hashes, totality. Not here: any rule about sets (``decide``, ``evolve``),
-bytes (``replication``).
+Here: order within a batch, answers to repeated requests, chain hashes, totality. Not here: any rule about sets
+(``decide``, ``evolve``), bytes (``replication``).
 
-Rule 1: total. Whatever comes in, a state comes out, the same on every controller (C8). A fault of ours in one item
-becomes a refusal on record and changes nothing; only what may differ between nodes (no memory, no stack) makes this
-node stop.
+Rule 1: every entry gives a state, the same one on every controller (C8). A fault of this program in one item becomes a
+refusal on record and changes nothing. A node stops only for a fault that the others may not have (no memory, no stack).
 Rule 2: elections come before alters, items are independent, replies keep the order of the operations (R25).
-Rule 3: an answered request id is answered again, and nothing is recorded (R24).
+Rule 3: a repeated request id gets the first answer again, and nothing is recorded (R24).
 Rule 4: an operation above this node's feature level stops the node before anything of the entry is applied (R15).
-Rule 5: an election that shares its entry with the silence that it follows is triggered by that event: its proposer
-could not name it.
+Rule 5: one entry may hold "replica 1 is silent" and the election that follows from it. The proposer could not name the
+first event, it had no index yet; so apply writes its name into the election (``triggered_by``).
 Rule 6: the dictionaries of the state are copied once per entry, never per operation.
 """
 
@@ -59,7 +58,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 _NOT_REMEMBERED = (Barrier, TakeLeadership, MarkSilent, MarkAlive, AlterSyncStateSet)
 """
 Commands whose repetition is answered from the object that they change. An alter's retry must hear the verdict of its
-seq (R1).
+seq, however many other requests came between: the window of request ids forgets, the set does not (R1).
 """
 
 _NO_SET = SetState(set_key=SetKey(cluster=ClusterName(""), name=BrokerName("")))
@@ -91,6 +90,8 @@ def apply_operations(state: FleetState, operations: Sequence[Operation], *, term
 
     Keeps: R14 (time), R15, R24, R25, C8, C10.
     """
+    # Before the first item is applied: half an entry on this node and the whole on the others would be two states under
+    # one index, and the next snapshot would carry the difference on (R15).
     stop_reason = _stop_reason(operations)
     if stop_reason is not None:
         return AppliedOperations(state=state, replies=(), records=(), stop_reason=stop_reason)
@@ -100,11 +101,12 @@ def apply_operations(state: FleetState, operations: Sequence[Operation], *, term
         for position, operation in enumerate(operations):
             if not isinstance(operation.command, AlterSyncStateSet):
                 replies[position] = entry.run(operation)
-        # R25: an alter that shares its entry with an election is decided against the new epoch, and refused.
+        # R25: an alter that shares its entry with an election is decided against the new epoch, and refused. Taken in
+        # order, "{1,2} becomes {1}" would commit just before "elect 2", and 2 would be elected outside of the set.
         for position, operation in enumerate(operations):
             if isinstance(operation.command, AlterSyncStateSet):
                 replies[position] = entry.run(operation)
-    except Exception as error:  # noqa: BLE001 - what lands here may differ between nodes, so this one must not go on
+    except Exception as error:  # noqa: BLE001 - no memory or no stack: another node may have had more, so stop here
         reason = f"entry {index} of term {term} could not be applied: {type(error).__name__}: {error}"
         return AppliedOperations(state=state, replies=(), records=(), stop_reason=reason)
     return AppliedOperations(
@@ -139,6 +141,8 @@ class _Entry:
 
     def finished(self) -> FleetState:
         """The state after the entry."""
+        # By count, the oldest first: both are replicated. By a clock, two nodes would forget different requests, and
+        # one would execute a repeated command that the other one only answers.
         while len(self._requests) > REQUEST_WINDOW_ENTRIES:
             del self._requests[next(iter(self._requests))]
         return self._fleet
@@ -150,7 +154,9 @@ class _Entry:
         except (MemoryError, RecursionError):
             # Not a property of the entry: another node may have had more. Diverging is worse than stopping.
             raise
-        except Exception as error:  # noqa: BLE001 - Rule 1: equal on every node, and visible
+        except Exception as error:  # noqa: BLE001 - rule 1: equal on every node, and visible
+            # An exception that left this method would end every controller, and end it again after each start: the
+            # entry is in the log. ``_commit`` changes nothing before everything that can fail is done.
             fault = refuse(
                 operation,
                 RefusalCode.INVALID_REQUEST,
@@ -169,7 +175,9 @@ class _Entry:
             self._requests[operation.request_id] = AnsweredRequest(digest=digest, reply=reply)
             return reply
         if answered.digest == digest:
+            # The first answer was lost and the caller asks again. Deciding anew would bootstrap, clean or elect twice.
             return answered.reply
+        # Another command under a used id: the first answer would tell its caller that this one was done.
         reused = refuse(
             operation,
             RefusalCode.INVALID_REQUEST,
@@ -181,6 +189,7 @@ class _Entry:
     def _commit(self, operation: Operation, decision: Decision) -> AnyReply:
         """Make the decision true. Everything that can fail comes before the first change."""
         key: SetKey | None = getattr(operation.command, "set_key", None)
+        # A leader whose clock is behind its predecessor's must not turn entry time back: reports sort by it (R14).
         stamp = max(self._fleet.last_stamp_ms, operation.stamped_at_ms)
         events = tuple(self._with_trigger(event, key) for event in decision.events)
         records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
@@ -190,7 +199,10 @@ class _Entry:
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
         before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
         after = evolve_all(before, events, stamped_at_ms=stamp)
+        # The reply is made here, from the state after the events, and nowhere else: a leader that computed it earlier
+        # would show a broker an epoch that the entry before this one had already ended.
         reply = decision.reply_with(lambda: set_view(fleet, after, term=fleet.term, index=fleet.index))
+        # From here on nothing can fail: an item is applied as a whole or not at all.
         if key is not None and after is not before:
             self._sets[key] = after
         self._fleet = fleet
@@ -200,7 +212,7 @@ class _Entry:
         return reply
 
     def _with_trigger(self, event: AnyEvent, key: SetKey | None) -> AnyEvent:
-        """An election is triggered by the silence that was applied before it in the same entry (Rule 5)."""
+        """The election with the name of the silence that it follows, if both are in this entry (rule 5)."""
         if not isinstance(event, MasterElected | ElectionFailed) or event.triggered_by is not None or key is None:
             return event
         return replace(event, triggered_by=self._silences.get(key))
@@ -223,6 +235,8 @@ class _Entry:
                 requested_by=operation.requested_by,
                 event=event,
             )
+            # Each record's hash covers the one before: a journal that lost or changed a line no longer ends in the
+            # chain head, which is replicated state (R24).
             chain = chain_of(chain, record)
             records.append(replace(record, chain=chain))
         return records, chain

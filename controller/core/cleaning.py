@@ -3,11 +3,12 @@ Removing replicas, or a whole set, for good.
 
 Here: ``decide_clean``.
 
-Rule 1: epochs and the next id stay in a tombstone; who comes back gets a fresh id and higher epochs (W29, S78).
+Rule 1: epochs and the next id stay in a tombstone; a replica that comes back gets a fresh id and higher epochs (W29,
+S78).
 Rule 2: SyncStateSetEpoch rises with every cleaning, so that an alter on its way misses (S13); masterEpoch rises when
 the master goes. The master is cleared in the same event.
-Rule 3: without the unclean word nothing is cleaned that may still serve or be needed: a master that is not fenced, a
-living replica, the last member of the SyncStateSet, a set that recovers its past (R7, R8).
+Rule 3: without the unclean word a replica stays that may still serve or be needed: a master that is not fenced, a
+living replica, the last member of the SyncStateSet, any replica of a set that recovers its past (R7, R8).
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from rollcall_ha.controller.core.decision import DONE, Decision, find_set, refus
 from rollcall_ha.controller.core.state import FleetState, SetState
 
 _FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ONCE)
-"""Silences after which the process certainly serves no more. A timeout alone may be a broken network."""
+"""
+Silences after which the process certainly serves no more. After a timeout alone it may serve behind a broken network:
+cleaned, it would go on acknowledging, and nobody would ever ask it for those records (R8).
+"""
 
 
 def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas) -> Decision:
@@ -47,6 +51,8 @@ def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas
         refusal = _validate_clean(set_state, operation, command, named=named, members=members)
         if refusal is not None:
             return refusal
+    # The epoch rises with the master's removal. Kept, the next master would be elected into the epoch after it, and the
+    # removed one, still in its own, would not learn from any higher number that it is over.
     is_master_kept = set_state.master is not None and set_state.master in remaining
     is_epoch_kept = bool(remaining) and (set_state.master is None or is_master_kept)
     return Decision(
@@ -67,6 +73,8 @@ def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas
 
 
 def _members_after(set_state: SetState, remaining: SyncStateSet, named: SyncStateSet) -> SyncStateSet:
+    # A replica that is cleaned leaves the set here, in the same event: a member without a replica would be waited for
+    # by every send and could never be elected (C3).
     present = tuple(member for member in set_state.sync_state_set if member in remaining)
     if set_state.recovery is None:
         return present
@@ -77,6 +85,7 @@ def _members_after(set_state: SetState, remaining: SyncStateSet, named: SyncStat
 def _validate_clean(
     set_state: SetState, operation: Operation, command: CleanReplicas, *, named: SyncStateSet, members: SyncStateSet
 ) -> Decision | None:
+    # "Clean the dead replica 2" after a wipe: its view may be the one that names the newest set (R7).
     if set_state.recovery is not None:
         return refuse(
             operation,
@@ -102,6 +111,8 @@ def _validate_clean(
             "stop them first, or force it with --unclean",
             current=alive,
         )
+    # The dead replica 1 is all that is left of {1}; 2 lives and lacks the tail. Cleaned, 1's records would be gone with
+    # it, and the set would begin anew with 2 as if nothing had been acknowledged.
     if command.broker_ids and set_state.sync_state_set and not members:
         return refuse(
             operation,

@@ -5,11 +5,14 @@ Here: which module decides which command. Not here: the rules themselves (``ids`
 ``decide_election``, ``founding_election``, ``alters``, ``milestones``, ``cleaning``, ``fleet``), changing the state
 (``evolve``, ``apply``).
 
-Rule 1: pure. The same state and operation give the same decision on every machine.
-Rule 2: a decision says everything: what it does not name as an event does not happen (C10).
+Rule 1: pure. The same state and operation give the same decision on every machine (C8).
+Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
@@ -53,6 +56,7 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
 
     Its view of the world is ``fleet`` and the operation's evidence; a ``view`` in the reply is that of ``fleet``.
     """
+    # Request ids are kept in replicated state, 1,024 of them: an id of a megabyte would be in every snapshot.
     if not operation.request_id.isascii() or not 1 <= len(operation.request_id) <= REQUEST_ID_CHARS_MAX:
         return refuse(
             operation,
@@ -60,6 +64,8 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             f"the request id has {len(operation.request_id)} characters, not 1 to {REQUEST_ID_CHARS_MAX} of ASCII",
             "draw a shorter one",
         )
+    # A controller that is not upgraded yet would stop at this operation (R15), and two of three are a majority. So the
+    # level is raised, by an operator, when all of them are.
     if operation.version > fleet.feature_level:
         return refuse(
             operation,
@@ -78,6 +84,8 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             return decide_feature_level(fleet, command)
         case Barrier():
             return Decision(answer=DONE)
+    # Before a fleet has its incarnation a set would be stored under none, and every broker's stored view would look
+    # like that of another fleet: a recovery (R7) of sets that never had a past.
     if not fleet.fleet_incarnation:
         return refuse(
             operation,
@@ -85,36 +93,22 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             "the fleet is not initialised: it has no incarnation yet",
             "retry when a controller leads",
         )
-    return _decide_on_set(fleet, operation)
+    return _ON_SET[type(operation.command)](fleet, operation, operation.command)
 
 
-def _decide_on_set(fleet: FleetState, operation: Operation) -> Decision:
-    match operation.command:
-        case ApplyBrokerId() as command:
-            return decide_apply_id(fleet, operation, command)
-        case RegisterReplica() as command:
-            return decide_register(fleet, operation, command)
-        case MarkSilent() as command:
-            return decide_silent(fleet, operation, command)
-        case MarkAlive() as command:
-            return decide_alive(fleet, operation, command)
-        case SayGoodbye() as command:
-            return decide_goodbye(fleet, operation, command)
-        case ElectMaster() as command:
-            return decide_elect(fleet, operation, command)
-        case ElectUnclean() as command:
-            return decide_elect_unclean(fleet, operation, command)
-        case Bootstrap() as command:
-            return decide_bootstrap_command(fleet, operation, command)
-        case AlterSyncStateSet() as command:
-            return decide_alter(fleet, operation, command)
-        case ReportEntered() as command:
-            return decide_entered(fleet, operation, command)
-        case RecordMilestones() as command:
-            return decide_milestones(fleet, operation, command)
-        case CleanReplicas() as command:
-            return decide_clean(fleet, operation, command)
-        case ImportSet() as command:
-            return decide_import(fleet, operation, command)
-        case _:
-            raise TypeError(type(operation.command).__name__)
+_ON_SET: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] = {
+    ApplyBrokerId: decide_apply_id,
+    RegisterReplica: decide_register,
+    MarkSilent: decide_silent,
+    MarkAlive: decide_alive,
+    SayGoodbye: decide_goodbye,
+    ElectMaster: decide_elect,
+    ElectUnclean: decide_elect_unclean,
+    Bootstrap: decide_bootstrap_command,
+    AlterSyncStateSet: decide_alter,
+    ReportEntered: decide_entered,
+    RecordMilestones: decide_milestones,
+    CleanReplicas: decide_clean,
+    ImportSet: decide_import,
+}
+"""Commands on one set."""

@@ -4,12 +4,12 @@ What the three electing commands do to a set: by policy, unclean, first.
 Here: when an election may be held, by which policy, and what it changes. Not here: the order of candidates
 (``ranking``), checking evidence (``evidence``), the first election's rules (``founding_election``).
 
-Rule 1: a living master that has entered stays, unless somebody else is designated. One that was late to enter may be
-replaced by a caller who names its epoch: ``expected_epoch`` is the guard (R6).
+Rule 1: a living master that has entered stays, unless the caller designates another replica. A master that is late to
+enter may be replaced by a caller who names its epoch: ``expected_epoch`` is the guard (R6).
 Rule 2: the new set is the winner and the alive, intact members of the set that is committed now, a drained old master
-included; a Java winner, an unclean and a suspect one stand alone (R6).
-Rule 3: nobody eligible changes no epoch and keeps the last-known-good set (S08); the reasons are on record.
-Rule 4: masterEpoch and SyncStateSetEpoch rise by one, or jump after a wipe or restore (R7).
+included. A RocketMQ winner, an unclean winner and a suspect stand alone (R6).
+Rule 3: an election without an eligible replica changes no epoch and keeps the last-known-good set (S08); the reasons
+are on record.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Case:
     evidence: Evidence
     set_aside: Mapping[BrokerId, str] = field(default_factory=dict)
     is_set_aside_final: bool = True
-    """False: whoever is set aside may win all the same if nobody else can."""
+    """False: a replica that is set aside may win all the same if no other can."""
     is_master_assumed_lost: bool = False
 
 
@@ -66,6 +66,8 @@ def decide_elect(
     if isinstance(case, Decision):
         return case
     recovering = case.set_state.recovery
+    # Wiped controllers heard replica 2 first, whose view names {1,2}. Replica 1 holds 500 bytes more, acknowledged
+    # while the set was {1} alone. Elected now, 2 would cut them; so everybody that any view names reports first (R7).
     if recovering is not None and recovering.awaited:
         return refuse(
             operation,
@@ -74,17 +76,23 @@ def decide_elect(
             "start them, or accept a loss with: rollcall elect --unclean --accept-loss BYTES",
             current=recovering.awaited,
         )
+    # The other control plane may have elected since the import: two masters, each with controllers that believe in it.
     stale_import = validate_imported(case.set_state, operation, case.evidence)
     if stale_import is not None:
         return stale_import
+    # A set without a past has no member that a clean election could choose from; the first election has rules of its
+    # own (R8). With the rules below, the first replica that came would be elected over a fuller log that boots later.
     if recovering is None and not case.set_state.is_established:
         return decide_first(case.set_state, operation, command, case.evidence)
     policy, further = _clean_policy(case.set_state, case.evidence)
     ranking = _rank(case, policy, {**further, **case.set_aside})
+    # A master that was late to enter is better than none: with the other replicas silent, keeping it aside would leave
+    # the set without a master for as long as they are.
     if ranking.winner is None and not case.is_set_aside_final:
         ranking = _rank(case, policy, further)
     if ranking.winner is None:
         return _nobody(case, ranking, policy)
+    # A RocketMQ replica may win from outside of the set (``LONGEST``): an unclean election, and recorded as one.
     is_member = ranking.winner in case.set_state.sync_state_set
     kind = ElectionKind.UNCLEAN if not is_member else _clean_kind(command)
     return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=kind))
@@ -97,6 +105,7 @@ def decide_elect_unclean(
     case = _prepare(fleet, operation, command, assumes_master_lost=assumes_master_lost)
     if isinstance(case, Decision):
         return case
+    # Its loss estimate would be 0, for nothing was ever confirmed here; the logs may be full all the same (R8).
     if case.set_state.recovery is None and not case.set_state.is_established:
         return refuse(
             operation,
@@ -110,10 +119,14 @@ def decide_elect_unclean(
     if ranking.winner is None:
         return _nobody(case, ranking, UNCLEAN)
     replica = case.set_state.replica(ranking.winner)
+    # The unclean word finds an intact member alive: nothing can be lost, and its survivors stay members. During a
+    # recovery nothing is clean, the members themselves come from stored views.
     is_clean = case.set_state.recovery is None and replica is not None and case.set_state.is_intact_member(replica)
     kind = _clean_kind(command) if is_clean else ElectionKind.UNCLEAN
     event = _elected(case, ranking, ranking.winner, policy=UNCLEAN, kind=kind)
     verdict = event.verdict
+    # The operator's number is the consent. A replica that came up after the dry run may have told of more records
+    # since: what is lost then was never agreed to (S72).
     if kind is ElectionKind.UNCLEAN and command.accepted_loss_bytes < verdict.estimated_loss_bytes:
         return refuse(
             operation,
@@ -145,6 +158,7 @@ def _prepare(
     set_state = find_set(fleet, operation, command.set_key)
     if isinstance(set_state, Decision):
         return set_state
+    # What the caller saw comes before what the leader saw: a script that meant epoch 7 must not depose the master of 8.
     expectation = _validate_expectation(set_state, operation, command)
     if expectation is not None:
         return expectation
@@ -159,6 +173,8 @@ def _prepare(
             f"replica {command.designated} of {command.set_key} does not exist",
             "see its replicas with: rollcall status",
         )
+    # After a wipe or restore the recorded master may be that of an old backup: it does not hinder the election that
+    # brings the set back, and if it lives and holds the most, it wins it.
     if set_state.recovery is not None or not set_state.is_master_alive:
         return case
     return _with_living_master(case, assumes_master_lost=assumes_master_lost)
@@ -182,18 +198,22 @@ def _validate_expectation(set_state: SetState, operation: Operation, command: _E
 
 
 def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | Decision:
-    """Rule 1: whether there may be an election although the master is alive, and who stands aside in it."""
+    """Whether there may be an election although the master is alive, and which replica stands aside in it (rule 1)."""
     set_state, command, master = case.set_state, case.command, case.set_state.master
     assert master is not None
     if command.designated not in (None, master):
         reason = f"current master; replica {command.designated} is designated"
         return replace(case, set_aside={master: reason})
+    # ``expected_epoch`` is the guard. Two proposals "epoch 3 was not entered in time" stand in the log; the first
+    # elects 2 in epoch 4. Without it the second would find 2 "entering" and depose it in the moment in which it enters.
     if command.designated is None and not set_state.has_entered and command.expected_epoch == set_state.master_epoch:
         reason = f"did not enter epoch {set_state.master_epoch} in time"
         return replace(case, set_aside={master: reason}, is_set_aside_final=False)
     if command.designated is None and assumes_master_lost:
         aside = {master: "current master (preview assumes it is lost)"}
         return replace(case, set_aside=aside, is_master_assumed_lost=True)
+    # A living master that serves would be deposed by each controller that misses a heartbeat: availability, not safety,
+    # but each election costs every producer a retry.
     state = "is master" if set_state.has_entered else "is entering"
     return refuse(
         case.operation,
@@ -205,13 +225,17 @@ def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | De
 
 
 def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPolicy, dict[BrokerId, str]]:
-    """The policy of a clean election, and who is set aside by it."""
+    """The policy of a clean election, and the replicas that it sets aside."""
     if set_state.recovery is not None:
         return RESTORED, _set_aside_by_reports(set_state, evidence)
+    # RocketMQ's brokers prove nothing when they restart: after a power cut all of them are suspects, and waiting for
+    # the unclean word would stop every such fleet. Ours may prove more, so one native suspect is enough to wait for it.
     suspects = [replica for replica in set_state.replicas if replica.is_suspect]
     if suspects and all(replica.kind is ReplicaKind.ROCKETMQ for replica in suspects):
         return LONGEST, _set_aside_by_longest(set_state, evidence)
     configuration = set_state.configuration
+    # Only in mode ``all``, and only with our own replicas, does every member hold what was acknowledged. Elsewhere a
+    # member preferred for its zone could lack records that another member still has (R10).
     is_java = any(replica.kind is ReplicaKind.ROCKETMQ for replica in set_state.replicas)
     if is_java or configuration is None or configuration.ack_mode is not AckMode.ALL:
         return DATA_FIRST, {}
@@ -220,10 +244,13 @@ def _clean_policy(set_state: SetState, evidence: Evidence) -> tuple[ElectionPoli
 
 def _set_aside_by_longest(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
     """
-    R3 for Java replicas: only those that were members, and nobody before all of them have reported.
+    RocketMQ replicas that may not win after restarts without proof (R3): all, until each former member has reported;
+    then the replicas that were no members.
 
-    Being registered is no report: what a Java replica holds comes with its first heartbeat.
+    A registration is no report: what a RocketMQ broker holds comes with its first heartbeat.
     """
+    # Members that left because of their restart count too: acked 5000 by both, 1 boots first with 1200. Were 2
+    # forgotten because it fell from the set a moment ago, 1 would be the longest of one.
     members = {*set_state.sync_state_set, *set_state.fallen}
     heard = {seen.broker_id for seen in evidence.replicas if seen.heartbeat_age_ms is not None}
     unheard = [
@@ -243,16 +270,19 @@ def _set_aside_by_longest(set_state: SetState, evidence: Evidence) -> dict[Broke
 
 def _set_aside_by_reports(set_state: SetState, evidence: Evidence) -> dict[BrokerId, str]:
     """
-    R7: who holds less than another member has reported, whether that one can be elected right now or not.
+    The replicas that hold less than some member has reported, whether that member can be elected right now or not (R7).
 
-    Its data, not the speed of its first heartbeat or its being alive at this moment, makes a member the longest one.
+    Member 1 reported 900 and is silent since, member 2 ends at 500. Electing 2 would cut 400 bytes that may have been
+    acknowledged, and 1 may be back in a second: its data decides, not the speed of its heartbeat.
     """
     held = {r.broker_id: r.positions for r in set_state.replicas if r.positions is not None}
     ends = {broker_id: (positions.last_epoch, positions.max_offset) for broker_id, positions in held.items()}
+    # What the leader heard last replaces what the registration said: a log grows while it follows.
     ends.update({seen.broker_id: (seen.last_epoch, seen.max_offset) for seen in evidence.replicas})
     reported = [(ends[member], member) for member in set_state.sync_state_set if member in ends]
     if not reported:
         return {}
+    # The epoch before the offset: 900 bytes of epoch 4 are less than 100 of epoch 5, which were acknowledged later.
     (epoch, offset), longest = max(reported)
     return {
         broker_id: f"ends in epoch {end[0]} at {end[1]}; member {longest} reported epoch {epoch}, {offset}"
@@ -312,6 +342,9 @@ def _elected(
     set_state, evidence = case.set_state, case.evidence
     replica = set_state.replica(winner)
     assert replica is not None
+    # A winner that may lack records takes no survivors with it. Replica 2, a survivor that holds more than the winner,
+    # would be cut to the winner's log only at its handshake, and could be elected before that with bytes that the new
+    # epoch does not have.
     is_proven = set_state.is_intact_member(replica)
     return master_elected(
         set_state,
@@ -336,15 +369,22 @@ def _verdict(case: _Case, ranking: Ranking, *, policy: ElectionPolicy, kind: Ele
 
 
 def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:
-    """Rule 2: the winner and the alive, intact members of the set that is committed at this moment."""
+    """The winner and the alive, intact members of the set that is committed at this moment (rule 2)."""
+    # RocketMQ's master assumes after an election that it is alone in its set, and acks alone. With {1,2} on record
+    # here, 2 could be elected next, without what 1 acknowledged (C5).
     if winner.kind is ReplicaKind.ROCKETMQ:
         return (winner.broker_id,)
+    # {winner} alone would lose nothing, but redundancy would drop to one: the winner's own death in the next second
+    # could not be survived, while two intact copies are standing by.
     lost = case.set_state.master if case.is_master_assumed_lost else None
     return tuple(
         replica.broker_id
         for replica in case.set_state.replicas
         if replica.broker_id == winner.broker_id
         or (
+            # Each of these conditions has its loss. Silent: the winner waits for it with every send. A learner: it was
+            # never waited for. Not intact: v1 acked by 1 and 2; 1 loses it; 2 wins with {1,2}; 2 dies, 1 is elected.
+            # Not a member, only alive: master 1 is elected again with {1,2,3}, and 3 never had v1.
             replica.is_alive
             and replica.is_voter
             and replica.broker_id != lost

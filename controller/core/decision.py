@@ -26,8 +26,8 @@ class Decision:
     """
     An answer and the facts that make it true. No events: nothing changes.
 
-    Answers that show the set wait for its view: ``apply`` gives them the one after the events, ``preview`` the present
-    one.
+    An answer that shows the set is a function of its view: ``apply`` calls it with the view after the events,
+    ``preview`` with the present one.
     """
 
     answer: AnyReply | Callable[[SetView], AnyReply]
@@ -69,8 +69,9 @@ def refuse(
     registered: RegisteredAs | None = None,
 ) -> Decision:
     """
-    Refuse ``operation``: nothing changes, and the refusal is on record (R24). ``reason`` names both values, ``hint``
-    the remedy.
+    Refuse ``operation``: nothing changes. ``reason`` names both values, ``hint`` the remedy.
+
+    The refusal is an event (R24): otherwise a broker that was fenced for an hour would leave no trace of why.
     """
     requested_text = None if requested is None else str(requested)
     current_text = None if current is None else str(current)

@@ -19,7 +19,7 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.policies import ElectionPolicy
 from rollcall_ha.controller.core.ranking import Ranking
-from rollcall_ha.controller.core.state import SetState
+from rollcall_ha.controller.core.state import SetState, bound_to
 
 
 def verdict_of(
@@ -60,17 +60,9 @@ def master_elected(
     estimated_loss_bytes: int = 0,
 ) -> MasterElected:
     """
-    The election of ``winner`` with the new set ``members``.
+    The election of ``winner`` with the new set ``members``, on the state before it.
 
-    Args:
-        set_state: The set before the election.
-        evidence: What the candidates were ranked on.
-        base: The verdict of the same ranking, without a winner.
-        winner: The replica that the ranking names.
-        members: The new SyncStateSet; the winner is one of them.
-        reason: The caller's words.
-        floor: The new epoch is above this one as well; None = no such bound.
-        estimated_loss_bytes: What the operator had to accept; 0 for a clean election.
+    ``base`` is the verdict of the ranking that named the winner. The new epoch lies above ``floor``, if there is one.
     """
     replica = set_state.replica(winner)
     assert replica is not None
@@ -97,9 +89,5 @@ def master_elected(
         detection=evidence.detection,
         reason=reason,
         # The same for members: one that restarts without proof is then no longer the member that was meant (R3).
-        bound_incarnations=tuple(
-            (member.broker_id, member.incarnation)
-            for member in set_state.replicas
-            if member.broker_id in members and member.incarnation is not None
-        ),
+        bound_incarnations=bound_to(set_state.replicas, members),
     )

@@ -4,9 +4,9 @@ Evidence of an election: does it still hold, and what candidates does it make?
 Here: R14's check, candidates, the estimate of a loss. Not here: electing (``decide_election``, ``ranking``).
 
 Rule 1: evidence that was taken against another masterEpoch, SyncStateSetEpoch, incarnation or session is refused (R14).
-Rule 2: whether a replica is alive is replicated state; evidence adds what only the leader knows: readiness, positions,
-ages.
-Rule 3: a replica without evidence was not heard by this leader: it cannot win, and it does not hinder others.
+Rule 2: evidence adds what only the leader knows: readiness, positions, ages. Whether a replica is alive is replicated
+state and is not taken from evidence.
+Rule 3: this leader has not heard a replica without evidence: that replica cannot win, and does not hinder others.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | D
             "an election needs evidence, none came",
             "ask the leading controller",
         )
+    # A draw out of range would jump over epochs that another controller may draw, and a replica that is named twice
+    # would be checked once and ranked by its other half.
     ids = [replica.broker_id for replica in evidence.replicas]
     if len(set(ids)) != len(ids) or not 0 <= evidence.epoch_jump_draw < EPOCH_JUMP_DRAWS:
         return refuse(
@@ -41,12 +43,16 @@ def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | D
             f"evidence names replicas {ids} and draws {evidence.epoch_jump_draw}: each replica once, and 0..15",
             "this is a fault of the proposing controller; report it",
         )
+    # "Elect 2" was proposed while the set was {1,2} and waits in the log; before it, master 1's alter to {1} commits,
+    # and 1 acknowledges alone. Applied all the same, it would elect 2 without what 1 acknowledged meanwhile.
     taken = (evidence.master_epoch, evidence.sync_state_set_epoch)
     current = (set_state.master_epoch, set_state.sync_state_set_epoch)
     if taken != current:
         return _moved(operation, "(masterEpoch, SyncStateSetEpoch)", taken, current)
     for seen in evidence.replicas:
         replica = set_state.replica(seen.broker_id)
+        # The positions are those of one process on one session. Replica 2 reported 900 and was ranked by that; it lost
+        # power, came back at 500 and registered before the entry applied: 900 is no longer true of anybody.
         present = None if replica is None else (replica.incarnation, replica.session_ordinal)
         if present != (seen.incarnation, seen.session_ordinal):
             return _moved(
@@ -93,11 +99,14 @@ def _candidate(
         outcome=CandidateOutcome.REJECTED,
         reason=set_aside or _absence(replica),
         is_alive=replica.is_alive,
+        # Membership belongs to the incarnation that was bound when it was agreed on. By the id alone, 2 that restarted
+        # with an empty disk would be "in sync", and would win.
         is_in_sync=(
             replica.incarnation is not None and set_state.bound_incarnation(replica.broker_id) == replica.incarnation
         ),
         is_suspect=replica.is_suspect,
         is_learner=description is not None and description.is_learner,
+        # Not heard is not ready: False is the safe half of unknown.
         is_ready=seen is not None and seen.is_ready,
         heartbeat_age_ms=seen.heartbeat_age_ms if seen is not None else None,
         last_epoch=seen.last_epoch if seen is not None else None,
@@ -123,6 +132,7 @@ def estimate_loss_bytes(set_state: SetState, evidence: Evidence, winner: BrokerI
 
     An estimate from what replicas said last; a replica that never reported may hold more.
     """
+    # ``known_confirm`` too: the replicas that reported it may be the very ones that are gone.
     ends = [set_state.known_confirm]
     for replica in set_state.replicas:
         if replica.positions is not None:

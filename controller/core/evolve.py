@@ -4,8 +4,8 @@ What an event makes of one broker set.
 Here: ``evolve``, ``evolve_all``. Not here: whether the event may happen (``decide``), what is common to all sets
 (``apply``).
 
-Rule 1: total. Any event on any state gives a state; one that tells of something unknown changes nothing.
-Rule 2: everything that it needs is in the event and its stamp: whoever has the records of a set has its state.
+Rule 1: total. Any event on any state gives a state; an event about an unknown replica or kind changes nothing.
+Rule 2: all that a step needs is in the event and its stamp: the records of a set give its state.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
-    Incarnation,
     LogOffset,
     ReplicaKind,
     SessionOrdinal,
-    SyncStateSet,
 )
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
@@ -51,6 +49,7 @@ from rollcall_ha.controller.core.state import (
     ReplicaState,
     SetState,
     StoredAlter,
+    bound_to,
 )
 
 
@@ -75,6 +74,13 @@ def _with_replica(set_state: SetState, changed: ReplicaState) -> tuple[ReplicaSt
     return tuple(changed if replica.broker_id == changed.broker_id else replica for replica in set_state.replicas)
 
 
+def _changed(set_state: SetState, broker_id: BrokerId, **changes: object) -> SetState:
+    replica = set_state.replica(broker_id)
+    if replica is None:
+        return set_state
+    return replace(set_state, replicas=_with_replica(set_state, replace(replica, **changes)))
+
+
 def _id_granted(set_state: SetState, event: BrokerIdGranted) -> SetState:
     if set_state.replica(event.broker_id) is not None:
         return set_state
@@ -82,6 +88,7 @@ def _id_granted(set_state: SetState, event: BrokerIdGranted) -> SetState:
     return replace(
         set_state,
         replicas=tuple(sorted((*set_state.replicas, granted), key=lambda replica: replica.broker_id)),
+        # After a wipe a replica brings id 3 while the next one here is 1: given again, 3 would be two replicas (C6).
         next_id=BrokerId(max(set_state.next_id, event.broker_id + 1)),
         is_tombstone=False,
     )
@@ -107,10 +114,14 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         intactness=event.intactness,
         is_alive=True,
         silence=None,
+        # A repeated session of the same process keeps the mark; a new process is judged anew.
         is_suspect=event.intactness is Intactness.SUSPECT or (before.is_suspect and not is_new),
         goodbye=None,
+        # So that a registration of one of them that arrives late is refused, not taken for a new process (R13).
         ended_incarnations=ended,
     )
+    # A master that restarts is not the master any more: its dead process was elected. On record it would enter its
+    # epoch a second time, with another start, after its waiters have been told "stored" (R9).
     is_master_over = set_state.master == event.broker_id and is_new
     has_left = event.broker_id in set_state.sync_state_set and event.broker_id not in event.sync_state_set
     result = replace(
@@ -119,10 +130,12 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         replicas=_with_replica(set_state, after),
         master=None if is_master_over else set_state.master,
         master_incarnation=None if is_master_over else set_state.master_incarnation,
-        fallen=_joined(set_state.fallen, event.broker_id) if has_left and after.is_voter else set_state.fallen,
+        # Kept until the next election: RocketMQ's longest log is looked for among all former members (R3).
+        fallen=tuple(sorted({*set_state.fallen, event.broker_id})) if has_left and after.is_voter else set_state.fallen,
         known_confirm=_confirm_after(set_state, event),
     )
     if event.is_recovering:
+        # A replica that registered an hour ago told an older end, and no view: it must register again.
         if set_state.recovery is None:
             result = replace(result, replicas=_without_sessions(result.replicas, event.broker_id))
         known = event.positions if event.are_positions_known else None
@@ -132,7 +145,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
 
 def _without_sessions(replicas: tuple[ReplicaState, ...], reporter: BrokerId) -> tuple[ReplicaState, ...]:
     """
-    A recovery begins, and everybody else must register again: who registered before it began has not reported to it.
+    A recovery begins: sessions from before it end, so that each replica registers again, and by that reports.
 
     RocketMQ's brokers have no sessions; the port registers them anew when it hears them.
     """
@@ -147,6 +160,7 @@ def _without_sessions(replicas: tuple[ReplicaState, ...], reporter: BrokerId) ->
 def _confirm_after(set_state: SetState, event: ReplicaRegistered) -> LogOffset:
     if event.broker_id not in event.sync_state_set or not event.intactness.keeps_membership:
         return set_state.known_confirm
+    # Never beyond the reporter's own end: a confirm offset that its log does not reach would veto every honest replica.
     reported = min(event.positions.confirm_offset, event.positions.max_offset)
     return LogOffset(max(set_state.known_confirm, reported))
 
@@ -155,6 +169,8 @@ def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned | 
     """
     Bind the event's set to the incarnations that are registered now; members without a proof of their own are suspects.
     """
+    # The set of a recovery comes from a stored view: its members are members because a view says so, and each that
+    # proved nothing is a suspect. As full members they could win over one that holds more (R7).
     members = event.sync_state_set
     replicas = set_state.replicas
     if set_state.recovery is not None and not set_state.recovery.awaited:
@@ -166,6 +182,7 @@ def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned | 
         replicas = tuple(
             replace(replica, is_suspect=False) if replica.broker_id not in members else replica for replica in replicas
         )
+    # A master outside of its set: a failover chooses among the members, and would not find what it acknowledged (C3).
     is_master_member = set_state.master in members
     return replace(
         set_state,
@@ -174,28 +191,14 @@ def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned | 
         master_incarnation=set_state.master_incarnation if is_master_member else None,
         sync_state_set=members,
         sync_state_set_epoch=event.sync_state_set_epoch,
-        bound_incarnations=_bound(replicas, members),
+        bound_incarnations=bound_to(replicas, members),
     )
-
-
-def _bound(replicas: tuple[ReplicaState, ...], members: SyncStateSet) -> tuple[tuple[BrokerId, Incarnation], ...]:
-    return tuple(
-        (replica.broker_id, replica.incarnation)
-        for replica in replicas
-        if replica.broker_id in members and replica.incarnation is not None
-    )
-
-
-def _joined(members: SyncStateSet, broker_id: BrokerId) -> SyncStateSet:
-    return tuple(sorted({*members, broker_id}))
 
 
 def _session_opened(set_state: SetState, event: SessionOpened) -> SetState:
-    before = set_state.replica(event.broker_id)
-    if before is None:
-        return set_state
-    after = replace(
-        before,
+    return _changed(
+        set_state,
+        event.broker_id,
         session_ordinal=event.session_ordinal,
         description=event.description,
         address=event.description.address,
@@ -203,34 +206,26 @@ def _session_opened(set_state: SetState, event: SessionOpened) -> SetState:
         silence=None,
         goodbye=None,
     )
-    return replace(set_state, replicas=_with_replica(set_state, after))
 
 
 def _silent(set_state: SetState, event: ReplicaSilent) -> SetState:
-    before = set_state.replica(event.broker_id)
-    if before is None:
-        return set_state
-    return replace(set_state, replicas=_with_replica(set_state, replace(before, is_alive=False, silence=event.cause)))
+    # It stays a member and, if it is the master, stays the master on record: only an election may end a reign. A member
+    # that left by being silent would take the last-known-good set with it, and with it the way back (S08).
+    return _changed(set_state, event.broker_id, is_alive=False, silence=event.cause)
 
 
 def _alive(set_state: SetState, event: ReplicaAlive) -> SetState:
-    before = set_state.replica(event.broker_id)
-    if before is None:
-        return set_state
-    return replace(set_state, replicas=_with_replica(set_state, replace(before, is_alive=True, silence=None)))
+    return _changed(set_state, event.broker_id, is_alive=True, silence=None)
 
 
 def _goodbye(set_state: SetState, event: GoodbyeSaid) -> SetState:
-    before = set_state.replica(event.broker_id)
-    if before is None:
-        return set_state
-    after = replace(before, is_alive=False, silence=SilenceCause.GOODBYE, goodbye=event.clean_mark)
-    return replace(set_state, replicas=_with_replica(set_state, after))
+    return _changed(set_state, event.broker_id, is_alive=False, silence=SilenceCause.GOODBYE, goodbye=event.clean_mark)
 
 
 def _elected(set_state: SetState, event: MasterElected) -> SetState:
     replicas = set_state.replicas
     reign = reign_of(set_state, event)
+    # Records from before this control plane's epochs: refused for them, no old member could come back (R8).
     is_past_known = reign.kind is ElectionKind.BOOTSTRAP or reign.was_restored
     if any(replica.is_suspect for replica in replicas):
         replicas = tuple(replace(replica, is_suspect=False) for replica in replicas)
@@ -241,6 +236,7 @@ def _elected(set_state: SetState, event: MasterElected) -> SetState:
         master_incarnation=event.master_incarnation,
         master_epoch=event.master_epoch,
         last_master=event.master,
+        # With the old epoch's start the new master's report would be refused as a second start of this one.
         has_entered=False,
         start_offset=None,
         sync_state_set=event.sync_state_set,
@@ -263,8 +259,10 @@ def _may_lack_confirmed(reign: Reign) -> bool:
 
 def _confirm_elected(set_state: SetState, event: MasterElected, *, may_have_lost: bool) -> LogOffset:
     """
-    After an election that may lose, what lies above the winner's end is no longer the truth that members are measured
-    by.
+    The confirm offset that members are measured by from here on (R3's veto).
+
+    An election that may lose sets it down to the winner's end: measured by 1000, which no log reaches any more, each
+    member that restarts cleanly at 700 would be judged "has lost records".
     """
     by_id = {evidence.broker_id: evidence for evidence in event.evidence.replicas}
     winner = by_id.get(event.master)
@@ -319,6 +317,7 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
     is_master_kept = event.master is not None
     is_epoch_kept = event.master_epoch == set_state.master_epoch
     recovering = without(set_state.recovery, event.broker_ids) if set_state.recovery is not None else None
+    # Also above ids that are cleaned without ever having registered here (R7): nobody gets one of them again.
     next_id = BrokerId(max([set_state.next_id, *(broker_id + 1 for broker_id in event.broker_ids)]))
     begins_anew = not event.remaining or (not event.sync_state_set and recovering is None)
     result = replace(
@@ -335,6 +334,7 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
         is_established=set_state.is_established and not begins_anew,
         accepts_any_epoch=set_state.accepts_any_epoch and not begins_anew,
         fallen=tuple(broker_id for broker_id in set_state.fallen if broker_id in event.remaining),
+        # A set that begins anew has confirmed nothing: the old value would veto its first empty logs.
         known_confirm=LogOffset(0) if begins_anew else set_state.known_confirm,
         recovery=recovering if event.remaining else None,
         is_tombstone=not event.remaining,

@@ -4,7 +4,7 @@ The decision record of one epoch, rendered from its own events.
 Here: ``explain`` and the rules that are checked again on the record. Not here: reading the journal, text for a terminal
 (``api.cli``).
 
-Rule: nothing but the record is looked at. An explanation of an old epoch is the same today and in a year.
+Rule: an explanation rests on the record alone. That of an old epoch is the same today and in a year.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def explain(records: Iterable[EventRecord], *, master_epoch: MasterEpoch, freshn
 
 def events_of_epoch(records: Iterable[EventRecord], master_epoch: MasterEpoch) -> tuple[EventRecord, ...]:
     """
-    What triggered the election of this epoch, all events up to the next election, and later ones that name the epoch.
+    The event that triggered this epoch's election, all up to the next election, and later ones that name the epoch.
     """
     known = tuple(records)
     start = next(

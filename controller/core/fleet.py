@@ -1,7 +1,7 @@
 """
 Commands on the fleet as a whole: its incarnation, leadership, barriers, the feature level.
 
-Here: deciding them, and ``evolve_fleet``. Not here: sets. Imports: ``controller.contract``, ``decision``, ``state``.
+Here: deciding them, and ``evolve_fleet``. Not here: sets.
 """
 
 from __future__ import annotations
@@ -58,5 +58,6 @@ def evolve_fleet(fleet: FleetState, event: AnyEvent) -> FleetState:
     if isinstance(event, FleetInitialised):
         return replace(fleet, fleet_incarnation=event.fleet_incarnation)
     if isinstance(event, FeatureLevelRaised):
+        # A level that fell would let an old controller in again, which stops at the first entry above its own (R15).
         return replace(fleet, feature_level=max(fleet.feature_level, event.level))
     return fleet

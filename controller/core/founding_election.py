@@ -3,8 +3,8 @@ The first election of a set (R8).
 
 Here: the automatic one, and bootstrap. Not here: every later election (``decide_election``).
 
-Rule 1: automatic only when the expected replicas have registered and all report empty logs. The first set is then all
-of them, a Java winner stands alone: nothing has been written, so nobody can lack anything.
+Rule 1: the automatic one waits until the expected replicas have registered and all report empty logs. All of them are
+the first set: nothing has been written, so none lacks anything. A RocketMQ winner stands alone.
 Rule 2: a log with records needs an operator who names its master; the set is then that replica alone.
 """
 
@@ -27,6 +27,8 @@ def decide_first(set_state: SetState, operation: Operation, command: ElectMaster
     """Elect the first master if rule 1 allows it."""
     voters = tuple(replica.broker_id for replica in set_state.replicas if replica.is_voter)
     expected = set_state.configuration.expected_replicas if set_state.configuration is not None else 1
+    # Three replicas are unpacked from a backup, 1 of them fuller. The first that boots, empty, would be elected and the
+    # full one refused, or cut: so nobody is elected before the set is complete.
     if len(voters) < expected:
         return refuse(
             operation,
@@ -36,6 +38,8 @@ def decide_first(set_state: SetState, operation: Operation, command: ElectMaster
             requested=expected,
             current=len(voters),
         )
+    # Records that no election here wrote: which log is the right one, only a person knows. Electing the longest would
+    # cut the others, silently.
     filled = _ends(set_state, evidence)
     if filled:
         return refuse(
@@ -52,7 +56,8 @@ def decide_first(set_state: SetState, operation: Operation, command: ElectMaster
 
 
 def decide_bootstrap(set_state: SetState, operation: Operation, command: Bootstrap, evidence: Evidence) -> Decision:
-    """Make ``command.master`` the first master, whatever its log holds (rule 2)."""
+    """Make ``command.master`` the first master, with an empty or a full log (rule 2)."""
+    # Bootstrap asks nothing about loss. On a set with a past it would be an unclean election without a number.
     if set_state.is_established or set_state.recovery is not None:
         return refuse(
             operation,
@@ -76,8 +81,9 @@ def decide_bootstrap(set_state: SetState, operation: Operation, command: Bootstr
 
 def _ends(set_state: SetState, evidence: Evidence) -> dict[BrokerId, int]:
     """
-    Who reports records, and up to where: by the evidence, else by its registration. Learners count: they hold a log
-    too.
+    The replicas that report records, and up to where: by the evidence, else by the registration.
+
+    Learners count. A set founded over a learner's full log would refuse the learner, with the only copy.
     """
     ends = {r.broker_id: r.positions.max_offset for r in set_state.replicas if r.positions is not None}
     ends.update({seen.broker_id: seen.max_offset for seen in evidence.replicas})

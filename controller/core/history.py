@@ -1,5 +1,5 @@
 """
-The reigns of one set, folded from its events.
+The reigns of one set, computed from its events.
 
 Here: ``history_of`` and the split of a failover's time by phase. Not here: reading the journal, paging
 (``controller.runtime``).
@@ -7,8 +7,8 @@ Here: ``history_of`` and the split of a failover's time by phase. Not here: read
 Rule 1: phases chain. The leader's clock: first sign of the fault -> detected -> proposed -> committed -> notified;
 the winner's clock goes on from the push that notified it. Each span is the difference to the stamp before it on its
 clock.
-Rule 2: the total is timed by the leader alone and is not a sum; what no phase explains is ``unattributed_us``.
-Rule 3: what was not stamped is named in ``missing``, and so is a stamp that lies before the one before it. Nothing is
+Rule 2: the leader alone times the total, which is not a sum; the part that no phase explains is ``unattributed_us``.
+Rule 3: a phase without a stamp is named in ``missing``, and so is a stamp that lies before its predecessor. Nothing is
 guessed.
 """
 
@@ -104,7 +104,7 @@ def _cause(event: MasterElected) -> str:
 
 def _milestone(milestones: Sequence[Milestone], phase: Phase, event: MasterElected) -> Milestone | None:
     """
-    The first report of ``phase`` by whom it belongs to: the leader, or the winner as the incarnation that was elected.
+    The first report of ``phase`` by the process that it belongs to: the leader, or the winner's elected incarnation.
     """
     if phase in _LEADER_PHASES:
         return next((m for m in milestones if m.phase is phase and m.broker_id is None), None)

@@ -4,7 +4,7 @@ Broker ids: bound to a register code, once and for ever.
 Here: ``decide_apply_id``. Not here: registering with the id (``registration``).
 
 Rule 1: one id, one register code; ids are never used again, also not after cleaning (C6, S62, S63).
-Rule 2: the next free id or the one that the code already has; never one that is merely free (W26).
+Rule 2: the next free id, or the id that the code already has; never another one that happens to be free (W26).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
             "draw a register code and store it before asking for an id",
         )
     set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
+    # The answer was lost and the broker asks again: a second id would be a second replica on one disk (S62).
     bound = next((r.broker_id for r in set_state.replicas if r.register_code == command.register_code), None)
     if bound is not None:
         if command.applied_broker_id not in (None, bound):
@@ -39,6 +40,8 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
                 current=bound,
             )
         return Decision(answer=IdGranted(broker_id=bound))
+    # Wiped controllers do not know which ids were given: 2 given to a newcomer is also the id of a member that has not
+    # come back yet, and the newcomer, empty, would be that member (R7).
     if set_state.recovery is not None:
         return refuse(
             operation,
@@ -47,6 +50,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
             "and a master is elected",
             "retry when the set has a master",
         )
+    # An id that a caller remembers and nobody has here: it was cleaned, or is of another fleet (C6).
     if command.applied_broker_id not in (None, set_state.next_id):
         return refuse(
             operation,

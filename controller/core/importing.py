@@ -6,13 +6,13 @@ controllers (``api.moving``), registering the brokers that come (``registration`
 
 Two control planes know the set while it moves, and only one of them may elect. So:
 
-Rule 1: an import is a recovery (R7): nobody is elected, granted or cleaned here before every replica has reported here.
-The master comes last: as long as it has not, brokers that come are told to follow it where it is.
-Rule 2: the set that is adopted then is the master of the import alone. It acked without those who had left before it;
-they come back as they catch up.
-Rule 3: an import knows the highest masterEpoch that anybody showed, and the first epoch here is the next one, without a
-jump: every broker has been asked. If one shows a higher epoch later, the other controllers have elected since: the set
-must be imported again.
+Rule 1: an import is a recovery (R7): no replica is elected, granted or cleaned here before every replica has reported
+here. The master comes last; until then the brokers that have come are told to follow it where it is.
+Rule 2: the set that is adopted then is the master of the import alone. It acked without the replicas that had left
+before it; they join again as they catch up.
+Rule 3: an import carries the highest masterEpoch that any broker showed, and the first epoch here is the next one,
+without a jump. If a broker shows a higher epoch later, the other controllers have elected since, and the set must be
+imported again.
 Rule 4: a set that is run here, or has been elected in here since, is never overwritten.
 """
 
@@ -54,6 +54,7 @@ def decide_import(fleet: FleetState, operation: Operation, command: ImportSet) -
     if refusal is not None:
         return refusal
     event = _imported(before, command)
+    # While brokers come the import is repeated again and again: each repeat would be an event that tells nothing.
     if evolve_import(before, event) == before:
         return Decision(answer=DONE)
     return Decision(answer=DONE, events=(event,))
@@ -77,6 +78,7 @@ def _complaint(command: ImportSet) -> str:
 
 
 def _validate(fleet: FleetState, before: SetState, operation: Operation, command: ImportSet) -> Decision | None:
+    # RocketMQ's requests carry no cluster: heartbeats of one set would keep the other one's replicas alive.
     namesake = _namesake(fleet, command.set_key)
     if namesake is not None:
         return refuse(
@@ -86,6 +88,7 @@ def _validate(fleet: FleetState, before: SetState, operation: Operation, command
             "a broker name can be moved into one cluster only",
         )
     elsewhere = before.recovery.elsewhere if before.recovery is not None else None
+    # Typed a second time after the move is over: the master of two weeks ago would be the one to follow again.
     if before.replicas and elsewhere is None:
         return refuse(
             operation,
@@ -95,6 +98,7 @@ def _validate(fleet: FleetState, before: SetState, operation: Operation, command
             requested=command.master_epoch,
             current=before.master_epoch,
         )
+    # An answer of a deposed RocketMQ controller: its master is no longer the one that acknowledges.
     if elsewhere is not None and command.master_epoch < elsewhere.master_epoch:
         return refuse(
             operation,
@@ -118,6 +122,8 @@ def _imported(before: SetState, command: ImportSet) -> SetImported:
     registered = {replica.broker_id for replica in before.replicas if replica.is_registered}
     named = tuple(sorted({replica.broker_id for replica in command.replicas} | registered))
     reported = before.recovery.reported if before.recovery is not None else ()
+    # No member before all have reported: until then the other control plane may elect, and a set here would be a second
+    # one in which a master could be elected.
     awaited = tuple(broker_id for broker_id in named if broker_id not in reported)
     members: SyncStateSet = () if awaited else (command.master,)
     is_moved = members != before.sync_state_set
@@ -157,6 +163,7 @@ def evolve_import(before: SetState, event: SetImported) -> SetState:
         before,
         replicas=replicas,
         next_id=BrokerId(max([before.next_id, event.next_id, *(replica.broker_id + 1 for replica in replicas)])),
+        # Never down: an epoch that was issued here before the set moved away must not be issued again.
         master_epoch=MasterEpoch(max(before.master_epoch, event.master_epoch)),
         last_master=event.master,
         is_tombstone=False,
@@ -183,7 +190,7 @@ def evolve_import(before: SetState, event: SetImported) -> SetState:
 
 
 def followed_elsewhere(set_state: SetState) -> ReignElsewhere | None:
-    """The master under other controllers whom brokers of this set follow until it has come here too (rule 1)."""
+    """The master under other controllers that brokers of this set follow until it has come here, too (rule 1)."""
     elsewhere = set_state.recovery.elsewhere if set_state.recovery is not None else None
     master = set_state.replica(elsewhere.master) if elsewhere is not None else None
     return None if master is None or master.is_registered else elsewhere
@@ -194,6 +201,7 @@ def validate_imported(set_state: SetState, operation: Operation, evidence: Evide
     recovering = set_state.recovery
     if recovering is None or recovering.elsewhere is None:
         return None
+    # Registrations and what the leader heard last: the other controllers may elect at any time.
     highest = max([highest_shown(set_state), *(replica.last_epoch for replica in evidence.replicas)])
     if highest <= set_state.master_epoch:
         return None
@@ -214,7 +222,7 @@ def highest_shown(set_state: SetState) -> MasterEpoch:
 
 
 def stale_reason(elsewhere: ReignElsewhere, highest: MasterEpoch) -> str:
-    """In words: rule 3."""
+    """Why an import is out of date, in words (rule 3)."""
     return (
         f"a replica shows epoch {highest}, the import knew of {elsewhere.master_epoch}: the other controllers have "
         "elected since"

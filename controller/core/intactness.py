@@ -3,13 +3,13 @@ Judging a new incarnation: does it still hold what it acknowledged? (R3)
 
 Here: the judgement with its reason. Not here: what follows from it (``registration``).
 
-Rule 1: a reported end below the known confirm offset is a veto; one above it is never a proof.
-Rule 2: "same boot" and "same store" mean those of the incarnation that is registered for the member, over all restarts
-since.
-Rule 3: a suspect stays one: a later clean restart does not bring back what an earlier one lost.
-Rule 4: every proof needs the registered incarnation among the directory's earlier lives: otherwise an older copy of the
-directory was put back, which has neither that life nor what it acknowledged.
-Rule 5: every proof needs the same store. An empty disk in the place of the old one was never synced by anybody (S65).
+Rule 1: a reported end below the known confirm offset is a veto; an end above it is never a proof.
+Rule 2: boot id and store id are compared with the ids of the incarnation that is registered for the member. The ids
+of the process's last start prove nothing: several restarts may lie between.
+Rule 3: a suspect stays a suspect: a later clean restart does not bring back what an earlier one lost.
+Rule 4: every proof needs the registered incarnation in the directory's list of earlier incarnations. A directory that
+does not name it is an older copy, and lacks what that incarnation acknowledged.
+Rule 5: every proof needs the same store: nothing on an empty disk in the place of the old one was ever synced (S65).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
     Returns:
         The judgement and its reason, with both values where there are two. ``SUSPECT`` is only for the last member.
     """
+    # No restart, nothing to prove. The mark of an earlier restart stays: a second session does not clear a suspect.
     if replica.incarnation == command.incarnation:
         if replica.is_suspect:
             return Intactness.SUSPECT, "the same process, which was a suspect before"
@@ -34,10 +35,13 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
     if replica.incarnation is None:
         if not command.are_positions_known:
             return Intactness.NEW, "first registration, has not told what it holds"
+        # A log that this set did not write gives no membership. Neither does an empty one, but that is no reproach.
         if command.positions.max_offset == 0:
             return Intactness.NEW, "first registration, empty log"
         return Intactness.NOT_INTACT, f"first registration, with a log that ends at {command.positions.max_offset}"
     proof, reason = _proof(set_state, replica, command)
+    # The last member leaves no set behind that anybody could be elected from, and nobody would know any more who had
+    # the records. So it stays, marked: only an operator, or the longest of all members, brings it back (R3).
     if proof is None and set_state.sync_state_set == (replica.broker_id,):
         return Intactness.SUSPECT, f"{reason}; the last member of the SyncStateSet stays as a suspect"
     return proof or Intactness.NOT_INTACT, reason
@@ -45,19 +49,29 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
 
 def _proof(set_state: SetState, replica: ReplicaState, command: RegisterReplica) -> tuple[Intactness | None, str]:
     end = command.positions.max_offset
+    # First of all: power loss, then a clean restart on the same boot. Each proof below speaks of the last restart only.
     if replica.is_suspect:
         return None, "was a suspect before this restart"
     if command.description.kind is ReplicaKind.ROCKETMQ:
         return None, "a Java replica proves nothing when it restarts"
+    # A veto, before every proof: a clean mark on a log that ends below what all members had confirmed was written by a
+    # process that had lost the tail already.
     if end < set_state.known_confirm:
         return None, f"ends at {end}, below the known confirm offset {set_state.known_confirm}"
+    # A disk was replaced and the machine kept running: "same boot" would be true, and every record gone.
     if not command.store_id or command.store_id != replica.store_id:
         return None, f"store {command.store_id!r} is not the registered store {replica.store_id!r}"
+    # An operator put back Monday's copy of the directory on Tuesday, same machine, same boot, same store id. What
+    # Tuesday's process acknowledged is not in it; only its list of incarnations tells.
     if replica.incarnation not in command.previous_incarnations:
         return None, f"its directory does not know of incarnation {replica.incarnation}, registered last: an older copy"
+    # Nonce and end together. Without the nonce a mark of an earlier stop, left behind by a copy, would prove this one;
+    # without the end, a log that grew after the mark and lost that in a power cut.
     mark = command.clean_mark
     if mark is not None and mark == replica.goodbye and mark.end_offset == end:
         return Intactness.CLEAN_STOP, f"clean mark matches the goodbye at {end}"
+    # The kernel kept the mapped pages of the dead process. The boot is that of the incarnation that acked: "same boot
+    # as my last start" is true of a process that died a second time after a power cut, and proves nothing.
     if command.boot_id and command.boot_id == replica.boot_id:
         return Intactness.SAME_BOOT, "same boot and same store: the process died, the mapped pages did not"
     if set_state.configuration is not None and set_state.configuration.flush is FlushMode.SYNC:

@@ -4,7 +4,7 @@ Coming alive, going silent, saying goodbye: which transition applies.
 Here: the three commands. Not here: clocks, timeouts, grace (``controller.runtime``).
 
 Rule 1: liveness belongs to (replica, incarnation, session): a late close of an earlier session means nothing (S33).
-Rule 2: after a goodbye a session is over. Only a registration brings its replica back.
+Rule 2: a goodbye ends its session. Only a registration brings the replica back.
 Rule 3: a repeat changes nothing and is not recorded.
 """
 
@@ -30,6 +30,8 @@ def validate_session(
             f"replica {command.broker_id} of {command.set_key} has not registered",
             "register first",
         )
+    # "i1 is dead" was proposed, and i2 registered before it applied: the report of a corpse would silence the living,
+    # and depose it if it is the master.
     if replica.incarnation != command.incarnation:
         return refuse(
             operation,
@@ -39,6 +41,8 @@ def validate_session(
             requested=command.incarnation,
             current=replica.incarnation,
         )
+    # The kernel reports the end of session 3 when session 4 has been open for a second (S33). By the incarnation alone
+    # a broker that merely reconnects would be silent until its next heartbeat, and elections would be held over it.
     if replica.session_ordinal != command.session_ordinal:
         return refuse(
             operation,
@@ -56,6 +60,7 @@ def decide_silent(fleet: FleetState, operation: Operation, command: MarkSilent) 
     replica = validate_session(fleet, operation, command)
     if isinstance(replica, Decision):
         return replica
+    # A second silence would overwrite the first cause, and "dead at once" is what lets a set be cleaned (R8).
     if not replica.is_alive and replica.silence is not None:
         return Decision(answer=DONE)
     return Decision(
@@ -77,6 +82,7 @@ def decide_alive(fleet: FleetState, operation: Operation, command: MarkAlive) ->
     replica = validate_session(fleet, operation, command)
     if isinstance(replica, Decision):
         return replica
+    # A heartbeat that was on its way when its process said goodbye: the process has stopped, and would be elected.
     if replica.goodbye is not None:
         return refuse(
             operation,
@@ -105,6 +111,7 @@ def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye)
     replica = validate_session(fleet, operation, command)
     if isinstance(replica, Decision):
         return replica
+    # Every mark without a nonce equals every other: the one of last month's stop would prove this one (R3a).
     if not command.clean_mark.nonce:
         return refuse(
             operation,

@@ -1,5 +1,5 @@
 """
-Who speaks for an epoch: a master is (id, incarnation) in one masterEpoch (R1, R9).
+Which process speaks for an epoch: a master is (id, incarnation) in one masterEpoch (R1, R9).
 
 Here: ``refuse_other_mastership``. Not here: what the present master may do (``alters``, ``milestones``).
 """
@@ -21,6 +21,9 @@ def refuse_other_mastership(
     alter: AlterVerdict | None = None,
 ) -> Decision | None:
     """The refusal of a claim that the present mastership did not make, by the first value that differs; else None."""
+    # All three. Without the epoch, broker 1, deposed and elected again, would alter the set by a proposal of its old
+    # reign. Without the incarnation, a late "entered" of broker 1's dead process would start the epoch at an end that
+    # its restarted process no longer has.
     checks = (
         (RefusalCode.FENCED_MASTER_EPOCH, "masterEpoch", claim.master_epoch, set_state.master_epoch),
         (RefusalCode.INVALID_MASTER, "master", claim.broker_id, set_state.master),

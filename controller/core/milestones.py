@@ -4,8 +4,7 @@ What happens in brokers on behalf of an epoch: entering it, and the steps of a f
 Here: ``decide_entered``, ``decide_milestones``, and when a grade is given or corrected. Not here: the grade itself
 (``proof``).
 
-Rule 1: only the incarnation that was elected enters, only the epoch that was named, and its start is fixed once (R9,
-R12).
+Rule 1: the elected incarnation alone enters, and only the epoch that was named; its start is fixed once (R9, R12).
 Rule 2: a report of what happened is taken from any incarnation of a replica: it is a fact, and changes no decision.
 """
 
@@ -33,11 +32,14 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     refused = refuse_other_mastership(set_state, operation, command, "do not serve in this epoch; read the set again")
     if refused is not None:
         return refused
+    # The answer was lost and the winner tells again. Refused, it would isolate itself although all is well.
     if set_state.has_entered and set_state.start_offset == command.start_offset:
         return Decision(answer=DONE)
     replica = set_state.replica(command.broker_id)
     is_told = command.start_offset is not None and command.start_offset >= 0
     is_java = replica is not None and replica.kind is ReplicaKind.ROCKETMQ and command.start_offset is None
+    # One epoch, one start. Broker 2 told 900 for epoch 3 and tells 700 now: a slave that was cut at the first start
+    # would keep bytes 700 to 900 that the second one writes anew (R12).
     if set_state.has_entered or not (is_told or is_java):
         return refuse(
             operation,
@@ -55,7 +57,7 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
         acked_end_max=command.acked_end_max,
         is_mode_confirmed=command.is_mode_confirmed,
     )
-    # Whoever is recorded as the master was elected, and its reign is the newest.
+    # The recorded master was elected, so its reign is the newest: ``reigns`` cannot be empty here.
     graded = LossGraded(verdict=grade_entered(set_state.reigns[-1], command))
     return Decision(answer=DONE, events=(entered, graded))
 
@@ -76,6 +78,7 @@ def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMi
         )
     events: list[AnyEvent] = []
     for milestone in command.milestones:
+        # An epoch from before a wipe: its failover is not on record here, and a grade would be put on another one.
         if milestone.master_epoch > set_state.master_epoch:
             return refuse(
                 operation,
@@ -96,6 +99,8 @@ def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMi
         events.append(event)
         corrected = grade_returned(set_state, milestone) if milestone.phase is Phase.TRUNCATED else None
         if corrected is not None:
+            # The next milestone of this command is graded against the corrected reign: of two cuts in one batch the
+            # second would otherwise erase what the first had found.
             graded = LossGraded(verdict=corrected)
             events.append(graded)
             set_state = evolve(set_state, graded)

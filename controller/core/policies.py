@@ -1,14 +1,14 @@
 """
-Who may be elected, and in which order.
+Which replicas may be elected, and in which order.
 
 Here: policies as values; the parts of an order as exact integers. Not here: walking candidates and giving reasons
 (``ranking``).
 
-Rule 1: equal policies elect alike. A policy is stored by its name, so a name's meaning never changes: a new meaning is
-a new ``@n``.
+Rule 1: equal policies elect alike. The record keeps a policy by its name, so a name's meaning never changes: a new
+meaning is a new ``@n``.
 Rule 2: every order ends with the broker id, so two replicas never compare equal (S47).
-Rule 3: in mode ``all`` every member holds what was acknowledged, so preferences may rank first. Where that is not
-so, in the modes ``n`` and ``async`` (R10), for Java replicas and without intactness, the longest log ranks first.
+Rule 3: in mode ``all`` every member holds what was acknowledged, so preferences may rank first. In modes ``n`` and
+``async`` (R10), for RocketMQ replicas and without intactness, the longest log ranks first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FIRST = ElectionPolicy(
 RESTORED = ElectionPolicy(
     name="restored@1", order=(RankPart.DATA, RankPart.ZONE, RankPart.PRIORITY), allows_suspects=True
 )
-"""Out of the newest stored set, once everybody whom it names has reported (R7)."""
+"""Out of the newest stored set, once every replica that it names has reported (R7)."""
 
 LONGEST = ElectionPolicy(
     name="longest@1",
@@ -63,7 +63,7 @@ LONGEST = ElectionPolicy(
     allows_outsiders=True,
     allows_suspects=True,
 )
-"""Java replicas after restarts that prove nothing: the longest one, once all members have reported (R3)."""
+"""RocketMQ replicas after restarts that prove nothing: the longest one, once all members have reported (R3)."""
 
 UNCLEAN = ElectionPolicy(
     name="unclean@1",

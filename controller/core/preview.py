@@ -3,8 +3,8 @@ Dry runs: what a command would be answered now, without doing it.
 
 Here: ``preview``. Not here: evidence (the caller gathers it as for the real command).
 
-Rule: on an unchanged state the real command gives the same answer (S68), except that the preview of an election
-assumes the current master to be lost if it is alive and nobody is designated.
+Rule: on an unchanged state the real command gives the same answer (S68), with one exception. If the master is alive and
+no replica is designated, the preview of an election assumes that the master is lost.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ master returns.
 Not here: when these events are made (``milestones``). Facts and grades: docs/safety.md, "What a proof needs".
 
 Rule 1: ``proven`` needs facts 1-3 complete, mode ``all`` and a clean election of an intact native member.
-Rule 2: ``bounded`` needs a bound that was enforced throughout (R10). Sets have no such bound at this feature level, so
-it is not given.
+Rule 2: ``bounded`` needs a bound that was enforced throughout (R10). No set has one at this feature level.
 Rule 3: in mode ``all`` bytes that are cut were never acknowledged. A cut below what was released refutes every grade.
 """
 
@@ -52,6 +51,8 @@ def reign_of(set_state: SetState, event: MasterElected) -> Reign:
 
 def _inherited(set_state: SetState) -> tuple[str, ...]:
     """What the current reign leaves unproven for its successor: nothing once its master has entered."""
+    # Broker 2 was elected unclean and died before it entered; 3 is elected cleanly. Without this, 3's epoch would be
+    # "proven", and what 2's election had lost would appear in no grade.
     if set_state.has_entered or not set_state.reigns:
         return ()
     reign = set_state.reigns[-1]
@@ -64,39 +65,36 @@ def _inherited(set_state: SetState) -> tuple[str, ...]:
 def grade_entered(reign: Reign, entered: ReportEntered) -> LossVerdict:
     """The grade of ``reign`` now that its master has entered (R12)."""
     if reign.kind is ElectionKind.FIRST and reign.master_kind is ReplicaKind.NATIVE:
-        return LossVerdict(
-            master_epoch=reign.master_epoch,
-            grade=Grade.PROVEN,
-            bound_bytes=0,
-            facts=("first election: every log was empty, nothing had been acknowledged",),
-        )
+        return _graded(reign, Grade.PROVEN, ("first election: every log was empty, nothing had been acknowledged",))
     facts = _facts(reign, entered)
     if entered.start_offset is None:
         missing = (*_missing_before_entering(reign), "where the epoch starts")
-        return LossVerdict(
-            master_epoch=reign.master_epoch, grade=Grade.UNKNOWN, bound_bytes=None, facts=facts, missing=missing
-        )
+        return _graded(reign, Grade.UNKNOWN, facts, missing, bound_bytes=None)
+    # Before every other fact: the old master is known to have acknowledged up to 900 and the epoch starts at 700. All
+    # else may be in order; these 200 bytes are gone, and an alarm is due.
     if reign.ack_mode is AckMode.ALL and reign.previous_released is not None:
         lost_bytes = reign.previous_released - entered.start_offset
         if lost_bytes > 0:
-            return LossVerdict(
-                master_epoch=reign.master_epoch,
-                grade=Grade.REFUTED,
-                bound_bytes=lost_bytes,
-                facts=(*facts, f"acknowledged up to {reign.previous_released}, but the epoch starts below it"),
-            )
+            below = f"acknowledged up to {reign.previous_released}, but the epoch starts below it"
+            return _graded(reign, Grade.REFUTED, (*facts, below), bound_bytes=lost_bytes)
     missing = _missing_before_entering(reign)
+    # The winner lost bytes that it had acked to the old master, so "it was a member" says nothing about them (fact 3).
     if entered.acked_end_max > entered.start_offset:
         missing = (
             *missing,
             f"the winner acked up to {entered.acked_end_max}, but its log ends at {entered.start_offset}",
         )
+    # Nothing missing is the only way to ``proven``: one fact less is ``unknown``, never "probably nothing".
+    return _graded(
+        reign, Grade.UNKNOWN if missing else Grade.PROVEN, facts, missing, bound_bytes=None if missing else 0
+    )
+
+
+def _graded(
+    reign: Reign, grade: Grade, facts: tuple[str, ...], missing: tuple[str, ...] = (), *, bound_bytes: int | None = 0
+) -> LossVerdict:
     return LossVerdict(
-        master_epoch=reign.master_epoch,
-        grade=Grade.UNKNOWN if missing else Grade.PROVEN,
-        bound_bytes=None if missing else 0,
-        facts=facts,
-        missing=missing,
+        master_epoch=reign.master_epoch, grade=grade, bound_bytes=bound_bytes, facts=facts, missing=missing
     )
 
 
@@ -156,6 +154,8 @@ def grade_returned(set_state: SetState, milestone: Milestone) -> LossVerdict | N
         ),
         None,
     )
+    # The first return counts. When the same replica comes back a second time it was a slave meanwhile: what is cut then
+    # says nothing about the failover that deposed it.
     if reign is None or reign.loss is None or reign.loss.cut_bytes is not None:
         return None
     if milestone.cut_from is None or milestone.cut_to is None:
@@ -163,7 +163,9 @@ def grade_returned(set_state: SetState, milestone: Milestone) -> LossVerdict | N
     cut_from, cut_to = milestone.cut_from, milestone.cut_to
     facts = (*reign.loss.facts, f"the old master came back and was cut from {cut_to} to {cut_from}")
     cut_bytes = max(0, cut_to - cut_from)
+    # By its own checkpoint if it tells, else by its last heartbeat, which may be some acknowledgements old.
     released = milestone.released if milestone.released is not None else reign.previous_released
+    # Whatever was proven: what comes back is the truth. It had told producers "stored" for bytes that are cut now.
     if released is not None and released > cut_from:
         return LossVerdict(
             master_epoch=reign.master_epoch,

@@ -1,7 +1,8 @@
 """
 Election of a master inside one broker set: a total order, and a reason for every replica.
 
-Here: ranking candidates and saying why. Not here: who is a candidate and what an election changes
+Here: ranking candidates and saying why. A candidate is a ``CandidateVerdict`` that has no rank yet: the record of an
+election holds its own input. Not here: which replicas are candidates and what an election changes
 (``decide_election``), what may rank first (``policies``).
 
 Rule 1: a replica that is silent, not ready, a learner or set aside never wins.
@@ -68,7 +69,8 @@ def elect(
     obstacles = {candidate.broker_id: _obstacle(candidate, policy) for candidate in by_id}
     able = [candidate for candidate in by_id if not obstacles[candidate.broker_id]]
     keys = {candidate.broker_id: _key(candidate, policy, zone) for candidate in able}
-    # Sorting is stable, and ``able`` is sorted by id: the id is the last part of the order.
+    # Sorting is stable, and ``able`` is sorted by id: the id is the last part of the order. Without it two equal
+    # replicas would win by the order of the input, and a controller that replays the entry could elect the other (C8).
     eligible = sorted(able, key=lambda candidate: keys[candidate.broker_id])
     winner = next(
         (candidate for candidate in eligible if designated is None or candidate.broker_id == designated), None
@@ -109,19 +111,28 @@ def elect_again(verdict: Verdict) -> Ranking | None:
 
 
 def _obstacle(candidate: CandidateVerdict, policy: ElectionPolicy) -> str:
-    """Why ``candidate`` may not win; empty if it may."""
+    """Why ``candidate`` may not win; empty if it may. The first obstacle is the one that an operator has to remove."""
     if candidate.is_set_aside:
         return candidate.reason
     if not candidate.is_alive:
         return candidate.reason or "silent"
+    # Even by the unclean word: no send ever waited for a learner, so how much it lacks cannot be told.
     if candidate.is_learner:
         return "learner"
+    # A new leader has heard nobody yet. Electing a replica that this leader has not heard would name a process that may
+    # have been gone for minutes, and the set would wait for it to enter.
     if candidate.heartbeat_age_ms is None:
         return "not heard by the leading controller yet"
+    # A store that is still recovering reports an end that recovery may take back: it would win with records that it is
+    # about to cut (S46).
     if not candidate.is_ready:
         return "not ready: its store is recovering or refuses a role"
+    # The sentence that safety stands on: the winner is a member, and a master waits for every member with each send. A
+    # replica outside has no such promise behind it (C4).
     if not candidate.is_in_sync and not policy.allows_outsiders:
         return "not in SyncStateSet; unclean election is off"
+    # Acked 5000, power loss, back with 1200 and alone in its set: it is a member still, so that nobody forgets who had
+    # the records, but it must not win by itself (R3).
     if candidate.is_suspect and not policy.allows_suspects:
         return "suspect: its last restart may have lost records; unclean election is off"
     return ""
@@ -136,6 +147,7 @@ def _data(candidate: CandidateVerdict) -> tuple[int, int]:
 
 def _part(part: RankPart, candidate: CandidateVerdict, zone: str) -> tuple[int, ...]:
     if part is RankPart.DATA:
+        # The epoch first. A deposed master that wrote on alone in epoch 4 has the longer log, and less of what counts.
         epoch, offset = _data(candidate)
         return -epoch, -offset
     if part is RankPart.PRIORITY:

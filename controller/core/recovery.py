@@ -1,14 +1,13 @@
 """
 When the controllers know less than a replica does: after a wipe, after the restore of an old backup (R7).
 
-Here: noticing it, whom to wait for, which set is adopted, where epochs go on; ``begin_again`` for a restored snapshot.
-Not here: admitting the replicas (``registration``), electing (``decide_election``). Imports: ``controller.contract``,
-``state``.
+Here: noticing it, which replicas are awaited, which set is adopted, where epochs go on; ``begin_again`` for a restored
+snapshot. Not here: admitting the replicas (``registration``), electing (``decide_election``).
 
-Rule 1: what the newest stored view says counts only when everybody whom any view names has reported: a set that was
-shrunk just before the wipe is known to its last members alone.
-Rule 2: epochs jump to one of the next 16 multiples of 2**20 above the highest that anybody has shown, drawn by the
-proposer: two controllers that are restored from one backup do not issue the same epoch.
+Rule 1: the newest stored view counts once every replica that any view names has reported. A set that was shrunk from
+{1,2} to {1} just before the wipe is known to replica 1 alone.
+Rule 2: epochs jump to one of the next 16 multiples of 2**20 above the highest that any replica has shown; the proposer
+draws which. Two control planes that are restored from one backup then hardly issue the same epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ EPOCH_JUMP = 2**20
 """Epochs between two multiples to which a jump may go."""
 
 OWN_VIEW = FleetIncarnation("")
-"""Of a view that no fleet's brokers stored: what the controllers know, or were told."""
+"""Fleet incarnation of a view that no broker stored: what the controllers know themselves, or were told."""
 
 EPOCH_JUMP_DRAWS = 16
 """How many multiples a jump chooses from."""
@@ -44,13 +43,18 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
     is_settled = set_state.is_established and set_state.recovery is None
     replica = set_state.replica(command.broker_id)
     if is_settled and replica is not None and not replica.is_registered:
-        # Its id was granted here a moment ago: what it knows of elsewhere is no past of this set.
+        # Its id was granted here a moment ago: what it knows of elsewhere is no past of this set. Taken for one, a
+        # broker that moved here from another fleet would stop a healthy set until that fleet's replicas report.
         return False
+    # Its log shows epoch 9, the controllers were restored from a backup of epoch 7. Without a recovery the next
+    # election would issue 8 and then 9 a second time, with another start.
     if is_settled and command.positions.last_epoch > set_state.master_epoch:
         return True
     stored = command.stored
     if stored is None or not has_content(stored):
         return False
+    # A restored control plane has a new incarnation, so every broker's view is of another fleet, also views that are
+    # older than the state: those tell nothing new to a set that has a master.
     if stored.fleet_incarnation != fleet.fleet_incarnation:
         return not is_settled or stored.master_epoch > set_state.master_epoch
     return stored.master_epoch > set_state.master_epoch or stored.sync_state_set_epoch > set_state.sync_state_set_epoch
@@ -58,9 +62,9 @@ def knows_more(fleet: FleetState, set_state: SetState | None, command: RegisterR
 
 def started(set_state: SetState) -> Recovery:
     """
-    The recovery of a set of which nobody has reported yet: its own members are awaited.
+    The recovery of a set before the first report: its own members are awaited.
 
-    What the controllers themselves know is the first stored view. Views are compared by epochs, so it needs no fleet.
+    What the controllers themselves know is the first view. Views are compared by epochs, so it needs no fleet.
     """
     own = StoredView(
         fleet_incarnation=OWN_VIEW,
@@ -82,15 +86,19 @@ def after_report(
 ) -> Recovery:
     """The set's recovery, begun if need be, after one replica has reported; without its positions it has not yet."""
     recovery = set_state.recovery or started(set_state)
+    # A RocketMQ broker that registered and has not sent a heartbeat: counted as a report, its log would be compared as
+    # empty, and a shorter one elected.
     if positions is None:
         return recovery
     highest_epoch = max(recovery.highest_epoch, positions.last_epoch)
     reported = tuple(sorted({*recovery.reported, broker_id}))
     if stored is None or not has_content(stored):
         return replace(recovery, reported=reported, highest_epoch=MasterEpoch(highest_epoch))
+    # The newest view, not the last to arrive: replica 2, out of the set since epoch 5, reports {1,2} last.
     newest = max((view for view in (recovery.newest, stored) if view is not None), key=_age)
     return replace(
         recovery,
+        # Every view adds to the awaited ones, older ones too: until all have spoken nobody knows which is the newest.
         named=tuple(sorted({*recovery.named, *stored.sync_state_set})),
         reported=reported,
         newest=newest,
@@ -100,17 +108,18 @@ def after_report(
 
 
 def _age(view: StoredView) -> tuple[int, int, SyncStateSet]:
-    # The set is part of the key so that two views of one version cannot compare equal and differ.
+    # The set is part of the key: two views of one version that differ (two fleets, one name) must not win by arrival,
+    # or the order of registrations would decide which set is adopted.
     return view.master_epoch, view.sync_state_set_epoch, view.sync_state_set
 
 
 def without(recovery: Recovery, cleaned: Collection[BrokerId]) -> Recovery:
-    """``recovery`` when nobody waits any longer for ``cleaned``."""
+    """``recovery`` without waiting for ``cleaned``: an operator said that these replicas will not come back."""
     return replace(recovery, named=tuple(broker_id for broker_id in recovery.named if broker_id not in cleaned))
 
 
 def adopted_set(recovery: Recovery, *, present: SyncStateSet, voters: Collection[BrokerId]) -> SyncStateSet:
-    """The set that is taken over once nobody is awaited any more; as long as somebody is, the present one."""
+    """The set that is taken over once no replica is awaited any more; as long as one is, the present one."""
     if recovery.awaited:
         return present
     newest = recovery.newest.sync_state_set if recovery.newest is not None else present
@@ -126,6 +135,9 @@ def next_master_epoch(set_state: SetState, *, epoch_jump_draw: int, floor: Maste
         epoch_jump_draw: 0..15, drawn by the proposer.
         floor: The new epoch is above this one as well; None = no such bound.
     """
+    # Some broker may hold an epoch that no replica has shown here. A master of epoch 8 is partitioned while its set is
+    # restored from a backup of 7: issued again, 8 would have two starts. A jump lands above all of them. An imported
+    # set counts on by one: each of its brokers has been asked.
     if set_state.recovery is not None and set_state.recovery.elsewhere is None:
         highest = max(set_state.recovery.highest_epoch, set_state.master_epoch)
         return MasterEpoch((highest // EPOCH_JUMP + 1 + epoch_jump_draw) * EPOCH_JUMP)
@@ -133,7 +145,10 @@ def next_master_epoch(set_state: SetState, *, epoch_jump_draw: int, floor: Maste
 
 
 def next_set_epoch(set_state: SetState) -> SyncStateSetEpoch:
-    """The SyncStateSetEpoch after the next change: above everything that anybody has shown."""
+    """
+    The SyncStateSetEpoch after the next change, above every one that a replica has shown: a master adopts a state of
+    its own epoch only if this number is higher (R2).
+    """
     highest = set_state.sync_state_set_epoch
     if set_state.recovery is not None:
         highest = SyncStateSetEpoch(max(highest, set_state.recovery.highest_set_epoch))

@@ -1,19 +1,19 @@
 """
-Registration: a process says who it is and what it holds.
+Registration: a process names itself (id, register code, incarnation) and tells what its log holds.
 
 Here: admitting or refusing it, and what its judgement does to the SyncStateSet. Not here: the judgement itself
 (``intactness``), noticing that a replica knows more than the controllers (``recovery``), ids (``ids``).
 
-Rule 1: a new incarnation is judged here, once. Intact: its membership moves to it. Otherwise it leaves the set, as the
-last member it stays as a suspect (R3). Registering it ends the life of the incarnation before (R13).
+Rule 1: a new incarnation is judged here, once. An intact one takes over the membership. One that is not intact leaves
+the set; the last member stays as a suspect (R3). Registering a new incarnation ends the one before (R13).
 Rule 2: the same incarnation again only opens a further session (S33).
-Rule 3: who registers as a learner leaves the set (R23). The last member cannot: its set would be forgotten.
+Rule 3: a replica that registers as a learner leaves the set (R23). The last member cannot: its set would be forgotten.
 Rule 4: a replica with records that the set's history does not know is refused, never cut (R8).
-Rule 5: a registration names what it replaces, and is refused if that is not what is registered: nothing is ended, and
-no session is opened, by a late duplicate (R1, R14). The refusal says what is registered; who lives asks again with it.
-Rule 6: a RocketMQ broker registers before it tells what it holds: until then its positions are unknown, and a recovery
-still awaits its report. It registers again with them.
-Rule 7: while a set recovers its past (R7) nobody leaves it: its members are those of the newest stored view.
+Rule 5: a registration names what it replaces, and is refused if that is not what is registered: a late duplicate ends
+nothing and opens no session (R1, R14). The refusal says what is registered, and the living process asks again with it.
+Rule 6: a RocketMQ broker registers before it tells what it holds. Until it registers again with its positions they are
+unknown, and a recovery still awaits its report.
+Rule 7: while a set recovers its past (R7) no replica leaves it: its members are those of the newest stored view.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ PREVIOUS_INCARNATIONS_MAX = 64
 
 def decide_register(fleet: FleetState, operation: Operation, command: RegisterReplica) -> Decision:
     """Open a session for a replica, judging it if its incarnation is new."""
+    # Before anything else, so that no malformed command reaches replicated state: each of these numbers is kept, and
+    # compared, for the life of the set.
     malformed = _validate(operation, command)
     if malformed is not None:
         return malformed
@@ -107,9 +109,11 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
 def _validate_readmission(
     fleet: FleetState, set_state: SetState, operation: Operation, command: RegisterReplica, *, knows_more: bool
 ) -> Decision | None:
-    """Whether a replica whose id is not known here may keep it: only if an earlier control plane gave it (R7)."""
+    """The refusal of an id that is not known here; None if an earlier control plane gave it (R7)."""
     stored = command.stored
     is_foreign = stored is not None and stored.fleet_incarnation != fleet.fleet_incarnation
+    # A broker of another fleet with a higher epoch, pointed at these controllers by a wrong address. Taken for the sign
+    # of a restored backup, it would stop this set and make it wait for that fleet's replicas.
     if set_state.is_established and set_state.recovery is None and is_foreign and knows_more:
         return refuse(
             operation,
@@ -121,6 +125,8 @@ def _validate_readmission(
             requested=stored.fleet_incarnation if stored is not None else None,
             current=fleet.fleet_incarnation,
         )
+    # An operator cleaned replica 2 because its disk is bad. Admitted by its old id it would be a member again by the
+    # next alter; with a fresh id it starts as anybody does (C6).
     is_cleaned = command.broker_id < set_state.cleaned_below
     is_named = set_state.recovery is not None and command.broker_id in set_state.recovery.named
     is_past = stored is not None and (is_foreign or knows_more or set_state.recovery is not None)
@@ -133,6 +139,7 @@ def _validate_readmission(
             requested=command.broker_id,
             current=set_state.next_id,
         )
+    # Two ids for one register code: a copied directory would count as two copies of every record.
     owner = next((r.broker_id for r in set_state.replicas if r.register_code == command.register_code), None)
     if owner is not None or len(set_state.replicas) >= REPLICAS_PER_SET_MAX:
         return refuse(
@@ -151,6 +158,8 @@ def _validate_readmission(
 def _validate_identity(
     set_state: SetState, replica: ReplicaState, operation: Operation, command: RegisterReplica, *, is_recovering: bool
 ) -> Decision | None:
+    # The same id from two directories, as after copying a whole disk: the second would take over the first one's
+    # membership, with a log that may be years old.
     if replica.register_code != command.register_code:
         return refuse(
             operation,
@@ -158,6 +167,8 @@ def _validate_identity(
             f"id {command.broker_id} of {command.set_key} belongs to another register code",
             "forget the id and apply for a fresh one; two replicas may share one copied data directory",
         )
+    # A registration that was sent before its process died and arrives now. Applied, the dead process would be the
+    # current one, and the living one fenced.
     if command.incarnation in replica.ended_incarnations:
         return refuse(
             operation,
@@ -169,6 +180,8 @@ def _validate_identity(
         )
     if _has_moved(replica, command):
         return _moved(replica, operation, command)
+    # A directory of another set, or of this set before it was founded anew. As a slave it would find no common epoch
+    # and throw its log away; a person has to say which of the two is wrong (R8).
     if not is_recovering and not _knows_records(set_state, command):
         return refuse(
             operation,
@@ -179,6 +192,7 @@ def _validate_identity(
             requested=command.positions.last_epoch,
             current=set_state.master_epoch,
         )
+    # {2} alone, and 2 comes back as a learner: nobody would be left that the records may be asked for.
     if command.description.is_learner and set_state.sync_state_set == (command.broker_id,):
         return refuse(
             operation,
@@ -190,7 +204,13 @@ def _validate_identity(
 
 
 def _has_moved(replica: ReplicaState, command: RegisterReplica) -> bool:
-    """Rule 5. A new incarnation replaces an incarnation, a further session of the same one a session."""
+    """
+    Whether ``command`` was made against another registration than the present one (rule 5).
+
+    A new incarnation replaces an incarnation, a further session of the same one replaces a session.
+    """
+    # i1 registers and its answer is lost; it dies, i2 registers and acks. Then i1's repeated registration arrives:
+    # without this check it would end i2, whose acks would count for nothing, in the middle of a send.
     current, replaces = replica.registered_as, command.replaces
     if current is None or replaces is None or current.incarnation != command.incarnation:
         return (current and current.incarnation) != (replaces and replaces.incarnation)
@@ -220,6 +240,7 @@ def _knows_records(set_state: SetState, command: RegisterReplica) -> bool:
     """Whether the log can be one of this set: empty, or last written in an epoch that the set has issued."""
     if command.positions.max_offset == 0 or not set_state.is_established:
         return True
+    # Epoch 0 is a log from before any master. Only a bootstrapped set has one among its own records.
     oldest = 0 if set_state.accepts_any_epoch else 1
     return oldest <= max(command.positions.last_epoch, 0) <= set_state.master_epoch
 
@@ -241,15 +262,20 @@ def _registration(
         )
     intactness, reason = judge(set_state, replica, command)
     if completes:
-        # Judged when it registered; what it tells now is data for elections, and no proof.
+        # Judged when it registered; what it tells now is data for elections, and no proof. Judged a second time against
+        # itself, every RocketMQ broker would come out as "the same process", and intact.
         intactness, reason = replica.intactness, "the same process, which has told now what it holds"
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()
     if is_recovering:
+        # Judged, and it stays a member all the same: wiped controllers know of no earlier incarnation, so by the
+        # judgement alone all would be newcomers and the set empty (rule 7). Members without proof become suspects.
         known = command.positions if command.are_positions_known else None
         recovering = recovery.after_report(set_state, command.broker_id, command.stored, known)
         awaited = recovering.awaited
         members = recovery.adopted_set(recovering, present=members, voters=_voters_after(set_state, command))
+    # Acked 5000, power loss, back with 1200, and "a member" in the next election: it could win, and 3800 acknowledged
+    # bytes would be cut from the others. Out of the set it must catch up and join again (R3).
     elif is_member and (
         leaves_as_learner or not (completes or intactness.keeps_membership or intactness is Intactness.SUSPECT)
     ):
@@ -267,6 +293,7 @@ def _registration(
         intactness=intactness,
         intactness_reason=reason,
         sync_state_set=members,
+        # Moved with the set: the alter that the master has on its way was made against the set with this member (R1).
         sync_state_set_epoch=(
             recovery.next_set_epoch(set_state)
             if members != set_state.sync_state_set

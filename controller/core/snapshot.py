@@ -6,7 +6,7 @@ Here: ``encode_state`` and ``decode_state``. Not here: files, checksums, compres
 Rule 1: one item per set and per answered request, so a thread may write it without holding the interpreter long.
 Rule 2: equal states give equal bytes, on every node (C8). Items keep the order of the state.
 Rule 3: a snapshot above this node's feature level, and a damaged one, raise ``ValueError``: the node must not start
-from it (R15).
+from it (R15). What the state says is checked by ``invariants.check_state``.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             requests=len(state.requests),
         )
     )
+    # Sorted: a node that started from a snapshot holds its sets in another order, and must write equal bytes (C8).
     for set_key in sorted(state.sets):
         yield _ENCODER.encode(SnapshotSet(state=state.sets[set_key]))
     for request_id, answered in state.requests.items():
@@ -83,6 +84,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
     header = _decode(next(iterator, b""))
     if not isinstance(header, SnapshotHeader):
         raise ValueError("snapshot does not begin with its header; restore it from a peer")  # noqa: TRY004
+    # Unknown fields are ignored: a newer snapshot would decode, and silently lose what this program cannot name.
     if header.format != SNAPSHOT_FORMAT or header.feature_level > FEATURE_LEVEL:
         raise ValueError(
             f"snapshot has format {header.format} and feature level {header.feature_level}, this node understands "
@@ -100,6 +102,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             requests[item.request_id] = item.answered
         else:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
+    # A snapshot that ends early is a fleet with fewer sets: their epochs would begin at 0 again.
     if (len(sets), len(requests), count) != (header.sets, header.requests, header.sets + header.requests):
         raise ValueError(
             f"snapshot holds {len(sets)} sets and {len(requests)} requests in {count} items, its header says "

@@ -6,8 +6,7 @@ Here: its shape. Not here: how it changes (``evolve``, ``apply``), how it travel
 
 Rule 1: a state that was handed out never changes. The two dictionaries of ``FleetState`` are copied once per entry by
 ``apply`` and never written to afterwards.
-Rule 2: only ``evolve`` makes a new ``SetState``, and only out of an event: whoever has the events can rebuild the
-state.
+Rule 2: only ``evolve`` makes a new ``SetState``, and only out of an event: the events give the state.
 Rule 3: epochs, the next id and session ordinals never fall. A cleaned set stays as a tombstone that keeps them.
 """
 
@@ -108,6 +107,11 @@ class ReplicaState(Value):
         return self.description.kind if self.description is not None else ReplicaKind.NATIVE
 
 
+def bound_to(replicas: tuple[ReplicaState, ...], members: SyncStateSet) -> tuple[tuple[BrokerId, Incarnation], ...]:
+    """Each member with the incarnation that is registered for it now."""
+    return tuple((r.broker_id, r.incarnation) for r in replicas if r.broker_id in members and r.incarnation is not None)
+
+
 class StoredAlter(Value):
     """The last alter that this set decided for its master; a retry hears the same (R1)."""
 
@@ -149,7 +153,7 @@ class Recovery(Value):
 
     @property
     def awaited(self) -> SyncStateSet:
-        """Who has yet to report."""
+        """Replicas that have yet to report: of all that any view names, one alone may know the newest view."""
         return tuple(sorted(set(self.named) - set(self.reported)))
 
 
@@ -189,14 +193,14 @@ class SetState(Value):
     """Comes with the first registration."""
     next_id: BrokerId = BrokerId(1)
     cleaned_below: BrokerId = BrokerId(1)
-    """Ids below this one that nobody has were cleaned: they are never given or admitted again."""
+    """Ids below this one without a replica were cleaned: they are never given or admitted again."""
     replicas: tuple[ReplicaState, ...] = ()
     master: BrokerId | None = None
     """None: never elected, cleaned, or the master's process has been replaced by a new incarnation."""
     master_incarnation: Incarnation | None = None
     master_epoch: MasterEpoch = MasterEpoch(0)
     last_master: BrokerId | None = None
-    """Who was elected last; stays when ``master`` is cleared."""
+    """The replica that was elected last; stays when ``master`` is cleared."""
     has_entered: bool = False
     start_offset: LogOffset | None = None
     """Start of ``master_epoch``: fixed once (R12)."""
@@ -212,7 +216,7 @@ class SetState(Value):
     fallen: SyncStateSet = ()
     """Members that left because a restart proved nothing, since the last election or alter (R3)."""
     known_confirm: LogOffset = LogOffset(0)
-    """Highest confirm offset that a member has reported: who ends below it has lost records (R3's veto)."""
+    """Highest confirm offset that a member has reported: a member that ends below it has lost records (R3's veto)."""
     unclean_epoch: MasterEpoch = NO_EPOCH
     """The newest masterEpoch whose winner may have lacked confirmed bytes; it explains cuts below confirm (R26)."""
     last_alter: StoredAlter | None = None
@@ -241,6 +245,8 @@ class SetState(Value):
         """
         Whether ``replica`` is in the committed set with its present incarnation and nothing is known against it (R3).
         """
+        # v1 acked by 1 and 2. Member 1 loses it in a power cut, 2 is elected with {1,2}, 2 dies: were 1 "intact"
+        # because it is a member, it would be elected next, without v1 (R6).
         if replica.incarnation is None or replica.is_suspect:
             return False
         return self.bound_incarnation(replica.broker_id) == replica.incarnation

@@ -190,7 +190,7 @@ def test_a_command_that_nobody_decides_is_a_fault_on_record() -> None:
     forgotten: Any = Forgotten()
 
     assert refusal_of(fleet.do(forgotten)) is RefusalCode.INVALID_REQUEST
-    assert fleet.event(CommandRefused).reason == "internal fault: TypeError"
+    assert fleet.event(CommandRefused).reason == "internal fault: KeyError"
 
 
 def test_small_corners() -> None:
