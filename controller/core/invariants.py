@@ -116,6 +116,8 @@ def _check_set(key: SetKey, state: SetState) -> Iterator[str]:
 
 
 def _check_reigns(state: SetState) -> Iterator[str]:
+    if state.unclean_epoch > state.master_epoch:
+        yield f"R26: unclean epoch {state.unclean_epoch} is above masterEpoch {state.master_epoch}"
     epochs = [reign.master_epoch for reign in state.reigns]
     if epochs != sorted(set(epochs)):
         yield f"C2: reigns {epochs} do not rise: two masters were elected in one epoch"

@@ -54,6 +54,7 @@ def test_the_invariants_notice_what_they_are_for() -> None:
         (replace(good, master_incarnation=Incarnation("x")), "R9: master 1 rules as x"),
         (replace(good, reigns=good.reigns * 2), "C2: reigns [1, 1] do not rise"),
         (replace(good, master_epoch=MasterEpoch(0)), "C1: the newest reign"),
+        (replace(good, unclean_epoch=MasterEpoch(7)), "R26: unclean epoch 7"),
         (replace(good, master=BrokerId(2), master_incarnation=good.replicas[1].incarnation), "C2: epoch 1 has two"),
     ):
         broken = check_state(replace(fleet.state, sets={SET_A: bad}))
