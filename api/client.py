@@ -222,21 +222,13 @@ class Client:
     def events(
         self, *, start: EventRef | None = None, key: SetKey | None = None, limit: int = 200, wait_ms: int = 0
     ) -> EventPage:
-        """
-        Events from ``start`` on; with nothing there yet, the answer is held up to ``wait_ms``.
-
-        Raises ``ClientError``.
-        """
+        """Events from ``start`` on; without any, the answer is held up to ``wait_ms``. Raises ``ClientError``."""
         return self._decode(self.events_text(start=start, key=key, limit=limit, wait_ms=wait_ms), EventPage)
 
     def events_text(
         self, *, start: EventRef | None = None, key: SetKey | None = None, limit: int = 200, wait_ms: int = 0
     ) -> bytes:
-        """
-        The page of ``events`` as it was sent: decoding would lose what a newer controller adds.
-
-        Raises ``ClientError``.
-        """
+        """``events`` as they were sent, with fields that only a newer controller knows. Raises ``ClientError``."""
         params = {"limit": str(limit), "waitMs": str(wait_ms)}
         if start is not None:
             params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
@@ -249,11 +241,7 @@ class Client:
     def preview_election(
         self, key: SetKey, *, accepted_loss_bytes: int | None = None, **guards: Unpack[ElectionGuards]
     ) -> ElectionPreview:
-        """
-        What ``elect`` would do now, or ``elect_unclean`` if a loss is named; changes nothing.
-
-        Raises ``ClientError``.
-        """
+        """What ``elect`` (with a loss: ``elect_unclean``) would do; changes nothing. Raises ``ClientError``."""
         body = _election_body(guards) | {"dryRun": True}
         if accepted_loss_bytes is None:
             return self._decode(self._post(key, "elect", body, request_id=None), ElectionPreview)
@@ -312,11 +300,7 @@ class Client:
         return self._decode(self._post(command.set_key, "import", body, request_id=request_id), Done)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
-        """
-        Bind a broker id to a register code, once and for ever: asking again with the same code gets the same id.
-
-        Raises ``ClientError``.
-        """
+        """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""
         identity = new_request_id()
         body = msgspec.json.encode(command)
         return self._decode(

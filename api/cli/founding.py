@@ -58,30 +58,28 @@ _BROKER_NAME = re.compile(r"(?P<set>[A-Za-z0-9][A-Za-z0-9_-]{0,59})-(?P<number>[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
-    """What all brokers of a new fleet have in common; the fleet file may be edited afterwards."""
+class Founding:
+    """The options of ``rollcall init``: settings of all brokers; the fleet file may be edited afterwards."""
 
+    name: str
+    controllers: Sequence[str]
+    """NAME=RAFT,BROKER,REST, each host:port."""
+    brokers: Sequence[str] = ()
+    """SET-NUMBER=LISTEN,HA,HEALTH, each host:port."""
+    timing: str = "normal"
+    name_service: bool = False
     ack_mode: str = "all"
     min_in_sync: int = 0
     flush: str = "async"
     segment_bytes: int = 64 * 1024 * 1024
 
 
-def init(
-    directory: Path,
-    *,
-    name: str,
-    controllers: Sequence[str],
-    brokers: Sequence[str],
-    settings: BrokerSettings,
-    timing: str,
-    name_service: bool = False,
-) -> None:
+def init(directory: Path, plan: Founding) -> None:
     """
     Found a fleet in ``directory``; everything is durable on return.
 
     Raises:
-        typer.Exit: there is one already (1), or the description is wrong (2); the message says what to do.
+        typer.Exit: there is one already (1), or the plan is wrong (2); the message says what to do.
     """
     fleet_file = directory / FLEET_FILE_NAME
     if fleet_file.exists():
@@ -91,7 +89,7 @@ def init(
             CommandExit.REFUSED,
         )
     try:
-        fleet = describe(name, controllers, brokers, settings, timing, name_service=name_service)
+        fleet = describe(plan)
     except ConfigError as error:
         raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
     directory.mkdir(parents=True, exist_ok=True)
@@ -102,40 +100,34 @@ def init(
         atomic_replace(data / FOUNDING_FILE_NAME, f"{fleet.fleet.incarnation}\n".encode())
     atomic_replace(fleet_file, render_fleet_file(fleet).encode())
     who = f"{len(fleet.controllers)} controllers and {len(fleet.brokers)} brokers"
-    sys.stdout.write(f"OK  founded fleet {name} with {who}: {fleet_file}\n")
+    sys.stdout.write(f"OK  founded fleet {plan.name} with {who}: {fleet_file}\n")
     first = next(iter(fleet.controllers))
     sys.stdout.write(f"Next, on each machine: rollcall controller {first} --config {fleet_file}\n")
 
 
-def describe(
-    name: str,
-    controllers: Sequence[str],
-    brokers: Sequence[str],
-    settings: BrokerSettings,
-    timing: str,
-    *,
-    name_service: bool = False,
-) -> FleetFile:
+def describe(plan: Founding) -> FleetFile:
     """The document, checked. Raises ``ConfigError`` with the value and the remedy."""
-    _require(bool(_NAME.fullmatch(name)), f"--name {name!r} is not letters, digits, '-' and '_'")
-    _require(timing in list(Preset), f"--timing {timing!r} is not one of {', '.join(Preset)}")
+    _require(bool(_NAME.fullmatch(plan.name)), f"--name {plan.name!r} is not letters, digits, '-' and '_'")
+    _require(plan.timing in list(Preset), f"--timing {plan.timing!r} is not one of {', '.join(Preset)}")
     _require(
-        settings.ack_mode in SERVED_ACK_MODES,
-        f"--ack-mode {settings.ack_mode!r} is not served; it must be one of {', '.join(SERVED_ACK_MODES)}",
+        plan.ack_mode in SERVED_ACK_MODES,
+        f"--ack-mode {plan.ack_mode!r} is not served; it must be one of {', '.join(SERVED_ACK_MODES)}",
     )
-    _require(settings.flush in list(FlushMode), f"--flush {settings.flush!r} is not one of {', '.join(FlushMode)}")
+    _require(plan.flush in list(FlushMode), f"--flush {plan.flush!r} is not one of {', '.join(FlushMode)}")
     _require(
-        settings.segment_bytes >= SEGMENT_BYTES_MIN,
-        f"--segment-bytes {settings.segment_bytes} is less than {SEGMENT_BYTES_MIN}",
+        plan.segment_bytes >= SEGMENT_BYTES_MIN,
+        f"--segment-bytes {plan.segment_bytes} is less than {SEGMENT_BYTES_MIN}",
     )
-    _require(len(controllers) in (1, 3), f"{len(controllers)} controllers; 1 (no redundancy) or 3 are supported")
+    _require(
+        len(plan.controllers) in (1, 3), f"{len(plan.controllers)} controllers; 1 (no redundancy) or 3 are supported"
+    )
     controller_sections = {
         node: ControllerSection(
             raft=addresses[0], broker=addresses[1], rest=addresses[2], data=f"{DATA_DIRECTORY}/{node}"
         )
-        for node, addresses in (_node("--controller", text) for text in controllers)
+        for node, addresses in (_node("--controller", text) for text in plan.controllers)
     }
-    nodes = [_node("--broker", text) for text in brokers]
+    nodes = [_node("--broker", text) for text in plan.brokers]
     sets = [_set_of(node) for node, _ in nodes]
     broker_sections = {
         node: BrokerSection(
@@ -145,20 +137,22 @@ def describe(
             health=addresses[2],
             data=f"{DATA_DIRECTORY}/{node}",
             expected_replicas=sets.count(set_name),
-            ack_mode=settings.ack_mode,
-            min_in_sync=settings.min_in_sync,
-            flush=settings.flush,
-            segment_bytes=settings.segment_bytes,
+            ack_mode=plan.ack_mode,
+            min_in_sync=plan.min_in_sync,
+            flush=plan.flush,
+            segment_bytes=plan.segment_bytes,
         )
         for (node, addresses), set_name in zip(nodes, sets, strict=True)
     }
-    _require(len(controller_sections) == len(controllers), "two controllers have the same name")
-    _require(len(broker_sections) == len(brokers), "two brokers have the same name")
+    _require(len(controller_sections) == len(plan.controllers), "two controllers have the same name")
+    _require(len(broker_sections) == len(plan.brokers), "two brokers have the same name")
     _require(not controller_sections.keys() & broker_sections.keys(), "a controller and a broker have the same name")
-    _require_distinct(controllers, brokers)
+    _require_distinct(plan.controllers, plan.brokers)
     return FleetFile(
         version=FLEET_FILE_VERSION,
-        fleet=FleetSection(name=name, incarnation=secrets.token_hex(16), timing=timing, name_service=name_service),
+        fleet=FleetSection(
+            name=plan.name, incarnation=secrets.token_hex(16), timing=plan.timing, name_service=plan.name_service
+        ),
         tls=TlsSection(authority=f"{TLS_DIRECTORY}/ca.pem", directory=TLS_DIRECTORY),
         controllers=controller_sections,
         brokers=broker_sections,

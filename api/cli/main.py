@@ -254,17 +254,18 @@ def init(
     """Found a fleet, once: its identity, a private certificate authority, its directories and the fleet file."""
     from rollcall_ha.api.cli import founding
 
-    founding.init(
-        directory,
+    plan = founding.Founding(
         name=name,
-        controllers=controller or [],
-        brokers=broker or [],
-        settings=founding.BrokerSettings(
-            ack_mode=ack_mode, min_in_sync=min_in_sync, flush=flush, segment_bytes=segment_bytes
-        ),
+        controllers=controller or (),
+        brokers=broker or (),
         timing=timing,
         name_service=name_service,
+        ack_mode=ack_mode,
+        min_in_sync=min_in_sync,
+        flush=flush,
+        segment_bytes=segment_bytes,
     )
+    founding.init(directory, plan)
 
 
 ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
@@ -275,16 +276,6 @@ import_app = typer.Typer(help="Take sets over from other controllers.", rich_mar
 export_app = typer.Typer(help="Hand sets over to other controllers.", rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(import_app, name="import")
 app.add_typer(export_app, name="export")
-
-
-@import_app.callback()
-def _import() -> None:
-    """Take sets over from other controllers."""
-
-
-@export_app.callback()
-def _export() -> None:
-    """Hand sets over to other controllers."""
 
 
 @import_app.command("rocketmq")

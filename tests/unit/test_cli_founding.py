@@ -124,7 +124,7 @@ def test_wrong_description_names_the_value_and_founds_nothing(
 
 def test_the_fleet_file_begins_with_its_comments_and_has_no_defaults() -> None:
     """What an operator reads first; a table that is empty, and a value that is a default, are not written."""
-    fleet = founding.describe("lab", ["c1=h:1,h:2,h:3"], [], founding.BrokerSettings(), "normal")
+    fleet = founding.describe(founding.Founding(name="lab", controllers=["c1=h:1,h:2,h:3"]))
 
     text = founding.render_fleet_file(fleet)
 

@@ -18,12 +18,17 @@ from rollcall_ha.node.remoting.fastjson import quote_keys
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-class BrokerHeartbeatHeader(Header):
-    """904. Missing fields take the values of the session (``replicas``)."""
+class SetHeader(Header):
+    """1004, 1012: which set; base of all headers that name one. Also the answer to 1013."""
 
     cluster_name: str | None = None
-    broker_addr: str | None = None
     broker_name: str | None = None
+
+
+class BrokerHeartbeatHeader(SetHeader):
+    """904. Missing fields take the values of the session (``replicas``)."""
+
+    broker_addr: str | None = None
     broker_id: int | None = None
     epoch: int | None = None
     max_offset: int | None = None
@@ -38,37 +43,22 @@ class AlterSyncStateSetHeader(Header):
     master_epoch: int | None = None
 
 
-class ElectMasterHeader(Header):
-    cluster_name: str | None = None
-    broker_name: str | None = None
+class ElectMasterHeader(SetHeader):
     broker_id: int | None = None
     designate_elect: bool | None = None
 
 
-class RegisterBrokerHeader(Header):
-    cluster_name: str | None = None
-    broker_name: str | None = None
+class RegisterBrokerHeader(SetHeader):
     broker_id: int | None = None
     broker_address: str | None = None
 
 
-class BrokerNameHeader(Header):
-    """1004, 1012: which set."""
-
-    cluster_name: str | None = None
-    broker_name: str | None = None
-
-
-class ApplyBrokerIdHeader(Header):
-    cluster_name: str | None = None
-    broker_name: str | None = None
+class ApplyBrokerIdHeader(SetHeader):
     applied_broker_id: int | None = None
     register_check_code: str | None = None
 
 
-class CleanBrokerDataHeader(Header):
-    cluster_name: str | None = None
-    broker_name: str | None = None
+class CleanBrokerDataHeader(SetHeader):
     broker_controller_ids_to_clean: str | None = None
     is_clean_living_broker: bool | None = None
 
@@ -86,26 +76,8 @@ class MetadataInfoHeader(Header, kw_only=True):
     peers: str
 
 
-class NextBrokerIdHeader(Header):
-    cluster_name: str | None
-    broker_name: str | None
+class NextBrokerIdHeader(SetHeader, kw_only=True):
     next_broker_id: int
-
-
-class SetNameHeader(Header):
-    """Answer to 1013, and to 1003 as long as there is no living master."""
-
-    cluster_name: str | None
-    broker_name: str | None
-
-
-class RegisteredHeader(Header):
-    cluster_name: str | None
-    broker_name: str | None
-    master_broker_id: int | None = None
-    master_address: str | None = None
-    master_epoch: int | None = None
-    sync_state_set_epoch: int | None = None
 
 
 class MasterHeader(Header):
@@ -115,6 +87,13 @@ class MasterHeader(Header):
     master_address: str | None = None
     master_epoch: int | None = None
     sync_state_set_epoch: int | None = None
+
+
+class RegisteredHeader(MasterHeader, kw_only=True):
+    """Answer to 1003; the fields of a master only if there is a living one."""
+
+    cluster_name: str | None
+    broker_name: str | None
 
 
 class AlteredHeader(Header):

@@ -26,7 +26,6 @@ from rollcall_ha.api.rocketmq.controller.beans import (
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
     BrokerMemberGroup,
-    BrokerNameHeader,
     ElectedBody,
     ElectMasterHeader,
     MasterHeader,
@@ -34,7 +33,7 @@ from rollcall_ha.api.rocketmq.controller.beans import (
     NextBrokerIdHeader,
     RegisterBrokerHeader,
     RegisteredHeader,
-    SetNameHeader,
+    SetHeader,
     SyncStateDataBody,
     encode_body,
     read_names,
@@ -131,7 +130,7 @@ class ControllerCodes:
 
     @at_once
     def _next_id(self, request: Request) -> None:
-        header = read_header(BrokerNameHeader, request.fields)
+        header = read_header(SetHeader, request.fields)
         key = _key_of(header.cluster_name, header.broker_name)
         if self._refuse_conflict(request, key):
             return
@@ -151,7 +150,7 @@ class ControllerCodes:
         if self._refuse_conflict(request, key):
             return
         code = header.register_check_code or ""
-        names = SetNameHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
+        names = SetHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
         # The code binds the id to one broker. With none, two new brokers that both read "next id 3" would both be 3.
         if not code or header.applied_broker_id is None:
             request.answer(
@@ -207,15 +206,8 @@ class ControllerCodes:
         # before the await, a master that started anew would be told that it is master still.
         found = self._replicas.fleet.sets[key]
         if is_master_named(found):
-            master = master_header(found)
-            names = RegisteredHeader(
-                cluster_name=header.cluster_name,
-                broker_name=header.broker_name,
-                master_broker_id=master.master_broker_id,
-                master_address=master.master_address,
-                master_epoch=master.master_epoch,
-                sync_state_set_epoch=master.sync_state_set_epoch,
-            )
+            master = msgspec.structs.asdict(master_header(found))
+            names = RegisteredHeader(cluster_name=header.cluster_name, broker_name=header.broker_name, **master)
         request.answer(header=names, body=set_of(found))
 
     def _refuse_conflict(self, request: Request, key: SetKey) -> bool:
@@ -324,7 +316,7 @@ class ControllerCodes:
 
     @at_once
     def _replica_info(self, request: Request) -> None:
-        found = self._replicas.find(read_header(BrokerNameHeader, request.fields).broker_name)
+        found = self._replicas.find(read_header(SetHeader, request.fields).broker_name)
         if found is None:
             request.answer(RefusalCode.SET_NOT_FOUND, header=MasterHeader(), remark="Broker metadata is not existed")
             return

@@ -16,15 +16,13 @@ from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.session import LeaderHint
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
-from rollcall_ha.node.config import ConfigError, split_address
-from rollcall_ha.node.remoting.asking import AskingOnly
-from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
-from rollcall_ha.node.remoting.links import LinkLimits
+from rollcall_ha.node.config import ConfigError
+from rollcall_ha.node.remoting.asking import dial
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 
 FRESH_MS = 100
 ASK_MS_MAX = 500
 """Far below the 3 s that a broker waits for its 1005."""
-FRAME_BYTES_MAX = 64 * 1024
 
 _decode_hint = msgspec.json.Decoder(LeaderHint).decode
 
@@ -84,9 +82,7 @@ class LeaderCheck:
             # The old link goes: else each change of the leader would leave one open, to the end of this process.
             if self._link is not None:
                 self._link.close("another controller leads")
-            host, port = split_address(address)
-            limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-            self._link = await connect(host, port, AskingOnly(), timeout_ms=ASK_MS_MAX, limits=limits)
+            self._link = await dial(address, timeout_ms=ASK_MS_MAX)
             self._address = address
         answer = await self._link.request(RequestCode.FIND_LEADER, timeout_ms=ASK_MS_MAX)
         return _decode_hint(answer.body)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from rollcall_ha.api.rocketmq.controller.beans import ExchangeHaHeader, MasterHeader, sync_state_set_body
@@ -30,12 +32,11 @@ from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_US
-from rollcall_ha.node.config import ConfigError, split_address
-from rollcall_ha.node.remoting.asking import AskingOnly
+from rollcall_ha.node.config import ConfigError
+from rollcall_ha.node.remoting.asking import dial
 from rollcall_ha.node.remoting.codes import SystemCode
-from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
 from rollcall_ha.node.remoting.frame import Frame
-from rollcall_ha.node.remoting.links import LinkLimits
 from rollcall_ha.node.telemetry import get_logger
 
 ATTEMPTS_MAX = 12
@@ -47,7 +48,6 @@ CONNECT_MS_MAX = 500
 ANSWER_MS_MAX = 2_000
 LINKS_MAX = 512
 """Pushes under way; more wait for their turn."""
-FRAME_BYTES_MAX = 64 * 1024
 
 _UNREACHABLE = (OSError, TimeoutError, RemotingError, ConfigError)
 
@@ -179,7 +179,7 @@ class RocketmqPushes:
         began_ns = self._service.now_ns()
         exchange: ExchangeHaHeader | None = None
         try:
-            async with self._links, _Link(master.description.address) as link:
+            async with self._links, _link_to(master.description.address) as link:
                 if self._is_role_due(view, master):
                     # BEFORE the write: the winner's own clock runs from the notice on. Stamped after the answer, its
                     # time would be counted twice in the failover's phases.
@@ -209,7 +209,7 @@ class RocketmqPushes:
         # have one copy. A master that hangs must not keep the others from their role, so the wait has an end.
         await asyncio.wait((ha_address,), timeout=MASTER_FIRST_MS / 1000)
         exchange = ha_address.result() if ha_address.done() else None
-        async with self._links, _Link(member.description.address) as link:
+        async with self._links, _link_to(member.description.address) as link:
             if not await self._tell_role(link, view, master, member) or exchange is None:
                 return False
             answer = await self._ask(link, RequestCode.EXCHANGE_BROKER_HA_INFO, exchange)
@@ -275,20 +275,11 @@ def _living_master(view: SetView) -> MemberView | None:
     return next((member for member in view.members if member.broker_id == view.master and member.is_alive), None)
 
 
-class _Link:
-    """A connection to one broker's listen port, for as long as it is needed."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._connection: RemotingConnection | None = None
-
-    async def __aenter__(self) -> RemotingConnection:
-        """Raises what ``_UNREACHABLE`` names."""
-        host, port = split_address(self._address)
-        limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-        self._connection = await connect(host, port, AskingOnly(), timeout_ms=CONNECT_MS_MAX, limits=limits)
-        return self._connection
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._connection is not None:
-            self._connection.close("the push is done")
+@asynccontextmanager
+async def _link_to(address: str) -> AsyncIterator[RemotingConnection]:
+    """A connection to one broker's listen port. Raises ``_UNREACHABLE``."""
+    link = await dial(address, timeout_ms=CONNECT_MS_MAX)
+    try:
+        yield link
+    finally:
+        link.close("the push is done")

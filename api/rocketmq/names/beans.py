@@ -36,20 +36,6 @@ class BadNamesBody(ValueError):
 # --- headers ---------------------------------------------------------------------------------------------------------
 
 
-class RegisterHeader(Header):
-    """103. ``broker_id`` is the role id: 0 for a master."""
-
-    broker_name: str | None = None
-    broker_addr: str | None = None
-    cluster_name: str | None = None
-    ha_server_addr: str | None = None
-    broker_id: int | None = None
-    heartbeat_timeout_millis: int | None = None
-    enable_acting_master: bool | None = None
-    compressed: bool | None = None
-    body_crc32: int | None = None
-
-
 class BrokerHeader(Header):
     """104, 322, 901, 904: which broker."""
 
@@ -59,9 +45,14 @@ class BrokerHeader(Header):
     broker_id: int | None = None
 
 
-class RouteHeader(Header):
-    topic: str | None = None
-    accept_standard_json_only: bool | None = None
+class RegisterHeader(BrokerHeader):
+    """103. ``broker_id`` is the role id: 0 for a master."""
+
+    ha_server_addr: str | None = None
+    heartbeat_timeout_millis: int | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool | None = None
+    body_crc32: int | None = None
 
 
 class TopicHeader(Header):

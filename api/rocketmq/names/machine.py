@@ -42,7 +42,6 @@ from rollcall_ha.api.rocketmq.names.beans import (
     MemberGroupBody,
     RegisteredNameHeader,
     RegisterHeader,
-    RouteHeader,
     TopicHeader,
     TopicList,
     ValueHeader,
@@ -244,7 +243,7 @@ class NameMachine:
     # --- routes ------------------------------------------------------------------------------------------------------
 
     def _route(self, request: NameRequest) -> NameAnswer:
-        topic = read_header(RouteHeader, dict(request.fields)).topic
+        topic = read_header(TopicHeader, dict(request.fields)).topic
         route = route_of(self.table, topic or "")
         if route is None:
             return NameAnswer(
