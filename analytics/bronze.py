@@ -18,16 +18,15 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.lines import BREAK, HOLE
 from rollcall_ha.analytics.schema import event_record_schema
 from rollcall_ha.analytics.tables import BRONZE_EVENTS, FLEET_CLUSTER, ORDINALS_PER_INDEX
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 INDEXES_PER_BUCKET = 1 << 18
 """Raft indexes of one cluster and day that are sorted together."""
@@ -74,8 +73,6 @@ def judged(pieces: DataFrame) -> DataFrame:
     Args:
         pieces: Columns ``source_file`` and ``line`` (``lines.pieces``).
     """
-    from pyspark.sql import functions as f
-
     line, read = f.col("line"), f.col("read")
     # What is said about files is not parsed: the parser would call it a record without fields.
     text = f.when(~line.startswith(HOLE) & ~line.startswith(BREAK), line)
@@ -100,29 +97,21 @@ def _held(text: Column) -> Column:
 
     The parser reads one value and looks no further: only so does it see what follows a record in its text.
     """
-    from pyspark.sql import functions as f
-
     return f.concat(f.lit(f'{{"{HELD}":'), text, f.lit(f',"{END}":true}}'))
 
 
 def _held_schema() -> StructType:
-    from pyspark.sql.types import BooleanType, StringType, StructField, StructType
-
     fields = {HELD: event_record_schema(), END: BooleanType(), CORRUPT: StringType()}
     return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
 def source_of() -> Column:
     """Short name of ``source_file``: the partition of what was rejected in it."""
-    from pyspark.sql import functions as f
-
     # No ``lower``: its first call sets up all languages' rules, which takes a second.
     return f.translate(f.hex(f.xxhash64("source_file")), "ABCDEF", "abcdef")
 
 
 def _bucket(index: Column) -> Column:
-    from pyspark.sql import functions as f
-
     of_rejected = f.pmod(f.xxhash64("line"), f.lit(REJECTED_BUCKETS))
     return f.coalesce(f.floor(index / INDEXES_PER_BUCKET), of_rejected)
 
@@ -131,17 +120,12 @@ def merging(old: DataFrame, new: DataFrame) -> DataFrame:
     """
     Events that a lake holds, and further ones, as ``judged`` gives them: copies of the old are dropped, not the old.
     """
-    from pyspark.sql import functions as f
-
     both = old.withColumn("is_old", f.lit(True)).unionByName(new.withColumn("is_old", f.lit(False)))
     return both.withColumns({"why": f.lit(None).cast("string"), "bucket": _bucket(f.col("index"))})
 
 
 def once(rows: DataFrame) -> DataFrame:
     """Drop copies; of copies that differ all but one are rejected. Sorted as bronze files are (rule 4)."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     # One entry's events and their copies are one group: groups are small, however large a day is. Sorted by the index
     # first: a number, which nearly always decides.
     entry = Window.partitionBy("index", "fleet", "cluster", "day", "bucket").orderBy(
@@ -169,8 +153,6 @@ def once(rows: DataFrame) -> DataFrame:
 
 
 def _why(line: Column, read: Column) -> Column:
-    from pyspark.sql import functions as f
-
     record = read[HELD]
     named = [record[name] for name in ("version", "fleetIncarnation", "term", "index", "ordinal", "stampedAtMs")]
     is_nameless = reduce(or_, (field.isNull() for field in named), record["event"]["kind"].isNull())
@@ -196,8 +178,6 @@ def _why(line: Column, read: Column) -> Column:
 
 def _columns(record: Column) -> dict[str, Column]:
     """Columns of an event."""
-    from pyspark.sql import functions as f
-
     event = record["event"]
     stamp = record["stampedAtMs"]
     return {
@@ -228,8 +208,6 @@ def seq_of(ref: Column) -> Column:
 
 
 def _facts(event: Column) -> dict[str, Column]:
-    from pyspark.sql import functions as f
-
     milestone, verdict, kind = event["milestone"], event["verdict"], event["kind"]
     incarnation = f.coalesce(event["masterIncarnation"], milestone["incarnation"], event["incarnation"])
     broker_id = (
@@ -262,8 +240,6 @@ def _facts(event: Column) -> dict[str, Column]:
 
 
 def _election(event: Column) -> dict[str, Column]:
-    from pyspark.sql import functions as f
-
     verdict, detection = event["verdict"], event["detection"]
     is_election = event["kind"].isin("master-elected", "election-failed")
     heartbeat = f.when(detection["cause"] == "timeout", detection["lastHeartbeatAgeUs"])
@@ -297,8 +273,6 @@ def _election(event: Column) -> dict[str, Column]:
 
 
 def _members(event: Column) -> dict[str, Column]:
-    from pyspark.sql import functions as f
-
     kind, verdict = event["kind"], event["verdict"]
     is_altered = (kind == "sync-state-set-altered") & verdict["isAccepted"]
     is_told = kind.isin("master-elected", "replica-registered", "replicas-cleaned")

@@ -9,7 +9,9 @@ Rule 1: figures are defined in ``gold_tables``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold_days import US_PER_MS, Days
 from rollcall_ha.analytics.gold_intervals import nodes_daily, quiet_daily, sets_daily
@@ -31,14 +33,8 @@ from rollcall_ha.analytics.silver import SPANS, span_column
 from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.controller.contract.verdicts import Grade
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 def failovers(days: Days) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     of_set = Window.partitionBy(*BY_SET).orderBy("master_epoch")
     earlier = of_set.rowsBetween(Window.unboundedPreceding, -1)
     elected = f.col("elected_at_ms")
@@ -84,8 +80,6 @@ def failovers(days: Days) -> DataFrame:
 
 def _triggers(days: Days) -> DataFrame:
     """Silences, by the name that an election calls them."""
-    from pyspark.sql import functions as f
-
     return days.tables["silences"].select(
         "fleet",
         f.col("seq").alias("triggered_seq"),
@@ -99,16 +93,12 @@ def _triggers(days: Days) -> DataFrame:
 
 def _terms(days: Days) -> DataFrame:
     """When the leader of each term took the lead from another one; few rows."""
-    from pyspark.sql import functions as f
-
     changes = days.tables["leaderships"].where(~f.col("is_founding"))
     terms = changes.groupBy("fleet", "term").agg(f.min("taken_at_ms").alias("taken_at_ms"))
     return terms.withColumnRenamed("term", "found_term")
 
 
 def failovers_daily(days: Days) -> DataFrame:
-    from pyspark.sql import functions as f
-
     grade = f.col("grade")
     zero = f.lit(0).cast("bigint")
     counts = {
@@ -136,8 +126,6 @@ def failovers_daily(days: Days) -> DataFrame:
 
 
 def rto_daily(days: Days) -> DataFrame:
-    from pyspark.sql import functions as f
-
     durations = {phase.value: f.col(span_column(phase)) for phase in SPANS} | {
         "total": f.col("total_us"),
         "unattributed": f.col("unattributed_us"),
@@ -157,8 +145,6 @@ def rto_daily(days: Days) -> DataFrame:
 
 
 def dominance_daily(days: Days) -> DataFrame:
-    from pyspark.sql import functions as f
-
     longest = f.greatest(*(f.col(span_column(phase)) for phase in SPANS))
     return (
         days.only_since(days.tables["failovers"])
@@ -170,8 +156,6 @@ def dominance_daily(days: Days) -> DataFrame:
 
 
 def elections_daily(days: Days) -> DataFrame:
-    from pyspark.sql import functions as f
-
     kind = f.coalesce("kind", f.lit("none")).alias("kind")
     zero = f.lit(0).cast("bigint")
     return (

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 MS_PER_DAY = 86_400_000
 US_PER_MS = 1_000
@@ -29,27 +28,19 @@ class Days:
 
     def only_since(self, rows: DataFrame) -> DataFrame:
         """Rows of the days that are wanted."""
-        from pyspark.sql import functions as f
-
         return rows if self.since is None else rows.where(f.col("day") >= f.lit(self.since))
 
     def horizons(self) -> DataFrame:
         """Columns ``fleet`` and ``horizon_ms``, small."""
-        from pyspark.sql import functions as f
-
         ends = horizon_of_fleets(self.tables["horizons"]).withColumnRenamed("at_ms", "horizon_ms")
         return ends.select(*(f.col(name) for name in ("fleet", "horizon_ms"))).hint("broadcast")
 
 
 def horizon_of_fleets(horizons: DataFrame) -> DataFrame:
     """Columns ``fleet`` and ``at_ms``: the stamp of each fleet's last event."""
-    from pyspark.sql import functions as f
-
     return horizons.groupBy("fleet").agg(f.max("last_at_ms").alias("at_ms"))
 
 
 def last_day(horizon_ms: Column) -> Column:
     """The last day of a fleet that ends there."""
-    from pyspark.sql import functions as f
-
     return f.date_from_unix_date(f.floor((horizon_ms - 1) / MS_PER_DAY).cast("int"))

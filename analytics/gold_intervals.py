@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import datetime as dt
 from functools import reduce
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold_days import MS_PER_DAY, SET, US_PER_MS, Days, last_day
 from rollcall_ha.analytics.gold_tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, SLA_PPM
 from rollcall_ha.analytics.intervals import BY_SET, numbered
 from rollcall_ha.controller.contract.values import SilenceCause
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 PPM = 1_000_000
 
 
 def _by_day(spans: DataFrame, days: Days) -> DataFrame:
     """Cut ``from_ms`` to ``to_ms`` at midnight: a row per day, with ``day`` and ``lasted_ms``; empty ones go."""
-    from pyspark.sql import functions as f
-
     begin, first, last = _wanted_days(days)
     rows = spans.where(f.col("to_ms") > begin).withColumn("number", f.explode(f.sequence(first, last)))
     midnight = f.col("number") * MS_PER_DAY
@@ -41,8 +38,6 @@ def _by_day(spans: DataFrame, days: Days) -> DataFrame:
 
 def _wanted_days(days: Days) -> tuple[Column, Column, Column]:
     """Where the wanted part of ``from_ms`` to ``to_ms`` begins, and the numbers of its first and its last day."""
-    from pyspark.sql import functions as f
-
     begin: Column = f.col("from_ms")
     if days.since is not None:
         begin = f.greatest(begin, f.lit((days.since - dt.date(1970, 1, 1)).days * MS_PER_DAY))
@@ -51,9 +46,6 @@ def _wanted_days(days: Days) -> tuple[Column, Column, Column]:
 
 def sets_daily(days: Days) -> DataFrame:
     """``gold.sets_daily``. Days between two rows that are not quiet, in a long outage, have rows of their own."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     sums = [*(f"{name}_ms" for name in _TIMES), *(f"{name}_daily_ms" for name in _TIMES), "begun", *_COUNTED]
     edges = numbered(_edges(days).unionByName(_counted(days))).repartition(*BY_SET)
     known = edges.groupBy(*BY_SET, "day_number").agg(*(f.sum(name).alias(name) for name in sums))
@@ -84,8 +76,6 @@ _TIMES = ("observed", "available", "exposed", "memberless")
 
 def _is_told(suffix: str) -> Column:
     """Whether a day with these times is one to tell of: observed, but not all of it or not available, or exposed."""
-    from pyspark.sql import functions as f
-
     observed, available, exposed, memberless = (f.col(f"{name}_{suffix}") for name in _TIMES)
     is_whole = (observed == MS_PER_DAY) & (available >= MS_PER_DAY)
     return (exposed > 0) | (memberless > 0) | ((observed > 0) & ~is_whole)
@@ -98,8 +88,6 @@ def _edges(days: Days) -> DataFrame:
     An interval that goes on after its first day gives ``daily_ms`` to each day from then on, and takes it back on its
     last one: the running sum of a set is what covers whole days.
     """
-    from pyspark.sql import functions as f
-
     spans = reduce(lambda one, other: one.unionByName(other), (_observed(days), _available(days), *_exposed(days)))
     begin, first, last = _wanted_days(days)
 
@@ -137,8 +125,6 @@ def _edges(days: Days) -> DataFrame:
 
 def _counted(days: Days) -> DataFrame:
     """Failovers on their days, in the columns of ``_edges``."""
-    from pyspark.sql import functions as f
-
     zero = f.lit(0).cast("bigint")
     return days.only_since(days.tables["failovers"]).select(
         *SET,
@@ -162,8 +148,6 @@ _COUNTED = {
 
 def _observed(days: Days) -> DataFrame:
     """From each set's first serving master to the end of its fleet's events."""
-    from pyspark.sql import functions as f
-
     first = days.tables["tenures"].groupBy(*SET).agg(f.min("served_at_ms").alias("from_ms"))
     return first.join(days.horizons(), "fleet").select(
         *SET, f.lit("observed").alias("what"), "from_ms", f.col("horizon_ms").alias("to_ms")
@@ -172,9 +156,6 @@ def _observed(days: Days) -> DataFrame:
 
 def quiet_daily(days: Days) -> DataFrame:
     """``gold.quiet_daily``: sets that have begun, less those with a row."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     of_fleet = ("cluster", "fleet")
     told = (
         days.tables["sets_daily"]
@@ -196,8 +177,6 @@ def quiet_daily(days: Days) -> DataFrame:
 
 def _available(days: Days) -> DataFrame:
     """From serving to loss, per tenure."""
-    from pyspark.sql import functions as f
-
     found = days.tables["silences"].select(
         "fleet", f.col("seq").alias("end_triggered_seq"), f.col("found_at_ms").alias("end_found_at_ms")
     )
@@ -238,8 +217,6 @@ def _available(days: Days) -> DataFrame:
 
 
 def _exposed(days: Days) -> list[DataFrame]:
-    from pyspark.sql import functions as f
-
     sets = days.tables["sync_state_sets"].join(days.horizons(), "fleet")
     to_ms = f.coalesce("ended_at_ms", "horizon_ms").alias("to_ms")
     return [
@@ -251,8 +228,6 @@ def _exposed(days: Days) -> list[DataFrame]:
 
 
 def nodes_daily(days: Days) -> DataFrame:
-    from pyspark.sql import functions as f
-
     node = (*SET, "broker_id")
     silences = days.tables["silences"]
     goodbye = f.col("cause") == SilenceCause.GOODBYE.value

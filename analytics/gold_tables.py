@@ -23,6 +23,9 @@ GOLD_BUILT = "gold 4"
 Key in a manifest of what gold was built from. Another number whenever tables of gold change their meaning: gold of an
 older form then counts as never built, and the next run makes all of it anew.
 """
+ALL = "*"
+"""``cluster``, or ``cause``, of a row for all of them together."""
+
 FLAP_WINDOW_MS = 3_600_000
 """A failover less than this after the set's previous one is a flap."""
 

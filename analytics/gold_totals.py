@@ -10,11 +10,14 @@ Rule 2: rows are summed by their own keys before they are repeated for "all": so
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.gold_days import MS_PER_DAY, horizon_of_fleets, last_day
 from rollcall_ha.analytics.gold_tables import (
+    ALL,
     GOLD_CLUSTERS,
     GOLD_DOMINANCE_DAILY,
     GOLD_FAILOVERS_DAILY,
@@ -37,10 +40,6 @@ from rollcall_ha.analytics.tables import (
     LakeTable,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-ALL = "*"
 PPM = 1_000_000
 PERCENTS = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99}
 
@@ -49,22 +48,16 @@ Read = Callable[[LakeTable], "DataFrame"]
 
 def _for_all(name: str) -> Column:
     """One row for the value itself and one for all of them."""
-    from pyspark.sql import functions as f
-
     return f.explode(f.array(f.col(name), f.lit(ALL))).alias(name)
 
 
 def _divided(whole: Column, part: Column) -> Column:
     """In whole numbers, rounded down; null if there is nothing to divide by."""
-    from pyspark.sql import functions as f
-
     return f.when(part > 0, f.call_function("div", whole, part))
 
 
 def _availability() -> Column:
     """In millionths. A month of 6,400 sets, in milliseconds and times a million, is more than 64 bits hold."""
-    from pyspark.sql import functions as f
-
     return _divided(f.col("available_ms").cast("decimal(20,0)") * PPM, f.col("observed_ms"))
 
 
@@ -74,9 +67,6 @@ def percentiles(histogram: DataFrame, keys: list[str]) -> DataFrame:
 
     Columns: the keys, ``failovers``, those of ``PERCENTS``, ``max_ms``.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     bins = histogram.groupBy(*keys, "duration_ms").agg(f.sum("failovers").alias("n"))
     up_to = Window.partitionBy(*keys).orderBy("duration_ms").rowsBetween(Window.unboundedPreceding, 0)
     of_key = Window.partitionBy(*keys)
@@ -95,21 +85,15 @@ def percentiles(histogram: DataFrame, keys: list[str]) -> DataFrame:
 
 def _totalled(rows: DataFrame, numbers: list[str]) -> DataFrame:
     """Rows by cluster, and their sum."""
-    from pyspark.sql import functions as f
-
     return rows.withColumn("cluster", _for_all("cluster")).groupBy("cluster").agg(*(f.sum(n).alias(n) for n in numbers))
 
 
 def _with_quiet(days: Column) -> dict[str, Column]:
     """The times of sets with so many quiet days more."""
-    from pyspark.sql import functions as f
-
     return {name: f.col(name) + days.cast("bigint") * MS_PER_DAY for name in ("observed_ms", "available_ms")}
 
 
 def rto(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     keys = ["cluster", "cause", "phase"]
 
     def by_key(table: LakeTable, *columns: str) -> DataFrame:
@@ -127,8 +111,6 @@ def rto(read: Read) -> DataFrame:
 
 
 def clusters(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     def summed(table: LakeTable, names: dict[str, str]) -> DataFrame:
         rows = read(table).groupBy("cluster").agg(*(f.sum(source).alias(name) for name, source in names.items()))
         return _totalled(rows, list(names))
@@ -160,8 +142,6 @@ def clusters(read: Read) -> DataFrame:
 
 
 def sets(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     key = ["cluster", "fleet", "broker_set"]
     renamed = {"days_below_sla": "below_sla"}
     ends = horizon_of_fleets(read(SILVER_HORIZONS)).select("fleet", last_day(f.col("at_ms")).alias("last_day"))
@@ -191,8 +171,6 @@ def sets(read: Read) -> DataFrame:
 
 
 def nodes(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     of_set = ["cluster", "fleet", "broker_set"]
     names = ("faults", "goodbyes", "timeouts", "false_alarms", "masters_lost", "gone_ms")
     observed = read(GOLD_SETS).select(*of_set, "observed_ms").hint("shuffle_hash")
@@ -209,8 +187,6 @@ def nodes(read: Read) -> DataFrame:
 
 
 def quality(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     of_files = read(BRONZE_QUALITY).groupBy("name").agg(f.sum("count").alias("count"))
     kept = read(SILVER_HORIZONS).agg(f.lit("events").alias("name"), f.sum("events").alias("count"))
     read_events = of_files.agg(

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from rollcall_ha.analytics import bronze
 from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
 from rollcall_ha.analytics.tables import BRONZE_EVENTS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)

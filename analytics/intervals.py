@@ -12,13 +12,11 @@ closes what it should.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.codes import CAUSES, KINDS, code_of, word_of
 from rollcall_ha.analytics.tables import SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 US_PER_MS = 1_000
 
@@ -37,24 +35,17 @@ def numbered(rows: DataFrame) -> DataFrame:
 
     Names of sets begin alike: to sort by them alone is to compare whole texts.
     """
-    from pyspark.sql import functions as f
-
     return rows.withColumn("set_number", f.xxhash64(*_SET))
 
 
 def served_at() -> Column:
     """First moment with a serving master, of a row of ``silver.reigns``: election, RTO, fault."""
-    from pyspark.sql import functions as f
-
     after_fault_us = f.col("total_us") - f.col("fault_age_us")
     return f.coalesce(f.col("elected_at_ms") + f.floor(after_fault_us / US_PER_MS), f.col("entered_at_ms"))
 
 
 def tenures(reigns: DataFrame) -> DataFrame:
     """``silver.tenures`` of all reigns of their sets."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     of_set = Window.partitionBy(*BY_SET).orderBy("master_epoch")
     next_fault_ms = f.floor(f.lead("fault_age_us").over(of_set) / US_PER_MS)
     return (
@@ -77,9 +68,6 @@ def tenures(reigns: DataFrame) -> DataFrame:
 
 def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """``silver.sync_state_sets``; its epoch says whether an event changed the set or only repeats it."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     points = events.where(
         f.col("kind").isin([KINDS[kind] for kind in _CHANGES_SET]) & (f.col("sync_state_set_epoch") > 0)
     ).select(
@@ -107,9 +95,6 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
 
 def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """``silver.silences``; a replica is back with its next session, sign of life or registration."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     gone = f.col("kind").isin([KINDS[kind] for kind in _GONE])
     points = events.where(gone | f.col("kind").isin([KINDS[kind] for kind in _BACK])).select(
         *_SET,
@@ -154,8 +139,6 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
 
 def _points(published: DataFrame) -> DataFrame:
     """A published row as the silence, and as the return if it is known."""
-    from pyspark.sql import functions as f
-
     gone = published.select(
         *_SET,
         "seq",

@@ -21,7 +21,9 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import bronze, gold, gold_days, gold_totals, intervals, lines, silver
 from rollcall_ha.analytics.gold_tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
@@ -43,9 +45,6 @@ from rollcall_ha.analytics.tables import (
     SILVER_TRUNCATIONS,
     LakeTable,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
 
 SKEW_DAYS = 1
 """A report may carry the date of so many days before its election's: leaders' clocks differ."""
@@ -120,8 +119,6 @@ class Layers:
 
     def _stage_events(self, rows: DataFrame) -> str:
         """Write events and rejected texts in one job, then move both into folders of their tables. Returns the run."""
-        from pyspark.sql import functions as f
-
         outcome = f.when(f.col("why").isNull(), "event").otherwise("rejected")
         run, folder = self._writer.folder(BRONZE_EVENTS)
         both = folder.with_name(f"run={run}-both")
@@ -163,8 +160,6 @@ class Layers:
         return added
 
     def _put_quality(self, read: Sequence[Row], *, is_continued: bool) -> None:
-        from pyspark.sql import functions as f
-
         published = self._writer.manifest.tables.get(BRONZE_REJECTED.path, {})
         names = [name for row in read if (name := f"source={row['source']}") in published]
         rejected = self._writer.read(self._spark, BRONZE_REJECTED, only=names)
@@ -317,8 +312,6 @@ class _Scope:
 
 def _counts(texts: DataFrame) -> Sequence[Row]:
     """Per source file: numbers about files, not data."""
-    from pyspark.sql import functions as f
-
     text = f.col("text")
     rows: list[Row] = (
         texts.select(
@@ -346,8 +339,6 @@ def _rows_by_day(rows: DataFrame) -> dict[tuple[str, dt.date], int]:
 
 def _fingerprints(rows: DataFrame) -> dict[tuple[str, dt.date], tuple[int, int]]:
     """Per cluster and day: how many rows, and a hash of all of them in any order."""
-    from pyspark.sql import functions as f
-
     hashed = rows.groupBy("cluster", "day").agg(f.count("*").alias("n"), f.bit_xor(f.xxhash64("*")).alias("hash"))
     return {(row["cluster"], row["day"]): (row["n"], row["hash"]) for row in hashed.collect()}
 

@@ -15,7 +15,8 @@ Rule 4: a report counts if its incarnation is the elected one; one without an in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
@@ -28,9 +29,6 @@ from rollcall_ha.analytics.tables import (
 )
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 LEADER_PHASES = (Phase.COMMITTED, Phase.NOTIFIED)
 WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)
@@ -85,8 +83,6 @@ def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
 
     A reign whose election is in neither is left out; ``gold.quality`` counts it.
     """
-    from pyspark.sql import functions as f
-
     elections, reports = _elections_of_events(events), _reports_of_events(events)
     if published is not None:
         elections = elections.unionByName(_elections_of_reigns(published))
@@ -103,14 +99,11 @@ def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
 
 
 def _keyed(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return rows.withColumns({"set_hash": f.xxhash64(*_SET), "set_check": f.hash(*_SET)})
 
 
 def _folds() -> list[Column]:
     """What becomes of each report when reports of one reign meet."""
-    from pyspark.sql import functions as f
 
     def at(phase: Phase, name: str) -> Column:
         return f.when(f.col("phase") == PHASES[phase], f.col(name))
@@ -127,8 +120,6 @@ def _folds() -> list[Column]:
 
 
 def _elections_of_events(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return events.where(f.col("kind") == KINDS["master-elected"]).select(
         *_REIGN,
         f.col("broker_id").alias("to_master"),
@@ -141,8 +132,6 @@ def _elections_of_events(events: DataFrame) -> DataFrame:
 
 
 def _reports_of_events(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     kind, phase = f.col("kind"), f.col("phase")
     is_entered, is_graded = kind == KINDS["master-entered"], kind == KINDS["loss-graded"]
     wanted = [PHASES[one] for one in (*_STAMPED, Phase.ROUTE_CONVERGED)]
@@ -163,8 +152,6 @@ def _reports_of_events(events: DataFrame) -> DataFrame:
 
 
 def _elections_of_reigns(published: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     coded = {
         "election_kind": code_of(f.col("kind"), ELECTION_KINDS),
         "cause_code": code_of(f.col("cause"), CAUSES),
@@ -176,8 +163,6 @@ def _elections_of_reigns(published: DataFrame) -> DataFrame:
 
 def _reports_of_reigns(published: DataFrame) -> DataFrame:
     """What a published row knows, as reports of its winner."""
-    from pyspark.sql import functions as f
-
     types = {"phase": "int", "grade_code": "int"}
     known: list[dict[str, Column]] = [
         {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED
@@ -199,8 +184,6 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
 
 
 def _finished(folded: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     spans, backward = _spans()
     with_words = folded.withColumns(
         {
@@ -240,8 +223,6 @@ def _spans() -> tuple[dict[str, Column], Column]:
     The difference of each stamp to the one before it on its clock, null where it is missing or goes back; and how many
     go back.
     """
-    from pyspark.sql import functions as f
-
     fault, detected = f.col("fault_age_us"), f.col("detected_age_us")
     is_detection_valid = fault >= detected
     spans = {
@@ -261,8 +242,6 @@ def _spans() -> tuple[dict[str, Column], Column]:
 
 
 def elections(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     kind = f.col("kind")
     is_won = kind == KINDS["master-elected"]
     won = {
@@ -280,8 +259,6 @@ def elections(events: DataFrame) -> DataFrame:
 
 
 def truncations(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     zero = f.lit(0).cast("bigint")
     cut = f.greatest(zero, f.coalesce(f.col("cut_to") - f.col("cut_from"), zero))
     columns = {
@@ -300,9 +277,6 @@ def truncations(events: DataFrame) -> DataFrame:
 
 
 def leaderships(events: DataFrame) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     founded, taken = KINDS["fleet-initialised"], KINDS["leadership-taken"]
     # Both are proposed together, so they share a day.
     before = f.lag("kind").over(Window.partitionBy("cluster", "day", "fleet").orderBy("seq"))
@@ -315,8 +289,6 @@ def leaderships(events: DataFrame) -> DataFrame:
 
 
 def horizons(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return (
         events.groupBy("cluster", "day", "fleet")
         .agg(

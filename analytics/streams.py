@@ -15,16 +15,15 @@ one neither ends the stream nor loses a line (``lines`` rule 3).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from rollcall_ha.analytics import lines
 from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.layers import Layers
 from rollcall_ha.analytics.progress import Progress
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 FILES_PER_BATCH = 200
 BINARY_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"
@@ -35,7 +34,6 @@ SHUFFLE_PARTITIONS = "4"
 
 def of_files(spark: SparkSession, folder: str, *, files_per_batch: int = FILES_PER_BATCH) -> DataFrame:
     """Lines of the journals in a folder or glob, as ``as_lines`` gives them; of a compressed file a null."""
-    from pyspark.sql import functions as f
 
     def stream(names: str) -> DataStreamReader:
         return (
@@ -62,8 +60,6 @@ def _with_compressed(batch: DataFrame) -> DataFrame:
 
 def of_controllers(spark: SparkSession, endpoints: str) -> DataFrame:
     """Lines of a live control plane; ``endpoints`` as ``host:port,...`` of its REST ports."""
-    from pyspark.sql import functions as f
-
     from rollcall_ha.analytics.datasource import register
 
     register(spark)

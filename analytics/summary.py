@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 
-from rollcall_ha.analytics.gold_tables import GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
-from rollcall_ha.analytics.gold_totals import ALL
+from rollcall_ha.analytics.gold_tables import ALL, GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
 from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.lines import file_of
 from rollcall_ha.analytics.tables import BRONZE_QUALITY
 from rollcall_ha.controller.contract.verdicts import Grade
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 WORST_ROWS = 5
 CLUSTER_ROWS_MAX = 50
@@ -46,7 +44,6 @@ FAULTS = ("orphans", "negative_intervals", "backward_stamps", "incomplete", "ope
 
 def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
     """Rows as they are: ``clusters``, ``rto`` of all, ``worst`` sets, ``quality``, files with ``rejected`` texts."""
-    from pyspark.sql import functions as f
 
     def rows(table: Any) -> list[dict[str, Any]]:
         return [row.asDict() for row in table.collect()]

@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.core.verification import (
@@ -28,10 +31,6 @@ from rollcall_ha.analytics.core.verification import (
     link_of,
     walk,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
 
 VIOLATION_DDL = (
     "rule string, fleet string, cluster string, broker_set string, index bigint, ordinal bigint, text string"
@@ -58,8 +57,6 @@ class Verified:
 
 def verify(events: DataFrame) -> Verified:
     """Check ``events``, rows of ``bronze.events``, each once."""
-    from pyspark.sql import functions as f
-
     ranges = max(1, -(-events.count() // EVENTS_PER_RANGE))
     links = events.select(*_LINK).repartitionByRange(ranges, "fleet", "index")
     # Read twice: for its violations and for its borders. Few rows, where the record is sound.
@@ -160,8 +157,6 @@ def _said(rule: str, row: Mapping[str, Any], text: str) -> dict[str, Any]:
 
 
 def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    import pyarrow as pa
-
     kinds = {"string": pa.string(), "bigint": pa.int64()}
     fields = [part.split() for part in VIOLATION_DDL.split(", ")]
     return pa.RecordBatch.from_pylist(rows, schema=pa.schema([(name, kinds[kind]) for name, kind in fields]))
@@ -172,21 +167,15 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def _master() -> Column:
     """(id, incarnation): mastership belongs to both."""
-    from pyspark.sql import functions as f
-
     return f.concat_ws(" as ", f.col("broker_id"), f.get_json_object("line", "$.event.masterIncarnation"))
 
 
 def _entered(events: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return events.where(f.col("kind") == codes.KINDS["master-entered"])
 
 
 def _two_of_one(events: DataFrame, rule: str, value: Column, what: str) -> DataFrame:
     """Epochs for which ``value`` is not one and the same."""
-    from pyspark.sql import functions as f
-
     first = f.min(f.struct("index", "ordinal"))
     grouped = (
         events.select(*_SET, "master_epoch", "index", "ordinal", value.alias("value"))
@@ -201,9 +190,6 @@ def _two_of_one(events: DataFrame, rule: str, value: Column, what: str) -> DataF
 
 def _falls(events: DataFrame, rule: str, name: str) -> DataFrame:
     """Events at which ``name`` is lower than at the event of the same set before; an election must raise its epoch."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     life = Window.partitionBy(*_SET).orderBy("index", "ordinal")
     before = f.lag(name).over(life)
     narrow = events.select(*_SET, "index", "ordinal", name).withColumn("before", before)

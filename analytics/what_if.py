@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes, intervals, silver
 from rollcall_ha.analytics.core.counterfactual import Settings, replay
 from rollcall_ha.analytics.refusals import JobRefused
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
 
 REPLAY_DDL = (
     "fleet string, seq bigint, other_winner int, other_policy string, is_replayed boolean, other_regret_bytes bigint"
@@ -72,8 +71,6 @@ def what_if(
     Raises:
         WrongReality: a recorded silence was found before ``real`` could have found it.
     """
-    from pyspark.sql import functions as f
-
     failovers = recorded(silver.reigns(events), intervals.silences(events)).persist()
     doubt = check_reality(failovers, real)
     wanted = [codes.KINDS["master-elected"], codes.KINDS["election-failed"]]
@@ -91,8 +88,6 @@ def what_if(
 
 def recorded(reigns: DataFrame, silences: DataFrame) -> DataFrame:
     """Failovers of ``silver.reigns`` with the silence that gave the master away, and how long it lasted."""
-    from pyspark.sql import functions as f
-
     lasted = silences.select(
         "fleet",
         f.col("seq").alias("triggered_seq"),
@@ -134,8 +129,6 @@ def check_reality(failovers: DataFrame, real: Settings) -> str:
     Raises:
         WrongReality: one was found before the timeout; ages are rounded to a microsecond twice.
     """
-    from pyspark.sql import functions as f
-
     earliest_us = failovers.agg(f.min("found_after_us").alias("us")).first()["us"]
     if earliest_us is None:
         return ""
@@ -154,8 +147,6 @@ def check_reality(failovers: DataFrame, real: Settings) -> str:
 
 def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
     """Failovers (``recorded``) under another timeout: the outcome of each, what it saves, its other RTO. No replay."""
-    from pyspark.sql import functions as f
-
     found, back = f.col("found_after_us"), f.col("back_us")
     late = f.expr(f"((found_after_us - {real.timeout_us}) * {other.scan_us}) div {real.scan_us}")
     # The scan is as late, in its own interval, as it was in reality: at the real settings exactly as late.
@@ -183,15 +174,11 @@ def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
 
 
 def _zero_if_known() -> Column:
-    from pyspark.sql import functions as f
-
     return f.when(f.col("outcome") == SAME, f.lit(0)).cast("bigint")
 
 
 def _added(failovers: DataFrame, gaps: DataFrame | None, real: Settings, other: Settings) -> DataFrame:
     """Silences of masters that reality did not find, and the other timeout would have."""
-    from pyspark.sql import functions as f
-
     columns = "cluster string, broker_set string, broker_id bigint, from_us bigint, gap_us bigint, is_certain boolean"
     if gaps is None or other.timeout_us >= real.timeout_us:
         return failovers.sparkSession.createDataFrame([], columns)
@@ -205,8 +192,6 @@ def _added(failovers: DataFrame, gaps: DataFrame | None, real: Settings, other: 
 
 def _replay(batches: Iterator[pa.RecordBatch], policy: str | None) -> Iterator[pa.RecordBatch]:
     """Elections again, in a worker."""
-    import pyarrow as pa
-
     for batch in batches:
         fleets, seqs, lines = (batch.column(number).to_pylist() for number in range(3))
         again = [replay(line.encode(), policy) for line in lines]

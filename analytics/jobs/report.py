@@ -11,7 +11,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.progress import Progress
@@ -23,9 +24,6 @@ from rollcall_ha.analytics.session import spark_session
 from rollcall_ha.analytics.summary import print_summary, summary_of
 from rollcall_ha.analytics.what_if import WrongReality
 from rollcall_ha.controller.contract.timing import Preset
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OUT = "report"
 NS_PER_MS = 1_000_000

@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from rollcall_ha.analytics import streams
 from rollcall_ha.analytics.alerts import COLUMNS, Limits, alerts
@@ -20,10 +22,6 @@ from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.session import check_java, spark_session
 from rollcall_ha.analytics.tables import SILVER_HORIZONS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 
 def run(
@@ -74,8 +72,6 @@ def run(
 
 
 def _has_ended(query: StreamingQuery, within_ms: int) -> bool:
-    from pyspark.errors import StreamingQueryException
-
     try:
         return bool(query.awaitTermination(within_ms / 1000))
     except StreamingQueryException:

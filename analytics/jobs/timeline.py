@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
@@ -21,9 +22,6 @@ from rollcall_ha.analytics.bronze import Why
 from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
 from rollcall_ha.analytics.session import spark_session
 from rollcall_ha.analytics.silver import SPANS, span_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_MAX = 500
 """Rows that are shown; the lake's tables have them all."""

@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, Settings
 from rollcall_ha.analytics.inputs import Source
 from rollcall_ha.analytics.session import spark_session
 from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, what_if
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 OUTCOMES = (SAME, FASTER, SLOWER, AVOIDED, UNKNOWN)
 PERCENTS = (50, 95, 99)
@@ -77,8 +76,6 @@ def ask(spark: SparkSession, events: DataFrame, question: Question) -> WhatIf:
 
 def summary(answer: WhatIf) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Counts and percentiles, and the failovers that change most."""
-    from pyspark.sql import functions as f
-
     rows = answer.failovers.persist()
     # Both sides speak of the same failovers, but for those that would not have been.
     real, other = f.when(f.col("outcome") != UNKNOWN, f.col("total_us")), f.col("other_total_us")

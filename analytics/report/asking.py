@@ -8,7 +8,10 @@ Here: a row per preset, from published silver. Not here: the rules of the answer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.core.counterfactual import Settings
 from rollcall_ha.analytics.lake import Lake
@@ -17,9 +20,6 @@ from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_SILENCES
 from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 PERCENTS = {"p50": 50, "p95": 95, "p99": 99}
 
@@ -62,8 +62,6 @@ def _asked(real: Preset, preset: Preset) -> dict[str, Any]:
 
 def _counted(failovers: DataFrame) -> dict[str, Any]:
     """Both sides speak of the failovers whose change is known, the other one without those that would not have been."""
-    from pyspark.sql import functions as f
-
     sides = {
         "": f.when(f.col("outcome") != UNKNOWN, f.col("total_us")),
         "other_": f.when(~f.col("outcome").isin(UNKNOWN, AVOIDED), f.col("other_total_us")),

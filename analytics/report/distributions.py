@@ -13,13 +13,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rollcall_ha.analytics.gold_tables import ALL
 from rollcall_ha.analytics.report.markup import box, element, label, svg
 from rollcall_ha.analytics.report.phase_bars import PHASES
 from rollcall_ha.analytics.report.scales import LogAxis, duration, whole_ms
 
 Row = Mapping[str, Any]
 
-ALL = "*"
 BINS_PER_DECADE = 10
 WIDTH = 1000.0
 LEFT, RIGHT = 150.0, 870.0

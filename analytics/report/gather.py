@@ -10,9 +10,13 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.gold_tables import (
+    ALL,
     GOLD_BUILT,
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
@@ -25,16 +29,12 @@ from rollcall_ha.analytics.gold_tables import (
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
-from rollcall_ha.analytics.gold_totals import ALL
 from rollcall_ha.analytics.lake import Lake, Manifest, NoLake
 from rollcall_ha.analytics.progress import Progress
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.distributions import BINS_PER_DECADE
 from rollcall_ha.analytics.tables import LakeTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 Read = Callable[[LakeTable], "DataFrame"]
 
@@ -64,16 +64,12 @@ def gather(spark: SparkSession, lake: Lake, progress: Progress, *, made_at_ms: i
 
 
 def _clusters(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     ordered = read(GOLD_CLUSTERS).orderBy(f.col("cluster") != ALL, f.col("outage_ms").desc(), "cluster")
     return ordered.limit(contents.CLUSTERS_MAX)
 
 
 def _failovers(read: Read) -> DataFrame:
     """The typical one of each cause is the one nearest to its cause's median."""
-    from pyspark.sql import functions as f
-
     key = ("fleet", "cluster", "broker_set", "master_epoch")
     timed = read(GOLD_FAILOVERS).where("total_us is not null")
     medians = (
@@ -103,15 +99,11 @@ def _failovers(read: Read) -> DataFrame:
 
 
 def _rto(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     rows = read(GOLD_RTO).where(f.col("cluster") == ALL)
     return rows.orderBy(f.col("cause") != ALL, "cause", "phase").limit(contents.RTO_ROWS_MAX)
 
 
 def _rto_histogram(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     duration = f.greatest(f.col("duration_ms"), f.lit(1).cast("bigint"))
     rows = read(GOLD_RTO_DAILY).where("phase = 'total'")
     binned = rows.withColumn("bin", f.floor(f.log10(duration) * BINS_PER_DECADE)).groupBy("cause", "bin")
@@ -119,16 +111,12 @@ def _rto_histogram(read: Read) -> DataFrame:
 
 
 def _grades(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     sums = [name for name in contents.GRADES.column_names if name != "cause"]
     found = read(GOLD_FAILOVERS_DAILY).groupBy("cause").agg(*(f.sum(name).alias(name) for name in sums))
     return found.orderBy(f.col("failovers").desc(), "cause").limit(contents.GRADE_CAUSES_MAX)
 
 
 def _calendar(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     sums = ("exposed_ms", "outage_ms", "failovers")
     told = read(GOLD_SETS_DAILY).select("day", f.lit(1).cast("bigint").alias("sets"), *sums)
     quiet = read(GOLD_QUIET_DAILY).select("day", "sets", *_zeros(sums))
@@ -137,9 +125,6 @@ def _calendar(read: Read) -> DataFrame:
 
 
 def _heat_map(read: Read) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     key, sums = ["cluster", "fleet", "broker_set"], ("outage_ms", "exposed_ms", "failovers")
     lives = (
         read(GOLD_SETS_DAILY)
@@ -170,8 +155,6 @@ def _heat_map(read: Read) -> DataFrame:
 
 
 def _zeros(names: Sequence[str]) -> list[Column]:
-    from pyspark.sql import functions as f
-
     return [f.lit(0).cast("bigint").alias(name) for name in names]
 
 
@@ -182,15 +165,11 @@ def days_per_column(first: dt.date | None, last: dt.date | None) -> int:
 
 
 def _worst_sets(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     worst = (f.col("outage_ms").desc(), f.col("exposed_ms").desc())
     return read(GOLD_SETS).orderBy(*worst, "cluster", "fleet", "broker_set")
 
 
 def _worst_nodes(read: Read) -> DataFrame:
-    from pyspark.sql import functions as f
-
     worst = (f.col("faults").desc(), f.col("gone_ms").desc())
     ordered = read(GOLD_NODES).orderBy(*worst, "cluster", "fleet", "broker_set", "broker_id")
     return ordered.limit(contents.WORST_NODES_MAX)

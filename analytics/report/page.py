@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM
-from rollcall_ha.analytics.gold_totals import ALL
+from rollcall_ha.analytics.gold_tables import ALL
 from rollcall_ha.analytics.report import bars, contents, distributions, phase_bars, scales, time_maps
 from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics extra is optional")
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 import pyarrow as pa
 
