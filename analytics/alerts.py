@@ -1,9 +1,9 @@
 """
-What somebody should look at now: failovers that do not end, sets that flap, sets with one member in sync.
+Alerts: failovers that do not end, sets that flap, sets with one member in sync.
 
-Here: column expressions over silver at one moment. Not here: who asks when (``jobs.stream``), how to be told.
-Rule 1: the moment is given, so that a history can be asked as of any of its moments; what was not known then is not
-looked at by its absence only: the tables say what is open, not what was open.
+Here: column expressions over silver at one moment. Not here: the moments and the printing (``jobs.stream``).
+Rule 1: the moment is an argument, so that a stream of old files is judged by its own stamps. The tables are those of
+now: a row that is open today was open then, a row that has ended since is no alert of any moment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("alert", "cluster", "fleet", "broker_set", "since_ms", "lasts_ms", "count")
 ROWS_MAX = 10_000
-"""More alerts at one moment are cut off; the first of each set and kind are the oldest."""
+"""More alerts at one moment are cut off, the newest first."""
 
 _SET = ("fleet", "cluster", "broker_set")
 

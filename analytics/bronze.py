@@ -1,15 +1,15 @@
 """
-Bronze: every event once, flat, with its line; every other text with the reason why it is none.
+Bronze: every event once, flat, with its line; every other text with the reason why it is no event.
 
-Here: judging and flattening texts, dropping copies, all in column expressions. Not here: files (``lines``), merging
-with what a lake already holds, publishing (``layers``).
+Here: judging and flattening texts, dropping copies, all in column expressions. Not here: files (``lines``), the days
+that a lake already holds, publishing (``layers``).
 
-Rule 1: one parse gives the columns and the judgement. Fields that this program does not know are kept in the line; a
-record of a newer schema version is read by the fields that are known, because fields are only added.
+Rule 1: one parse gives the columns and the judgement. An unknown field stays in the line; a record of a newer schema
+version is read by its known fields, because later versions only add fields.
 Rule 2: texts are shuffled by (cluster, day, range of Raft indexes): copies of an event meet, and a huge day of one
 cluster is many tasks, small days share one.
 Rule 3: copies are neighbours after a sort and are dropped there (no aggregate over wide rows). Of copies that differ
-the one that the lake holds already stays, else the smallest text; the others are rejected, never dropped.
+the published one stays, else the smallest text; the others are rejected with their line, never dropped.
 Rule 4: files are sorted by kind, phase, seq: a reader of a few kinds skips the pages of the others.
 """
 
@@ -74,13 +74,14 @@ def judged(pieces: DataFrame) -> DataFrame:
         pieces: Columns ``source_file`` and ``line`` (``lines.pieces``).
     """
     line, read = f.col("line"), f.col("read")
-    # What is said about files is not parsed: the parser would call it a record without fields.
+    # Holes and breaks are remarks about a file: parsed, each would look like a record without fields.
     text = f.when(~line.startswith(HOLE) & ~line.startswith(BREAK), line)
     why = _why(line, read)
-    # What is no event has no name: it is a copy of nothing.
+    # A rejected text gets no name. With one, a torn line that still shows index 7 would meet event 7 as its copy, and
+    # one of the two would be dropped.
     flat = {name: f.when(why.isNull(), of) if name in NAMES else of for name, of in _columns(read[HELD]).items()}
     flat["cluster"] = f.coalesce(flat["cluster"], source_of())
-    # All in one projection, in which Spark finds what is common: each further one would copy every line.
+    # One projection for all: Spark shares their common parts. A second projection would copy every line once more.
     return pieces.withColumn("read", f.from_json(_held(text), _held_schema(), OPTIONS)).select(
         *(flat[name].alias(name) for name in BRONZE_EVENTS.column_names if name not in ("line", "source_file")),
         "line",
@@ -93,9 +94,10 @@ def judged(pieces: DataFrame) -> DataFrame:
 
 def _held(text: Column) -> Column:
     """
-    The text as a value in an object, with something behind it.
+    The text as the first value of an object that has a second one.
 
-    The parser reads one value and looks no further: only so does it see what follows a record in its text.
+    The parser stops after one value. ``{..7..}{..8..}`` on one line would be read as event 7, and event 8 would be lost
+    without a word; inside an object the second brace is an error.
     """
     return f.concat(f.lit(f'{{"{HELD}":'), text, f.lit(f',"{END}":true}}'))
 
@@ -107,7 +109,7 @@ def _held_schema() -> StructType:
 
 def source_of() -> Column:
     """Short name of ``source_file``: the partition of what was rejected in it."""
-    # No ``lower``: its first call sets up all languages' rules, which takes a second.
+    # Not ``lower``: its first call sets up the rules of all languages, which takes a second.
     return f.translate(f.hex(f.xxhash64("source_file")), "ABCDEF", "abcdef")
 
 
@@ -126,8 +128,10 @@ def merging(old: DataFrame, new: DataFrame) -> DataFrame:
 
 def once(rows: DataFrame) -> DataFrame:
     """Drop copies; of copies that differ all but one are rejected. Sorted as bronze files are (rule 4)."""
-    # One entry's events and their copies are one group: groups are small, however large a day is. Sorted by the index
-    # first: a number, which nearly always decides.
+    # A group is one entry's events and their copies, so it is small on a day of millions. The index comes first: two
+    # rows that differ in it are compared by one number.
+    # ``is_old`` comes before the text: with two texts of event 7 the published one must win. By the text alone a second
+    # run would exchange it, and silver of that day would change without a new event.
     entry = Window.partitionBy("index", "fleet", "cluster", "day", "bucket").orderBy(
         "term", "ordinal", f.col("is_old").desc(), "line", "source_file"
     )
@@ -138,12 +142,14 @@ def once(rows: DataFrame) -> DataFrame:
         (is_event & f.coalesce(same, f.lit(False))).alias("is_copy"),
         f.lag("line").over(entry).alias("previous_line"),
     )
+    # A second text of one event is damage or a forgery: dropped like a copy, nobody would hear of it.
     differs = f.col("is_copy") & (f.col("line") != f.col("previous_line"))
     return (
         marked.where(~f.col("is_copy") | differs)
         .withColumns(
             {
                 "why": f.when(differs, f.lit(Why.DIFFERS.value)).otherwise(f.col("why")),
+                # It leaves the day of the event that it claims to be: it lies with the rejected texts of its file.
                 "cluster": f.when(differs, source_of()).otherwise(f.col("cluster")),
                 "day": f.when(~differs, f.col("day")),
             }
@@ -155,23 +161,28 @@ def once(rows: DataFrame) -> DataFrame:
 def _why(line: Column, read: Column) -> Column:
     record = read[HELD]
     named = [record[name] for name in ("version", "fleetIncarnation", "term", "index", "ordinal", "stampedAtMs")]
+    # Version 12 may add a kind whose fields are unknown here; without these seven it cannot be ordered or compared.
     is_nameless = reduce(or_, (field.isNull() for field in named), record["event"]["kind"].isNull())
+    # The last condition: text behind a record that goes on with the object around both (``{..7..},"x":1``) parses, too.
     is_whole = read[CORRUPT].isNull() & read[END].isNotNull() & f.rtrim(line).endswith("}")
-    # Parsed again, but only what was not good: an object by itself, that is none with something behind it.
+    # A second parse, of damaged texts only, tells a good record with something behind it from a torn one.
     first = f.from_json(line, f"version bigint, {CORRUPT} string", OPTIONS)
     is_followed = read[END].isNull() & first[CORRUPT].isNull() & first["version"].isNotNull()
+    # The order decides the reason that is shown: a torn line has no version, and "version" would hide the damage.
     return (
         f.when(line.startswith(HOLE), Why.HOLE.value)
         .when(line.startswith(BREAK), Why.BREAK.value)
         .when(~is_whole & is_followed, Why.TRAILING.value)
         .when(~is_whole | is_nameless, Why.NOT_A_RECORD.value)
         .when(record["version"] < 1, Why.VERSION.value)
+        # An index of 2**50 would overflow ``seq``: the event would sort somewhere among events of years before.
         .when(
             ~record["index"].between(0, INDEX_END - 1)
             | ~record["ordinal"].between(0, ORDINALS_PER_INDEX - 1)
             | (record["term"] < 0),
             Why.RANGE.value,
         )
+        # One stamp of the year 60000 would make a folder whose date no reader can parse: the whole table would fail.
         .when(~record["stampedAtMs"].between(0, STAMP_MS_END - 1), Why.STAMP.value)
     )
 
@@ -179,10 +190,13 @@ def _why(line: Column, read: Column) -> Column:
 def _columns(record: Column) -> dict[str, Column]:
     """Columns of an event."""
     event = record["event"]
+    # The day is the entry's, not the file's or the reading's: two copies that came on different days must meet.
     stamp = record["stampedAtMs"]
     return {
         "cluster": f.coalesce(record["setKey"]["cluster"], f.lit(FLEET_CLUSTER)),
         "day": f.to_date(f.timestamp_millis(stamp)),
+        # The founding event names its fleet in its body only. Without the second place it would belong to fleet "", and
+        # every chain would begin inside.
         "fleet": f.coalesce(
             f.when(record["fleetIncarnation"] != "", record["fleetIncarnation"]), event["fleetIncarnation"], f.lit("")
         ),
@@ -215,6 +229,7 @@ def _facts(event: Column) -> dict[str, Column]:
         .when(kind == "milestone-reached", milestone["brokerId"])
         .otherwise(event["brokerId"])
     )
+    # A goodbye has no detection, but it is the cause of the silence that it begins.
     cause = f.when(kind == "goodbye-said", f.lit(codes.CAUSES["goodbye"])).otherwise(
         codes.code_of(f.coalesce(event["cause"], event["detection"]["cause"]), codes.CAUSES)
     )
@@ -242,8 +257,10 @@ def _facts(event: Column) -> dict[str, Column]:
 def _election(event: Column) -> dict[str, Column]:
     verdict, detection = event["verdict"], event["detection"]
     is_election = event["kind"].isin("master-elected", "election-failed")
+    # The last heartbeat is the sign of a timeout only. A process that is killed 200 ms after its heartbeat lived for
+    # those 200 ms: its sign is the closed session.
     heartbeat = f.when(detection["cause"] == "timeout", detection["lastHeartbeatAgeUs"])
-    # The first sign of the fault: DetectionStamps.fault_age_us.
+    # The earliest sign has the greatest age, as in ``DetectionStamps.fault_age_us``.
     signs = f.greatest(
         detection["sessionClosedAgeUs"], detection["linkClosedAgeUs"], detection["probeRefusedAgeUs"], heartbeat
     )
@@ -253,6 +270,7 @@ def _election(event: Column) -> dict[str, Column]:
         eligible, lambda one: f.struct(one["lastEpoch"].alias("epoch"), one["maxOffset"].alias("offset"))
     )
     winner = f.filter(judged_ones, lambda one: one["outcome"] == "elected")
+    # Compared as (epoch, offset): 9,000 bytes in epoch 4 are more than 12,000 in epoch 3, which epoch 4 may have cut.
     regret = f.greatest(f.lit(0).cast("bigint"), f.array_max(held)["offset"] - f.get(winner, f.lit(0))["maxOffset"])
     columns = {
         "election_kind": codes.code_of(verdict["kind"], codes.ELECTION_KINDS),
@@ -276,6 +294,7 @@ def _members(event: Column) -> dict[str, Column]:
     kind, verdict = event["kind"], event["verdict"]
     is_altered = (kind == "sync-state-set-altered") & verdict["isAccepted"]
     is_told = kind.isin("master-elected", "replica-registered", "replicas-cleaned")
+    # The proposed set of a refused alter was never in force.
     members = f.when(is_altered, verdict["syncStateSet"]).when(is_told, event["syncStateSet"])
     return {
         "sync_state_set": members.try_cast("array<int>"),

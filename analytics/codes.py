@@ -1,7 +1,7 @@
 """
 Numbers for the words of the event schema, as bronze stores them.
 
-Here: the codes, and Spark columns between both. Not here: what the words mean (``controller.contract``).
+Here: the codes, and Spark columns between both. Not here: the meaning of the words (``controller.contract``).
 Rule 1: a code is for ever; new words get new numbers. A word without a number becomes 0 (``UNKNOWN``) and is kept in
 the line. A test compares these tables with the contract.
 Rule 2: integers, because a Spark aggregate over text sorts where one over integers hashes.

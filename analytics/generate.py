@@ -1,13 +1,12 @@
 """
 Synthetic fleets as files: journals in the product's own schema, and the truth beside them.
 
-Here: one task per fleet, files and their names. Not here: what happens in a fleet (``synthetic.fleet``), the command
+Here: one task per fleet, files and their names. Not here: the history of a fleet (``synthetic.fleet``), the command
 line (``jobs.generate``).
 Below the folder: ``journals/CLUSTER/events/events-INDEX.jsonl.zst`` as a controller writes them,
-``truth/TABLE/CLUSTER.parquet`` (``core.truth``), ``counts/CLUSTER.json``, ``plan.json``.
+``truth/TABLE/CLUSTER.parquet`` (``synthetic.truth``), ``counts/CLUSTER.json``, ``plan.json``.
 Rule 1: a fleet's files depend on the plan alone: a task that runs twice writes the same bytes. Each file appears by a
-rename, the counts as the last one of their fleet: who finds them makes nothing again, so that a run that was stopped
-goes on.
+rename, the counts as the last one of their fleet: a run that finds them skips the fleet, so a stopped run goes on.
 Rule 2: nothing of a history passes through Spark; a task hands back one row of counts.
 Rule 3: every worker writes below the same folder: on a cluster that is a shared file system.
 """
@@ -81,7 +80,7 @@ def generate(spark: SparkSession, plan: Plan, folder: Path, *, compression: str 
                 counts = write_fleet(wanted, number, Path(root), compression=compression)
                 yield pa.RecordBatch.from_pylist([counts])
 
-    # One fleet per task: they differ in length, and whoever is done takes the next.
+    # One fleet per task: they differ in length, and a worker that is done takes the next.
     counted = spark.range(0, plan.fleets, 1, plan.fleets).mapInArrow(write, COUNTS_DDL)
     names = [part.split()[0] for part in COUNTS_DDL.split(", ")]
     row = counted.agg(*(f.sum(name).alias(name) for name in names[1:]), f.count("fleet").alias("fleets")).first()
@@ -89,7 +88,7 @@ def generate(spark: SparkSession, plan: Plan, folder: Path, *, compression: str 
 
 
 def _plan_of(text: bytes) -> Plan:
-    # Reached by name: a decoder within ``write`` would be pickled with it, which it cannot be.
+    # Reached by name: a decoder within ``write`` would be pickled with it, and decoders cannot be pickled.
     return _PLANS.decode(text)
 
 

@@ -1,8 +1,8 @@
 """
 The daily gold tables of failovers and elections: column expressions over silver.
 
-Here: failovers with their judgement, what they add up to per day, and the order of all daily tables. Not here: what
-lasts (``gold_intervals``), what covers the whole lake (``gold_totals``), which days are made anew (``layers``).
+Here: failovers with their judgement, their sums per day, and the order of all daily tables. Not here: intervals
+(``gold_intervals``), totals of the whole lake (``gold_totals``), the choice of days (``layers``).
 Rule 1: figures are defined in ``gold_tables``.
 """
 
@@ -51,6 +51,7 @@ def failovers(days: Days) -> DataFrame:
         .join(_terms(days), ["fleet", "found_term"], "left")
         .join(days.horizons(), "fleet", "left")
     )
+    # The trigger may be another replica's silence: then its time is not that of the master's loss.
     is_its = f.col("silent_id") == f.col("from_master")
     fault_at = elected - f.floor(f.col("fault_age_us") / US_PER_MS)
     found_at = f.when(is_its, f.col("found_at_ms"))
@@ -58,7 +59,8 @@ def failovers(days: Days) -> DataFrame:
     end = f.coalesce("served_at_ms", "next_elected_at_ms", "horizon_ms")
     is_false = f.coalesce(is_its & f.col("is_same_incarnation"), f.lit(False))
     since_change = found_at - f.col("taken_at_ms")
-    # A change that came after the finding is none that could have caused it, and its day may be read later.
+    # A change of leader after the finding cannot have caused it. Counted, the figure would also depend on whether the
+    # day of that change has been ingested yet.
     shadow = f.when(since_change >= 0, since_change)
     since_previous = elected - f.col("previous_at_ms")
     route_late = f.floor((f.col("route_converged_us") - f.col("total_us")) / US_PER_MS)

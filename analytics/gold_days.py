@@ -1,5 +1,5 @@
 """
-What every daily gold table is made from: silver, the days that are wanted, and how far fleets reach.
+The input of every daily gold table: silver, the wanted days, and the last event of each fleet.
 
 Here: values and small tables. Not here: any figure (``gold``, ``gold_intervals``).
 """
@@ -21,7 +21,7 @@ SET = ("fleet", "cluster", "broker_set")
 
 @dataclass(slots=True, kw_only=True)
 class Days:
-    """Silver by name, later ``failovers`` and ``sets_daily`` too, and the first day that is wanted."""
+    """Silver by name, later ``failovers`` and ``sets_daily`` too, and the first wanted day."""
 
     tables: dict[str, DataFrame]
     since: dt.date | None

@@ -1,12 +1,12 @@
 """
-The daily gold tables of what lasts: availability and exposure of sets, absence of replicas.
+The daily gold tables of intervals: availability and exposure of sets, absence of replicas.
 
 Here: column expressions over silver's intervals. Not here: failovers (``gold``).
 
 Rule 1: durations are cut at midnight UTC, so that days add up.
 Rule 2: an interval counts up to its end, else to the last event of its fleet; one that ends before it begins counts 0.
-Rule 3: no row per set and day is made: intervals are told by their two ends, and a running sum of a set's ends says
-what covers the days between. A set costs what happened to it, however long it lives.
+Rule 3: no row per set and day is made: an interval is two edges, and the running sum of a set's edges is the time that
+covers the days between. A set of three years with two failovers is some ten rows, not 1,100.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sets_daily(days: Days) -> DataFrame:
     edges = numbered(_edges(days).unionByName(_counted(days))).repartition(*BY_SET)
     known = edges.groupBy(*BY_SET, "day_number").agg(*(f.sum(name).alias(name) for name in sums))
     of_set = Window.partitionBy(*BY_SET).orderBy("day_number")
-    # What covers the days after this row whole, up to the next one.
+    # Time that covers each whole day after this row, up to the next row.
     since = {f"{name}_daily_ms": f.sum(f"{name}_daily_ms").over(of_set) for name in _TIMES}
     running = known.withColumns(since | {"next_number": f.lead("day_number").over(of_set)})
     day, own = f.col("day_number"), f.col("number") == f.col("day_number")
@@ -61,7 +61,7 @@ def sets_daily(days: Days) -> DataFrame:
     }
     counts = {name: f.when(own, f.col(name)).otherwise(0) for name in ("begun", *_COUNTED)}
     told = rows.withColumns(lasted | counts).where((f.col("begun") + f.col("failovers") > 0) | _is_told("ms"))
-    # Skewed stamps can make tenures overlap; no set is more available than it was observed.
+    # Skewed stamps can make two tenures overlap by 2 s; no set is more available than it was observed.
     available = f.least("available_ms", "observed_ms")
     is_below = f.col("available_ms") * PPM < f.col("observed_ms") * SLA_PPM
     return (
@@ -92,7 +92,8 @@ def _edges(days: Days) -> DataFrame:
     begin, first, last = _wanted_days(days)
 
     def edge(day: Column, lasted: Column, daily: int) -> Column:
-        # The running sum counts on the row's own day too: what does not cover it whole is corrected there.
+        # The running sum counts on the row's own day too: an interval from 18:00 gives 6 h - 24 h there, and 24 h from
+        # the sum.
         own = (lasted - f.lit(daily) if daily > 0 else lasted).cast("bigint")
         return f.struct(
             day.alias("day_number"),
@@ -182,7 +183,7 @@ def _available(days: Days) -> DataFrame:
     )
     tenures = days.tables["tenures"].where("served_at_ms is not null")
     ended = tenures.where("ended_at_ms is not null")
-    # Only where no detection was stamped the silence itself must be looked up.
+    # The silence itself is looked up only where no detection was stamped: few rows take part in the join.
     unstamped = ended.where("lost_at_ms is null").join(
         found.hint("shuffle_hash"), ["fleet", "end_triggered_seq"], "left"
     )
@@ -192,9 +193,11 @@ def _available(days: Days) -> DataFrame:
         f.col("served_at_ms").alias("from_ms"),
         f.least("ended_at_ms", f.coalesce("lost_at_ms", "end_found_at_ms", "ended_at_ms")).alias("to_ms"),
     )
-    # The master of an open tenure may be gone, with nobody to follow it.
+    # The master of an open tenure may be gone without a successor: counted to the horizon, the set would look available
+    # for as long as nobody could be elected.
     lost = (
         days.tables["silences"]
+        # One that came back as it was still is the master, and lost no time of its tenure here.
         .where(~f.coalesce(f.col("is_same_incarnation"), f.lit(False)))
         .select(
             *SET,
@@ -204,6 +207,7 @@ def _available(days: Days) -> DataFrame:
         )
     )
     reigning = tenures.where("ended_at_ms is null").select(*SET, "broker_id", "elected_seq", "served_at_ms")
+    # A silence before this election was of an earlier tenure.
     gone_ms = f.when(f.col("seq") > f.col("elected_seq"), f.col("gone_ms"))
     open_ones = (
         reigning.hint("shuffle_hash")

@@ -2,8 +2,8 @@
 The gold tables that cover the whole lake: sums of the daily ones, and percentiles of their histograms.
 
 Here: column expressions over daily tables. Not here: the days (``gold``).
-Rule 1: nothing is read but daily tables, how far fleets reach, and keys and counts for quality: a longer period is the
-sum of its days, those that are only counted as quiet included.
+Rule 1: only daily tables are read, the last events of fleets, and keys and counts for quality: a longer period is the
+sum of its days, quiet ones included.
 Rule 2: rows are summed by their own keys before they are repeated for "all": so few are repeated.
 """
 
@@ -57,7 +57,7 @@ def _divided(whole: Column, part: Column) -> Column:
 
 
 def _availability() -> Column:
-    """In millionths. A month of 6,400 sets, in milliseconds and times a million, is more than 64 bits hold."""
+    """In millionths. As a decimal: a month of 6,400 sets, in ms and times a million, is more than 64 bits hold."""
     return _divided(f.col("available_ms").cast("decimal(20,0)") * PPM, f.col("observed_ms"))
 
 
@@ -71,7 +71,8 @@ def percentiles(histogram: DataFrame, keys: list[str]) -> DataFrame:
     up_to = Window.partitionBy(*keys).orderBy("duration_ms").rowsBetween(Window.unboundedPreceding, 0)
     of_key = Window.partitionBy(*keys)
     ranked = bins.withColumns({"rank": f.sum("n").over(up_to), "of": f.sum("n").over(of_key)})
-    # In whole numbers: rank / of >= percent / 100.
+    # In whole numbers, rank / of >= percent / 100: with fractions 99 % of 100 would be rank 99.00000000000001, the
+    # next.
     reached = {
         name: f.min(f.when(f.col("rank") * 100 >= f.col("of") * percent, f.col("duration_ms")))
         for name, percent in PERCENTS.items()
@@ -210,7 +211,8 @@ def quality(read: Read) -> DataFrame:
         ).alias("one")
     )
     negative = read(SILVER_SYNC_STATE_SETS).where("ended_at_ms < began_at_ms")
-    # Epochs that something is known of, but not the election: it lies in a hole of the journals.
+    # Epochs with reports but without an election, which lies in a hole of the journals. Silver leaves them out, so that
+    # this count is the only trace of them.
     epoch = ["fleet", "cluster", "broker_set", "master_epoch"]
     told = read(BRONZE_EVENTS).where(f.col("kind").isin(KINDS["master-entered"], KINDS["loss-graded"]))
     known = read(SILVER_REIGNS).select(*epoch, f.lit(1).alias("is_known"))

@@ -1,13 +1,13 @@
 """
-Silver, things that last: tenures, SyncStateSets, silences, each from its beginning to what ended it.
+Silver, intervals: tenures, SyncStateSets, silences, each from its beginning to the event that ended it.
 
-Here: windows over narrow rows, one sort per table. Not here: reigns (``silver``), how they are cut into days
-(``gold``).
+Here: windows over narrow rows, one sort per table. Not here: reigns (``silver``), cutting at midnight
+(``gold_intervals``).
 
 Rule 1: events of one fleet are ordered by ``seq``, reigns by epoch, never by stamps. An interval whose end is stamped
 before its beginning is kept as it is; gold counts it as negative and gives it no time.
-Rule 2: rows that were published before take part in the sort again, so that an event that came late ends, splits or
-closes what it should.
+Rule 2: published rows take part in the sort again: an event that arrives late ends or splits the interval in which it
+lies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def numbered(rows: DataFrame) -> DataFrame:
     """
     Rows with a number for their set, by which a sort compares them first (``BY_SET``).
 
-    Names of sets begin alike: to sort by them alone is to compare whole texts.
+    The names begin alike (``fleet-00001/set-00042``), so a sort by names alone compares whole texts.
     """
     return rows.withColumn("set_number", f.xxhash64(*_SET))
 
@@ -46,6 +46,7 @@ def served_at() -> Column:
 
 def tenures(reigns: DataFrame) -> DataFrame:
     """``silver.tenures`` of all reigns of their sets."""
+    # By epoch, not by stamp: leader c2's clock may be 2 s behind c1's, and the tenures would be swapped.
     of_set = Window.partitionBy(*BY_SET).orderBy("master_epoch")
     next_fault_ms = f.floor(f.lead("fault_age_us").over(of_set) / US_PER_MS)
     return (
@@ -81,6 +82,8 @@ def sync_state_sets(events: DataFrame, published: DataFrame | None = None) -> Da
     if published is not None:
         points = points.unionByName(published.select(*points.columns))
     of_set = Window.partitionBy(*BY_SET).orderBy("seq")
+    # An election and a registration repeat the set as it is. Counted as changes they would cut one long exposure into
+    # many short ones, and the alert for it would begin anew each time.
     repeats = f.lag("sync_state_set_epoch").over(of_set).eqNullSafe(f.col("sync_state_set_epoch"))
     changes = numbered(points).withColumn("is_repeated", repeats).where(~f.col("is_repeated"))
     return changes.withColumns(
@@ -110,16 +113,18 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
     )
     if published is not None:
         points = points.unionByName(_points(published))
-    # Backwards in time, so that "the next return" is the last one that was seen.
+    # Backwards in time: the next return of a silence is then the last one before it in the window. Of a silence and a
+    # return in one event's place the silence comes first, and does not end by itself.
     by_replica = Window.partitionBy(*BY_SET, "broker_id")
     backwards = by_replica.orderBy(f.col("seq").desc(), f.col("is_gone").desc())
+    # One struct, so that place, time and incarnation are of the same return.
     back = f.when(
         ~f.col("is_gone"), f.struct("seq", f.col("found_at_ms").alias("at_ms"), f.col("incarnation_hash").alias("who"))
     )
     following = numbered(points).withColumns(
         {"back": f.last(back, ignorenulls=True).over(backwards), "newer_seq": f.lag("seq").over(backwards)}
     )
-    # A silence that is in the events and among the published rows is one.
+    # A silence that is in the events and among the published rows counts once.
     is_once = f.col("newer_seq").isNull() | (f.col("newer_seq") != f.col("seq"))
     return (
         following.where(f.col("is_gone") & is_once)

@@ -1,7 +1,7 @@
 """
 A lake: tables as Parquet files below one folder, published so that a reader never sees half a table.
 
-Here: the manifest, staging, publishing, sweeping. Not here: what tables hold (``tables``), how rows are made.
+Here: the manifest, staging, publishing, sweeping. Not here: columns of tables (``tables``), their rows (``layers``).
 
     LAKE/manifest.json                                  which folders are the tables, and what they were made from
     LAKE/data/LAYER/TABLE/run=RUN/cluster=C/day=D/*.parquet
@@ -10,7 +10,7 @@ Here: the manifest, staging, publishing, sweeping. Not here: what tables hold (`
 Rule 1: files are written into a folder of their own run, synced, and only then named by a new manifest, which replaces
 the old one by a rename. A run that is killed leaves folders that nobody names; the next writer removes them. Names of
 runs are never used again: the Java of a killed run lives on for a moment, and may still write into its own.
-Rule 2: a partition is replaced as a whole: what is recomputed and comes out empty is gone (no stale partition stays).
+Rule 2: a partition is replaced as a whole: one that is recomputed and comes out empty is gone from the manifest.
 Rule 3: folders that the last ``VERSIONS_KEPT`` manifests name stay, so that a reader of an older one can finish.
 Rule 4: one writer at a time; a second one is refused with the first one's pid.
 Rule 5: a lake lies on a file system that all workers see, with rename and locks: a disk, NFS; not an object store.
@@ -134,12 +134,14 @@ class Lake:
         except OSError as error:
             raise NoLake(f"{self.root} cannot be the folder of a lake: {error.strerror}") from error
         with (self.root / "lock").open("a+") as lock:
+            # A lock of the kernel, not the file's existence: it ends with its process, so a killed run blocks nobody.
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 lock.seek(0)
                 holder = lock.read().strip() or "unknown"
                 raise LakeBusy(f"{self.root} is being written by pid {holder}; wait for it, or stop it") from error
+            # Only now: before, these bytes are the holder's pid, which the refusal of a third run has to name.
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
@@ -155,6 +157,8 @@ def _paths(base: Path, wanted: Partitions) -> list[str]:
     paths: list[str] = []
     for run, partitions in sorted(by_run.items()):
         folder = base / f"run={run}"
+        # Only if every partition of the run is wanted: its folder may hold days that a later run has replaced, and read
+        # as a whole it would give both versions of them.
         if len(partitions) == len(partitions_in(folder)):
             paths.append(str(folder))
         else:
@@ -177,10 +181,10 @@ def partitions_in(folder: Path) -> list[str]:
 
 
 class LakeWriter:
-    """Stages tables and publishes them together. ``manifest`` is what would be published now."""
+    """Stages tables and publishes them together. ``manifest`` is the one that ``publish`` would write now."""
 
     def __init__(self, lake: Lake) -> None:
-        """The lock is held. What a killed run left is removed."""
+        """The lock is held. Folders that a killed run left are removed."""
         self.lake = lake
         self.published = lake.manifest()
         self.manifest = self.published
@@ -194,6 +198,8 @@ class LakeWriter:
 
     def folder(self, table: LakeTable) -> tuple[str, Path]:
         """Name and folder of a new run of a table. Nobody reads it before ``replace`` names it."""
+        # The token makes names unique over processes. A Java that outlives its killed driver writes on for a second:
+        # with a counter alone its files would land in the next run's folder of the same number.
         self._staged += 1
         run = f"{self._mark()}{self._staged:03d}-{self._token}"
         return run, self.lake.root / "data" / table.path / f"run={run}"
@@ -216,6 +222,7 @@ class LakeWriter:
         ``removed`` None: of the whole table.
         """
         before: Partitions = {} if removed is None else dict(self.manifest.tables.get(table.path, {}))
+        # Also where nothing is added: else a day that has no row any more would keep its old ones for ever.
         for partition in removed or ():
             before.pop(partition, None)
         before.update({partition: list(runs) for partition, runs in added.items()})
@@ -234,13 +241,17 @@ class LakeWriter:
         """
         Sync what was staged, then let the new manifest take the old one's place. Nothing changed: nothing is written.
         """
+        # An empty version would push the oldest kept one out, and its files from under a reader that still has it.
         if self.manifest == self.published:
             return self.published
         version = self.published.version + 1
+        # DATA BEFORE MANIFEST: after a power cut a manifest on disk must not name files that were only in memory.
         for table, partitions in self.manifest.tables.items():
             _sync_runs(self.lake.root / "data" / table, self._new_runs(partitions))
         newest = msgspec.structs.replace(self.manifest, version=version)
         content = msgspec.json.encode(newest, order="sorted")
+        # THE COPY FIRST. Killed between the two, the copy is one version ahead, and ``_sweep`` removes it. In the other
+        # order version 5 would be published without a copy, and version 6 would sweep its files under a reader.
         atomic_replace(self.lake.root / "manifests" / f"{version:08d}.json", content)
         atomic_replace(self.lake.manifest_path, content)
         self.published = self.manifest = newest
@@ -259,7 +270,8 @@ class LakeWriter:
         """Remove folders that no kept manifest names."""
         (self.lake.root / "manifests").mkdir(parents=True, exist_ok=True)
         history = sorted((self.lake.root / "manifests").glob("*.json"))
-        # A manifest that was kept but not published (killed between the two writes) names nothing that counts.
+        # A copy beyond the published version is of a run that was killed between its two writes: what it names is not
+        # published, and the next run may take the same version.
         kept = [self.published]
         for path in history[::-1]:
             version = int(path.stem)
@@ -276,9 +288,10 @@ class LakeWriter:
                 if run in runs
             }
             if not named:
-                # Whoever still writes there can only make it fail; what stays is nobody's, and goes the next time.
+                # Errors are ignored: the Java of a killed run may still create files in it; the rest goes next time.
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
+            # A run that is named in part: days that later runs replaced in all kept versions go one by one.
             for partition in partitions_in(folder):
                 if partition not in named and partition != WHOLE:
                     shutil.rmtree(folder / partition)
@@ -290,4 +303,5 @@ def _sync_runs(base: Path, runs: Iterable[str]) -> None:
             for name in files:
                 with (Path(folder) / name).open("rb") as file:
                     os.fsync(file.fileno())
+            # The name of a synced file is in its folder: unsynced, the file may be there and not be found.
             fsync_directory(Path(folder))

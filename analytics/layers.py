@@ -1,17 +1,17 @@
 """
-The three layers of a lake, brought up to date: what changed is computed again, the rest stays as it is published.
+The three layers of a lake, brought up to date: changed days are computed again, the others stay as they are published.
 
-Here: which partitions a layer has to look at, and putting its tables in place. Not here: their rows (``bronze``,
+Here: the partitions that a layer has to read, and putting its tables in place. Not here: their rows (``bronze``,
 ``silver``, ``intervals``, ``gold``), the mechanism of publishing (``lake``).
 
 Rule 1: a layer knows the partitions that it was built from. Same partitions: nothing to do. Ingesting a file again, or
 copies of it, changes no partition.
 Rule 2 (bronze): a day of a cluster is written anew if the files brought events for it that it lacked.
-Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are those that
-are published, and the events since the day before the first change, together (``silver`` rule 2, ``intervals``
-rule 2); only days whose rows differ are written.
-Rule 4 (gold): daily tables are made anew from the first day with a changed silver row, or that was not over; what
-covers the whole lake is added up from the daily tables.
+Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are made from
+the published rows and the events since the day before the first change (``silver`` rule 2, ``intervals`` rule 2); only
+days whose rows differ are written.
+Rule 4 (gold): daily tables are made anew from the first day with a changed silver row, or that was not over; tables of
+the whole lake are added up from the daily ones.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ FOLDED: tuple[tuple[LakeTable, Callable[[DataFrame, DataFrame | None], DataFrame
 
 
 class Layers:
-    """Brings the layers of one lake up to date. Nothing is published but by the writer."""
+    """Brings the layers of one lake up to date. The caller publishes, by the writer."""
 
     def __init__(self, spark: SparkSession, writer: LakeWriter, progress: Progress) -> None:
         """The lake is held by ``writer``."""
@@ -88,6 +88,8 @@ class Layers:
         Returns how many were read.
         """
         known = {} if again else self._writer.manifest.inputs
+        # BEFORE the lines are read: a file that grows meanwhile has another size for the next run, which reads it
+        # again. Looked at afterwards, its last lines would count as read.
         found = {str(file.absolute()): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
         fresh = [Path(path) for path, seen in found.items() if known.get(path) != seen]
         if not fresh:
@@ -103,10 +105,11 @@ class Layers:
 
         Args:
             texts: Read twice, so they must be the same each time.
-            is_continued: They follow what was read of the same sources before; else they take its place in the counts.
+            is_continued: They follow earlier texts of the same sources; else they take their place in the counts.
         """
         with self._progress.step("bronze: count lines"):
             read = _counts(texts)
+        # A file that is read again brings its bad lines again: kept beside the old ones they would count twice.
         if not is_continued:
             sources = {f"source={row['source']}" for row in read}
             self._writer.replace(BRONZE_REJECTED, {}, removed=sources)
@@ -127,6 +130,7 @@ class Layers:
         ordered = rows.withColumn("outcome", outcome).select(*columns).sortWithinPartitions(*parts, *FILE_ORDER)
         ordered.write.partitionBy(*parts).option("compression", "zstd").parquet(str(both))
         folder.mkdir()
+        # Renames within a run that nobody reads yet: killed half-way, both folders are unnamed and are swept.
         for cluster in sorted((both / "outcome=event").glob("cluster=*")):
             cluster.rename(folder / cluster.name)
         self._keep_rejected(run, both / "outcome=rejected")
@@ -138,6 +142,7 @@ class Layers:
         kept = dict(self._writer.manifest.tables.get(BRONZE_REJECTED.path, {}))
         for cluster in sorted(folder.glob("cluster=*")):
             name = cluster.name.replace("cluster=", "source=", 1)
+            # A rejected text has no day: its one folder is Hive's name for null.
             (without_day,) = cluster.iterdir()
             target.mkdir(parents=True, exist_ok=True)
             without_day.rename(target / name)
@@ -155,6 +160,8 @@ class Layers:
             new = lake.read_folders(self._spark, BRONZE_EVENTS, {name: [run] for name in both})
             merged = self._stage_events(bronze.once(bronze.merging(old, new)))
             now = lake.read_folders(self._spark, BRONZE_EVENTS, {name: [merged] for name in both})
+            # Old events win over their copies, so the same number is the same events. Days that only met copies keep
+            # their files: else reading a journal twice would make silver and gold anew.
             sizes = _rows_by_day(old), _rows_by_day(now)
             added |= {name: [merged] for name in both if len({size.get(values_of(name)) for size in sizes}) > 1}
         return added
@@ -182,6 +189,7 @@ class Layers:
         """Bring silver up to date. Returns whether anything had changed."""
         source = self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})
         built = {} if is_full else self._writer.manifest.built_from.get("silver", {})
+        # By the names of runs, which are never used twice.
         changed = [name for name, runs in source.items() if built.get(name) != runs]
         if not changed and not is_full:
             return False
@@ -189,6 +197,7 @@ class Layers:
         for table, rows_of in OF_ONE_DAY:
             with self._progress.step(table.path.replace("/", ": ")):
                 self._put(table, rows_of(of_changed), removed=changed if built else None)
+        # Null without an earlier build: then everything is made from events alone, and no stale row can take part.
         scope = _Scope.of(changed, source) if built else None
         events = self._writer.read(self._spark, BRONZE_EVENTS, only=scope.events) if scope else of_changed
         for table, fold in FOLDED:
@@ -220,6 +229,7 @@ class Layers:
         rows = rows.persist()
         try:
             before, now = _fingerprints(published), _fingerprints(rows)
+            # A later event of one set rewrites a day of 10,000 sets only if a row of that day is another one now.
             differing = {day for day in before.keys() | now.keys() if before.get(day) != now.get(day)}
             if not differing:
                 return
@@ -260,8 +270,9 @@ class Layers:
         with self._progress.step("gold: totals"):
             for table, rows_of in gold_totals.TOTALS:
                 rows = rows_of(lambda wanted: self._writer.read(self._spark, wanted))
-                # A row per set or replica may be millions of rows.
+                # One file for small tables; a row per set or replica may be millions of rows, too many for one task.
                 self._writer.put(table, rows if table in (GOLD_SETS, GOLD_NODES) else rows.coalesce(1))
+        # Keys of gold in an older form go: kept, a return to that version of the program would find gold up to date.
         others = {name: of for name, of in self._writer.manifest.built_from.items() if not name.startswith("gold")}
         self._writer.update(built_from={**others, GOLD_BUILT: source})
         return True
@@ -285,6 +296,8 @@ class Layers:
         """The first day with a changed row, or that was not over for a fleet that has lived on."""
         days = [values_of(name.split("/", 2)[2])[1] for name in differing]
         known = self._writer.manifest.horizons
+        # An open interval counts up to its fleet's last event: when that moves on, yesterday's sums change although no
+        # silver row of yesterday does.
         days += [_day_of(known[fleet]) for fleet, at_ms in horizons.items() if known.get(fleet, at_ms) != at_ms]
         return min(days)
 
@@ -301,6 +314,8 @@ class _Scope:
         first: dict[str, dt.date] = {}
         for cluster, day in map(values_of, changed):
             first[cluster] = min(first.get(cluster, day), day)
+        # A report may be dated before its election, by a leader whose clock is behind. Read from the changed day on, an
+        # epoch of the 2nd would miss its milestone that is dated the 1st.
         slack = dt.timedelta(days=SKEW_DAYS)
         looked_at = [
             name

@@ -2,15 +2,15 @@
 From files to single JSON texts, one per event: nothing is judged, nothing is lost.
 
 Here: finding files, reading them as text, taking apart lines that hold more than one record, pages of ``/v1/events``.
-Not here: what a text says (``bronze``).
+Not here: parsing a text (``bronze``).
 
 Rule 1: a record begins with ``{"version":``, a page with ``{"freshness":``. In a JSON string the quotes would be
 escaped, so neither can stand inside one: a line is taken apart there, and a torn record before a good one costs only
 itself.
-Rule 2: a line that says ``{"gap":`` is a hole: what a controller cannot give, and another one's journal may have.
+Rule 2: a line that begins with ``{"gap":`` is a hole: events that this controller lacks, and another journal may have.
 Rule 3: a compressed file that was cut off or damaged gives every line up to there, and one more that says so
 (``BREAK``). Spark would fail, or, told to ignore it, lose up to a buffer of good lines and say nothing; so compressed
-files are read through before, which costs two hundredths of what parsing them does.
+files are read through before, at two hundredths of the cost of parsing them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BEFORE_PAGE = r'(?=\{"freshness":)'
 
 
 class NoJournals(JobRefused):
-    """Nothing to read; the message says where was looked."""
+    """Nothing to read; the message names the places that were searched."""
 
 
 def find_journals(paths: Sequence[Path]) -> list[Path]:
@@ -66,6 +66,7 @@ def find_journals(paths: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in paths:
+        # Journals lie in ``events/``: any other ``.jsonl`` below a data directory is none.
         if path.is_dir():
             found += sorted(
                 file for pattern in JOURNAL_PATTERNS for file in path.rglob(pattern) if file.parent.name == "events"
@@ -97,6 +98,7 @@ def find_broken(files: Sequence[Path]) -> list[Path]:
 
 def _is_broken(file: Path) -> bool:
     with file.open("rb") as raw, _decompressed(file, raw) as stream:
+        # To the last byte: a file that was cut at 90 % opens, and gives 90 % of its lines before it fails.
         try:
             while stream.read(CHUNK_BYTES):
                 pass
@@ -114,7 +116,7 @@ def _decompressed(file: Path, raw: BinaryIO) -> pa.NativeFile:
 def readable_lines(file: Path) -> Iterator[str]:
     """Every line of a broken file up to where it breaks off, to the last byte that can be had; then a ``BREAK``."""
     good_bytes, rest, why = 0, b"", ""
-    # A read that fails gives nothing of what it had before: the last chunk is read again, byte by byte.
+    # A read that fails at byte 1,000 of a chunk gives none of the 1,000: the last chunk is read again, byte by byte.
     for read_bytes in (CHUNK_BYTES, 1):
         with file.open("rb") as raw, _decompressed(file, raw) as stream:
             _skip(stream, good_bytes)
@@ -214,7 +216,8 @@ def is_shared(text: Column) -> Column:
     """Whether a line has to be taken apart: it is a page, or a second record begins in it."""
     from pyspark.sql import functions as f
 
-    # Bytes, not ``locate``: that one compares all of ``RECORD`` at every character of every line.
+    # From the second byte on: every good line begins with a record. As bytes, not by ``locate``, which compares all of
+    # ``RECORD`` at every character of every line.
     behind_first = f.substring(text.cast("binary"), 2, INT_MAX)
     return text.startswith(PAGE) | f.contains(behind_first, f.lit(RECORD.encode()))
 
@@ -236,6 +239,7 @@ def _page(text: Column) -> Column:
 
     page = f.from_json(text, "events array<string>, gap string, _corrupt_record string")
     hole = f.when(page["gap"].isNotNull(), f.array(f.concat(f.lit(HOLE), f.to_json(f.struct(page["gap"])), f.lit("}"))))
+    # Half a page parses up to where it breaks: its events would count, and the lost half would leave no trace.
     is_page = page["events"].isNotNull() & page["_corrupt_record"].isNull()
     return f.when(is_page, f.concat(page["events"], f.coalesce(hole, f.array().cast("array<string>")))).otherwise(
         f.array(text)

@@ -1,12 +1,12 @@
 """
-Reading the event record of a live control plane page by page: every event once, or an error that says why not.
+Reading the event record of a live control plane page by page: every event once, or an error with the reason.
 
-Here: positions, ranges, which controller to ask, waiting for one that is behind, holes. Not here: Spark
+Here: positions, ranges, the choice of a controller, waiting for one that is behind, holes. Not here: Spark
 (``datasource``), HTTP (``api.client``).
 Rule 1: an event's place is (Raft index, ordinal); it is the same on every controller and for ever. A ``Mark`` is the
 place where reading goes on: everything before it was read.
-Rule 2: a range is done when something at or after its end was seen, or when a controller whose record reaches that far
-has nothing more in it. An empty page alone proves nothing: that controller may be behind.
+Rule 2: a range is read when an event at or after its end was seen, or when a controller whose record reaches that far
+gives no more. An empty page alone proves nothing: that controller may be behind.
 Rule 3: a hole in one controller's record is looked for in another's; a hole in all of them is an error, never a skip.
 """
 
@@ -121,8 +121,10 @@ class LiveRecord:
             except ClientError as error:
                 troubles.append(str(error))
                 continue
+            # The farthest one: by the controller that is behind, a batch would end before events that are on record.
             if found is not None and (last is None or (found.index, found.ordinal) > (last.index, last.ordinal)):
                 last = found
+        # One answer is enough, none is an error: "no events" would let a batch over a dead control plane succeed.
         if len(troubles) == len(self._clients):
             raise ReadFailed(f"no controller answers: {'; '.join(troubles)}")
         if last is None:
@@ -144,8 +146,10 @@ class LiveRecord:
             for line in page.events:
                 place = _decode_place(line)
                 at = Mark(place.index, place.ordinal)
+                # A page goes on beyond the range: the next task reads those, and would give them twice.
                 if at >= end:
                     return
+                # A confused server that starts over would feed the same events for ever, each counted as new.
                 if at < mark:
                     raise ReadFailed(
                         f"asked from {mark} on, a controller sent an event of {at}: it is not to be trusted"
@@ -165,11 +169,14 @@ class LiveRecord:
             except ClientError as error:
                 trouble = f"{type(error).__name__}: {error}"
                 continue
+            # BEFORE the events: a page with a hole has events behind it, and to take them is to skip the hole.
             if page.gap is not None:
                 trouble = f"a hole: {page.gap}"
                 continue
             if page.events:
                 return page
+            # Empty, and its record reaches the end: there is none. Empty, and shorter: controller 3 restarted and reads
+            # its log, and to believe it would lose 5,000 events.
             if page.last is not None and Mark(page.last.index, page.last.ordinal + 1) >= end:
                 return None
             trouble = f"its record ends at {page.last}"
@@ -190,6 +197,7 @@ class LiveRecord:
 
 def split(start: Mark, end: Mark, parts: int) -> list[tuple[Mark, Mark]]:
     """At most ``parts`` ranges that together are start .. end, cut between Raft indexes."""
+    # Cut between indexes: events of one entry stay in one task, and a cut needs no event to be there.
     indexes = end.index - start.index + 1
     wanted = max(1, min(parts, indexes))
     cuts = [start, *(Mark(start.index + indexes * part // wanted, 0) for part in range(1, wanted)), end]

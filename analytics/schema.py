@@ -1,7 +1,7 @@
 """
 The Spark schema of an event record, generated from the one event schema of the house.
 
-Here: types by reflection. Not here: reading files (``source``), what the fields mean
+Here: types by reflection. Not here: reading files (``lines``), the meaning of fields
 (``controller.contract.events``).
 Rule 1: nothing is written by hand: a field added to ``controller.contract.events`` appears here by itself.
 Rule 2: kinds share one flat struct; fields of one name are merged, and two that cannot be merged fail at import, not
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def event_record_schema() -> StructType:
-    """Type of one journal line. All fields are nullable: what a version does not know is null."""
+    """Type of one journal line. All fields are nullable: one that a version does not have is null."""
     schema = _spark_type(mi.type_info(EventRecord))
     from pyspark.sql.types import StructType
 

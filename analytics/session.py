@@ -48,7 +48,7 @@ runs for seconds only was a third of the CPU of silver and gold.
 
 STDERR = 2
 BOOT_WORDS = b"WARNING: Using incubator modules"
-"""Java says so because Spark asks for vector instructions; nobody can do anything about it."""
+"""Java prints it because Spark asks for vector instructions; no option of ours avoids it."""
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOCAL_FILES = Path(__file__).with_name("LocalFiles.java")
@@ -70,7 +70,7 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NoSpark("pyspark is not installed; install the extra: pip install 'rollcall-ha[analytics]'") from error
-    # Workers take PATH's python3 unless told; it need not be the one that runs this.
+    # Workers take PATH's python3 unless told: a Python 3.9 of the system would fail in the first task, after 20 s.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Workers on other machines must reach the driver; for all others it listens on loopback only.
     is_here = master.startswith("local") or "127.0.0.1" in master
@@ -97,7 +97,7 @@ def spark_session(*, app: str, master: str = "local[*]", settings: Mapping[str, 
         .config("spark.driver.defaultJavaOptions", " ".join(java_options))
         .config("spark.driver.memory", DRIVER_MEMORY)
     )
-    # A local disk is not asked for many ranges at once: each would be a thread of its own.
+    # Off for a local disk: each range of a read would be a thread of its own.
     builder = builder.config(
         "spark.hadoop.parquet.hadoop.vectored.io.enabled", str(not master.startswith("local")).lower()
     )
@@ -129,14 +129,14 @@ def _use_local_files(session: SparkSession) -> None:
     ours = hadoop.conf.Configuration(settings)
     ours.setClassLoader(compiler.getClassLoader())
     ours.set("fs.file.impl", LOCAL_FILES.stem)
-    # Closed, it is nobody's any more; what others have open of it stays open.
+    # Closed, it leaves Hadoop's cache, so that the next one that is asked for is ours; open files stay open.
     known.close()
     hadoop.fs.FileSystem.get(local, ours)
 
 
 @contextmanager
 def _java_without_boot_words() -> Iterator[None]:
-    """What a Java that is started inside says comes through, but for ``BOOT_WORDS``: no option leaves them out."""
+    """A Java that is started inside prints to our stderr, without ``BOOT_WORDS``."""
     read_end, write_end = os.pipe()
     ours = os.dup(STDERR)
     threading.Thread(target=_pass_on, args=(read_end, os.dup(STDERR)), daemon=True).start()

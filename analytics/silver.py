@@ -1,15 +1,14 @@
 """
-Silver, one row per thing that happened: reigns with their phases, elections, truncations, changes of leader.
+Silver, one row per occurrence: reigns with their phases, elections, truncations, changes of leader.
 
-Here: column expressions over bronze events. Not here: things that last (``intervals``), publishing (``layers``).
+Here: column expressions over bronze events. Not here: intervals (``intervals``), publishing (``layers``).
 
 Rule 1: the phases chain as in ``controller.core.history`` (its rules 1-3); a test compares both row by row.
-Rule 2: a reign is a fold of minima and maxima over its events: copies and any order give the same row, and a row of an
-earlier run is one more fact. So a later run, or a stream, adds to what is published instead of reading it all again.
-Rule 3: reports are many and narrow: they travel as numbers, with 96 bits of hashes for the names of their set, and meet
-their election in the one place where both are shuffled to; there they become one row by one aggregate of fixed width.
-Nothing is aggregated before: a file holds a few events of very many epochs, and a table of all of them is slower than
-sending them.
+Rule 2: a reign is made of minima and maxima over its events: copies and any order give the same row, and a published
+row takes part like one more event. So a later run, or a stream, reads new days only.
+Rule 3: reports are many and narrow: they are shuffled as numbers, with 96 bits of hashes in place of the names of their
+set, to the partition of their election; there one aggregate of fixed width makes the row. No aggregate runs before the
+shuffle: a file holds a few events of each of 100,000 epochs, so it would hold a hash table of them all to save nothing.
 Rule 4: a report counts if its incarnation is the elected one; one without an incarnation is the leader's.
 """
 
@@ -88,11 +87,13 @@ def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
         elections = elections.unionByName(_elections_of_reigns(published))
         reports = reports.unionByName(_reports_of_reigns(published))
     elections, reports = _keyed(elections), _keyed(reports).drop(*_SET)
+    # Only the elected incarnation's reports count (rule 4): a late report of another start of broker 2 would else be
+    # read as a stamp of the winner.
     winners = elections.select(*_KEY, *_WINNER).hint("shuffle_hash")
     is_winners = (f.col("reporter") == f.col("to_master")) & f.col("reporter_hash").eqNullSafe(f.col("winner_hash"))
     counted = reports.join(winners, list(_KEY)).where(f.col("reporter").isNull() | is_winners)
     told = counted.groupBy(*_KEY).agg(*_folds()).hint("shuffle_hash")
-    # The events and the published rows may both hold it.
+    # An election that is in the events and among the published rows is one row, not two.
     named = elections.repartition(*_KEY).groupBy(*_KEY, *_SET)
     elected = named.agg(*(f.max(name).alias(name) for name in (*_WINNER, *_OF_ELECTION)))
     return _finished(elected.join(told, list(_KEY), "left"))
@@ -109,11 +110,13 @@ def _folds() -> list[Column]:
         return f.when(f.col("phase") == PHASES[phase], f.col(name))
 
     return [
+        # Of two reports of one phase the first: a repeat after a lost answer must not make the phase longer.
         *(f.min(at(phase, "elapsed_us")).alias(stamp_column(phase)) for phase in _STAMPED),
         f.min(at(Phase.FIRST_ACK, "observed_us")).alias("total_us"),
         f.max(at(Phase.ROUTE_CONVERGED, "observed_us")).alias("route_converged_us"),
         f.min("entered_at_ms").alias("entered_at_ms"),
-        # The newest grade of an epoch: a later one corrects an earlier one.
+        # The newest grade: "proven" becomes "refuted" when the old master comes back with acknowledged bytes. A minimum
+        # of the codes would hide the alarm.
         *(f.max_by(name, "graded_seq").alias(name) for name in _OF_GRADE),
         f.max("graded_seq").alias("graded_seq"),
     ]
@@ -136,7 +139,7 @@ def _reports_of_events(events: DataFrame) -> DataFrame:
     is_entered, is_graded = kind == KINDS["master-entered"], kind == KINDS["loss-graded"]
     wanted = [PHASES[one] for one in (*_STAMPED, Phase.ROUTE_CONVERGED)]
     is_milestone = (kind == KINDS["milestone-reached"]) & phase.isin(wanted)
-    # Whoever reports that routes are right speaks of the whole set; so does a grade.
+    # Converged routes and a grade are facts about the set, whichever broker reports them.
     is_own = is_entered | (is_milestone & (phase != PHASES[Phase.ROUTE_CONVERGED]))
     return events.where(is_entered | is_graded | is_milestone).select(
         *_REIGN,
@@ -156,7 +159,7 @@ def _elections_of_reigns(published: DataFrame) -> DataFrame:
         "election_kind": code_of(f.col("kind"), ELECTION_KINDS),
         "cause_code": code_of(f.col("cause"), CAUSES),
     }
-    # A reign without detection has its kind for a cause: no code.
+    # Without a detection ``cause`` holds the kind, which has no code among causes: back to null, as in the event.
     coded["cause_code"] = f.when(coded["cause_code"] > codes.UNKNOWN, coded["cause_code"])
     return published.select(*_REIGN, *_WINNER, *(coded.get(name, f.col(name)).alias(name) for name in _OF_ELECTION))
 
@@ -198,10 +201,12 @@ def _finished(folded: DataFrame) -> DataFrame:
     durations = [f.col(span_column(phase)) for phase in SPANS]
     attributed, missing = f.lit(0).cast("bigint"), f.lit(0)
     for phase, duration in zip(SPANS, durations, strict=True):
+        # A first election has no fault: its missing detection is no gap in the record.
         is_due = f.col("is_failover") if phase in (Phase.DETECTED, Phase.PROPOSED) else f.lit(True)
         attributed = attributed + f.coalesce(duration, f.lit(0))
         missing = missing + f.when(is_due & duration.isNull(), 1).otherwise(0)
     longest, dominating = f.greatest(*durations), f.lit(None).cast("string")
+    # Backwards, so that of two equal phases the earlier one wins: ties must not depend on the plan.
     for phase, duration in reversed(list(zip(SPANS, durations, strict=True))):
         dominating = f.when(duration == longest, phase.value).otherwise(dominating)
     grade = f.col("grade")
@@ -211,6 +216,7 @@ def _finished(folded: DataFrame) -> DataFrame:
             "unattributed_us": f.col("total_us") - attributed,
             "dominating_phase": dominating,
             "missing_phases": missing,
+            # An unknown loss stays null. As 0 it would make the sum of a month look proven.
             "loss_bytes": f.when(grade == Grade.PROVEN.value, f.lit(0).cast("bigint")).when(
                 grade != Grade.UNKNOWN.value, f.col("bound_bytes")
             ),
@@ -234,6 +240,8 @@ def _spans() -> tuple[dict[str, Column], Column]:
         before: Column = f.lit(0).cast("bigint")
         for phase in phases:
             stamp = f.col(stamp_column(phase))
+            # A stamp that goes back is left out, and the next one is measured from the last good one: else one skewed
+            # stamp would make a negative phase and a phase that is too long.
             is_valid = stamp >= before
             spans[span_column(phase)] = f.when(is_valid, stamp - before)
             backward = backward + f.when(~is_valid, 1).otherwise(0)
@@ -268,7 +276,7 @@ def truncations(events: DataFrame) -> DataFrame:
             f.greatest(zero, f.least(f.col("released"), f.col("cut_to")) - f.col("cut_from"))
         ),
     }
-    # ``least`` skips nulls: without the replica's word nothing is known.
+    # ``least`` skips nulls: without a ``released`` it would call all cut bytes acknowledged, a loss that never was.
     columns["released_cut_bytes"] = f.when((cut == 0) | f.col("released").isNotNull(), columns["released_cut_bytes"])
     is_report = (f.col("kind") == KINDS["milestone-reached"]) & (f.col("phase") == PHASES[Phase.TRUNCATED])
     return events.where(is_report).select(
@@ -278,7 +286,8 @@ def truncations(events: DataFrame) -> DataFrame:
 
 def leaderships(events: DataFrame) -> DataFrame:
     founded, taken = KINDS["fleet-initialised"], KINDS["leadership-taken"]
-    # Both are proposed together, so they share a day.
+    # A founding is no change of controllers, and false alarms after it must not be put down to one. Its two events
+    # share an entry, so a day.
     before = f.lag("kind").over(Window.partitionBy("cluster", "day", "fleet").orderBy("seq"))
     return (
         events.where(f.col("kind").isin(founded, taken))

@@ -1,10 +1,10 @@
 """
 The same silver from a stream: every micro-batch goes through the layers as a small run of its own.
 
-Here: sources, one micro-batch, a query. Not here: what a run does (``layers``), printing (``jobs.stream``).
+Here: sources, one micro-batch, a query. Not here: bronze and silver (``layers``), printing (``jobs.stream``).
 
 Rule 1: a micro-batch and its number are published together: one that is repeated after a crash adds nothing.
-Rule 2: batch and stream are equal by rule 4 of ``tables``: what is open has a null end, and is written again when the
+Rule 2: batch and stream are equal by rule 4 of ``tables``: an open row has a null end, and is written again when the
 end comes. After the last micro-batch both have read the same events, and silver is a function of those.
 Rule 3: Spark's file source reads each file once. Files that still grow are not for it: give closed journals, or the
 controllers themselves.
@@ -88,9 +88,13 @@ def start(
 
     def add(batch: DataFrame, number: int) -> None:
         with lake.writer() as writer:
+            # A crash after ``publish`` and before Spark's commit repeats the batch: its bad lines would count twice.
+            # Asked of the manifest, because both changed in one rename.
             if writer.manifest.batches.get(name, -1) >= number:
                 return
             batch.sparkSession.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+            # Read twice, to count and to parse: without this the second reading of a live source would give other
+            # events.
             kept = batch.persist()
             texts = kept if is_continued else _with_compressed(kept)
             try:

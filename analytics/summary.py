@@ -1,7 +1,7 @@
 """
-What a lake says in one screen.
+A lake on one screen.
 
-Here: reading a few rows of gold, and which files gave what is no event; printing them. Not here: any figure of its own
+Here: a few rows of gold, the files with rejected texts, and printing them. Not here: definitions of figures
 (``gold_tables``).
 """
 
@@ -62,7 +62,7 @@ def summary_of(spark: SparkSession, lake: Lake) -> dict[str, Any]:
 
 
 def print_summary(found: Mapping[str, Any]) -> None:
-    """One verdict line first; then what took how long, where, and what could not be used."""
+    """The verdict line first; then durations, the worst sets, and the quality of the input."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     if not found["clusters"]:
         print("NOTHING  no event of any broker set is in the lake")

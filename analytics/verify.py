@@ -1,12 +1,12 @@
 """
 The record of many fleets, checked against the rules that it must keep: a Spark job over bronze.
 
-Here: which rule is checked over which events, and how the work is shared. Not here: the rules themselves
+Here: the events that each rule is checked over, and their partitions. Not here: the rules themselves
 (``core.verification``), the command line (``jobs.verify``).
 
 Rule 1: the chain is walked in ranges of one fleet's events, each sorted where it lies: a huge fleet is many tasks. Each
 range hands back its first and its last event; these borders, a few rows, are walked afterwards.
-Rule 2: what concerns one set over its whole life is a window over narrow columns: elections, starts and set epochs.
+Rule 2: a rule about the whole life of a set is a window over narrow columns: elections, starts and set epochs.
 Rule 3: violations are rows; nothing of them reaches the driver by itself.
 """
 
@@ -52,16 +52,19 @@ class Verified:
     violations: DataFrame
     """``VIOLATION_DDL``; empty if the record is sound."""
     begun_inside: DataFrame
-    """The same columns: first events of fleets whose chain before them is not here, so that it cannot be walked."""
+    """The same columns: first events of fleets whose earlier events are not here, so that no chain leads to them."""
 
 
 def verify(events: DataFrame) -> Verified:
     """Check ``events``, rows of ``bronze.events``, each once."""
     ranges = max(1, -(-events.count() // EVENTS_PER_RANGE))
+    # By fleet and index, not by hash: the chain is only walked between neighbours.
     links = events.select(*_LINK).repartitionByRange(ranges, "fleet", "index")
     # Read twice: for its violations and for its borders. Few rows, where the record is sound.
     walked = links.sortWithinPartitions("fleet", "index", "ordinal").mapInArrow(walk_ranges, VIOLATION_DDL).persist()
     rule = f.col("rule")
+    # One partition per fleet: a border between two ranges that lie in two partitions would be walked by neither, and an
+    # event that was cut out there would not be missed.
     ends = walked.where(rule == BORDER).repartition("fleet").sortWithinPartitions("fleet", "index", "ordinal")
     borders = ends.mapInArrow(walk_borders, VIOLATION_DDL)
     elections = events.where(f.col("kind") == codes.KINDS["master-elected"])
@@ -90,6 +93,7 @@ def walk_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     found: list[dict[str, Any]] = []
     for row in _rows(batches):
         link = _link(row)
+        # A range may end one fleet and begin the next: walked on, the first event of fleet B would "break" A's chain.
         if last is not None and last["fleet"] != row["fleet"]:
             found.append(_border(last))
             before = None
@@ -110,7 +114,7 @@ def walk_borders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for border in _rows(batches):
         row = msgspec.json.decode(border["text"])
         if is_first and (last is None or last["fleet"] != row["fleet"]):
-            # Before its first event lies nothing, or what nobody gave us.
+            # The chain begins with this event, or its beginning is in journals that were not given: not a violation.
             found += [_said(BEGUN_INSIDE, row, "")] if begins_inside(_link(row)) else []
         elif is_first and last is not None:
             found += _broken(_link(last), _link(row), row)
@@ -175,7 +179,7 @@ def _entered(events: DataFrame) -> DataFrame:
 
 
 def _two_of_one(events: DataFrame, rule: str, value: Column, what: str) -> DataFrame:
-    """Epochs for which ``value`` is not one and the same."""
+    """Epochs with two different values, e.g. two masters."""
     first = f.min(f.struct("index", "ordinal"))
     grouped = (
         events.select(*_SET, "master_epoch", "index", "ordinal", value.alias("value"))
@@ -193,6 +197,7 @@ def _falls(events: DataFrame, rule: str, name: str) -> DataFrame:
     life = Window.partitionBy(*_SET).orderBy("index", "ordinal")
     before = f.lag(name).over(life)
     narrow = events.select(*_SET, "index", "ordinal", name).withColumn("before", before)
+    # An election must raise the epoch: the same one twice is two masters in it. A set epoch repeats with each event.
     fell = f.col(name) <= f.col("before") if rule == Rule.EPOCHS else f.col(name) < f.col("before")
     text = f.concat(f.lit(f"C1: {name} went from "), f.col("before"), f.lit(" to "), f.col(name))
     return narrow.where(fell).select(f.lit(rule).alias("rule"), *_SET, "index", "ordinal", text.alias("text"))

@@ -1,14 +1,15 @@
 """
 Counterfactuals over a lake: every recorded failover under another preset, timeout or policy.
 
-Here: which failover would have been found when, which would not have happened, which silences would have become
-failovers, and who would have won. Not here: the replay of one election (``core.counterfactual``), the command line.
+Here: the time at which each failover would have been found, the failovers that would not have happened, the silences
+that would have become failovers, and the winners. Not here: the replay of one election (``core.counterfactual``), the
+command line.
 
-Rule 1: only failovers that silence alone gave away (cause ``timeout``) depend on the timeout; the others keep their
+Rule 1: only failovers that were found by silence alone (cause ``timeout``) depend on the timeout; the others keep their
 times.
-Rule 2: a silence is as long as from the last heartbeat to the return of the same incarnation; ``found after`` is
-counted from the last heartbeat too. Shorter than the other timeout: the failover is avoided. A new incarnation that
-came back before the other timeout would have been noticed then.
+Rule 2: a silence lasts from the last heartbeat to the return of the same incarnation; ``found after`` is counted from
+the last heartbeat, too. A silence of 4 s is avoided under a timeout of 5 s. A new incarnation that came back after 4 s
+would have been noticed then.
 Rule 3: failovers that would have come on top are counted from heartbeat gaps of masters, and from nothing else.
 """
 
@@ -87,7 +88,7 @@ def what_if(
 
 
 def recorded(reigns: DataFrame, silences: DataFrame) -> DataFrame:
-    """Failovers of ``silver.reigns`` with the silence that gave the master away, and how long it lasted."""
+    """Failovers of ``silver.reigns`` with the silence by which the master's loss was found, and its length."""
     lasted = silences.select(
         "fleet",
         f.col("seq").alias("triggered_seq"),
@@ -120,7 +121,7 @@ def recorded(reigns: DataFrame, silences: DataFrame) -> DataFrame:
 
 def check_reality(failovers: DataFrame, real: Settings) -> str:
     """
-    What the recorded silences say of the settings that are said to have been in force.
+    Whether the recorded silences fit the settings that are said to have been in force.
 
     Returns:
         A doubt, if none was found within two scans of the timeout: a longer one may have been in force, or the record
@@ -129,6 +130,8 @@ def check_reality(failovers: DataFrame, real: Settings) -> str:
     Raises:
         WrongReality: one was found before the timeout; ages are rounded to a microsecond twice.
     """
+    # The earliest, not the mean: one silence that was found after 1.2 s refutes a timeout of 3 s, however many others
+    # fit.
     earliest_us = failovers.agg(f.min("found_after_us").alias("us")).first()["us"]
     if earliest_us is None:
         return ""
@@ -149,13 +152,16 @@ def under(failovers: DataFrame, real: Settings, other: Settings) -> DataFrame:
     """Failovers (``recorded``) under another timeout: the outcome of each, what it saves, its other RTO. No replay."""
     found, back = f.col("found_after_us"), f.col("back_us")
     late = f.expr(f"((found_after_us - {real.timeout_us}) * {other.scan_us}) div {real.scan_us}")
-    # The scan is as late, in its own interval, as it was in reality: at the real settings exactly as late.
+    # As late within its scan interval as in reality. With a fresh draw the real settings would not give history back,
+    # and a saving of 20 ms could not be told from the draw (S83).
     silent_until = f.lit(other.timeout_us) + late
-    # A new incarnation that came back before is noticed as such, and deposes the old one then.
+    # A new incarnation that came back before is noticed as such, and deposes the old one then: a failover that is found
+    # later than the restart would be a time that nobody waited.
     is_back_before = f.coalesce(back < silent_until, f.lit(False))
     other_found = f.when(is_back_before & ~f.col("was_false"), back).otherwise(silent_until)
     is_avoided = is_back_before & f.col("was_false")
     saved = f.col("found_after_us") - f.col("other_found_after_us")
+    # A failover without its last heartbeat is unknown, not the same: counted as such it would shrink every difference.
     outcome = (
         f.when(f.col("cause") != "timeout", SAME)
         .when(found.isNull(), UNKNOWN)
@@ -180,10 +186,12 @@ def _zero_if_known() -> Column:
 def _added(failovers: DataFrame, gaps: DataFrame | None, real: Settings, other: Settings) -> DataFrame:
     """Silences of masters that reality did not find, and the other timeout would have."""
     columns = "cluster string, broker_set string, broker_id bigint, from_us bigint, gap_us bigint, is_certain boolean"
+    # A longer timeout finds no silence that the shorter one did not.
     if gaps is None or other.timeout_us >= real.timeout_us:
         return failovers.sparkSession.createDataFrame([], columns)
     would_be_found = ~f.col("is_detected") & f.col("is_master") & (f.col("gap_us") > other.timeout_us)
-    # Between the timeout and the next scan the replica may just have been heard again.
+    # A gap of 1,010 ms under a timeout of 1,000 is found only if a scan falls into its last 10 ms: possible, not
+    # certain.
     is_certain = f.col("gap_us") > other.timeout_us + other.scan_us
     return gaps.where(would_be_found).select(
         "cluster", "broker_set", "broker_id", "from_us", "gap_us", is_certain.alias("is_certain")

@@ -1,11 +1,11 @@
 """
-Recorded decisions under other rules: what would have been decided, and what that does not tell.
+Recorded decisions under other rules: the other decision, and the limits of such a replay.
 
-Here: one election under another policy, by the real core; settings, and the words about what a replay may not claim.
-Not here: times under another timeout, which are columns (``analytics.what_if``).
+Here: one election under another policy, by the real core; settings, and the sentences that limit a replay. Not here:
+times under another timeout, which are columns (``analytics.what_if``).
 Rule 1: at the real settings every replay gives history back exactly (S83).
-Rule 2: a replay changes one decision and nothing after it: what the set would have done in another master's hands is
-not known, and not said.
+Rule 2: a replay changes one decision and nothing after it: the further history of the set under another master is not
+known, and not claimed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _decode = msgspec.json.Decoder(EventRecord).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the replay is run under."""
+    """Timeout and scan interval of the leading controller."""
 
     timeout_us: int
     scan_us: int
@@ -62,7 +62,7 @@ class Replayed:
 
 def replay(line: bytes, policy: str | None) -> Replayed | None:
     """
-    The election on ``line`` under ``policy``; None = the recorded one. None is returned for what is no election.
+    The election on ``line`` under ``policy``; None = the recorded one. Returns None for another event.
 
     Raises ``KeyError`` for an unknown policy, ``msgspec.DecodeError`` for a line of another version.
     """
@@ -70,6 +70,8 @@ def replay(line: bytes, policy: str | None) -> Replayed | None:
     if not isinstance(event, MasterElected | ElectionFailed):
         return None
     verdict = event.verdict
+    # An unclean election, or the first of a set, was decided by other rules: asked under a clean policy it would have
+    # no winner, and the answer would blame the policy.
     wanted = policy if policy is not None and _may_change(verdict) else verdict.policy
     ranking = elect(
         verdict.candidates,
@@ -78,6 +80,7 @@ def replay(line: bytes, policy: str | None) -> Replayed | None:
         previous_master=verdict.previous_master,
     )
     ends = {each.broker_id: (each.last_epoch or 0, each.max_offset or 0) for each in ranking.candidates if each.rank}
+    # Regret of the other winner against the same candidates: no candidate is compared with a log of another moment.
     regret = max(ends.values())[1] - ends[ranking.winner][1] if ranking.winner is not None else 0
     return Replayed(
         winner=ranking.winner,

@@ -1,14 +1,14 @@
 """
-What must hold of a record of events, checked on the record alone.
+Rules that a record of events must keep, checked on the record alone.
 
 Here: the walk along a hash chain, and the rules that one election shows by itself; over lines as they were written.
-Not here: what needs many events of one set (``analytics.verify``), the state of a running fleet
+Not here: rules over many events of one set (``analytics.verify``), the state of a running fleet
 (``controller.core.invariants``).
 Rule 1: the chain is over the text of a line with its own hash blanked. Text, not a decoded record: fields that were
 added later have no part in an old event's hash.
-Rule 2: an event of a kind or version that this program does not know is still a link of the chain.
-Rule 3: what cannot be told is not a violation: where the events before a run are not there, the run begins a new walk
-and is counted.
+Rule 2: an event of an unknown kind or version is still a link of the chain.
+Rule 3: a gap in the input is not a violation: a fleet whose first events are not there begins a new walk, and is
+counted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rule:
 
 
 class ChainedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event as the walk sees it; made once per event, so no more is kept of its line than the walk needs."""
+    """One event as the walk needs it. One is made per event of the record, so it keeps no more."""
 
     term: int
     index: int
@@ -69,6 +69,7 @@ class Violation:
 
 def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: int) -> ChainedEvent:
     """The link that a line is; the hash is looked for at its end, where it is written."""
+    # From the end: a reason typed by an operator may contain ``"chain":"``, and the first one would be blanked.
     begin = line.rfind(CHAIN_FIELD) + len(CHAIN_FIELD)
     end = begin + HASH_DIGITS
     has_hash = begin >= len(CHAIN_FIELD) and line[end : end + 1] == b'"'
@@ -83,9 +84,10 @@ def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: 
 
 
 def walk(before: ChainedEvent | None, link: ChainedEvent) -> list[Violation]:
-    """What ``link`` breaks after ``before``, the event just before it in the same record; None: it is the first."""
+    """Violations of ``link`` after ``before``, the event just before it in the same record; None: it is the first."""
     found: list[Violation] = []
     previous = before.chain if before is not None else b""
+    # An event without a hash before this one: anybody could have put any events there, and the next hash would fit.
     if (before is not None and not previous) or link.chain != link.hash_after(previous):
         after = f"{before.term}.{before.index}.{before.ordinal}" if before is not None else "the beginning"
         text = "it was changed, or events between are missing"
@@ -94,6 +96,7 @@ def walk(before: ChainedEvent | None, link: ChainedEvent) -> list[Violation]:
         return found
     if link.term < before.term:
         found.append(Violation(rule=Rule.ORDER, text=f"term fell from {before.term} to {link.term}"))
+    # Within an entry by one, at the next entry from 0. Indexes may skip (entries without events), ordinals may not.
     is_next = link.ordinal == (before.ordinal + 1 if link.index == before.index else 0)
     if not is_next:
         text = f"ordinal {link.ordinal} follows {before.index}.{before.ordinal}: an event of an entry is missing"
@@ -124,6 +127,8 @@ def election_violations(line: bytes) -> list[Violation]:
     texts = [text.removeprefix(BROKEN) for text in checked_rules([record]) if text.startswith(BROKEN)]
     seen = {replica.broker_id: replica for replica in event.evidence.replicas}
     for candidate in event.verdict.candidates:
+        # The evidence is what the leader read, the verdict what it judged by: a difference is a decision about a state
+        # that nobody reported.
         replica = seen.get(candidate.broker_id)
         told = None if replica is None else (replica.last_epoch, replica.max_offset, replica.heartbeat_age_ms)
         if _judged(candidate) != (told or (None, None, None)):

@@ -82,7 +82,7 @@ class AlertPrinter:
     """Prints each alert when it begins."""
 
     def __init__(self, spark: SparkSession, lake: Lake, limits: Limits, *, is_live: bool) -> None:
-        """``is_live``: by this machine's clock; else by the stamps of the events, as if it were then."""
+        """``is_live``: judge by this machine's clock; else by the newest stamp of the events."""
         self._spark = spark
         self._lake = lake
         self._limits = limits
@@ -94,6 +94,8 @@ class AlertPrinter:
         manifest = self._lake.manifest()
         if manifest.version == 0:
             return
+        # Old files by their own stamps: by this machine's clock each set of last year would have had no master for a
+        # year.
         if self._is_live:
             now_ms: int | None = round(time.time() * 1000)
         else:
@@ -105,7 +107,7 @@ class AlertPrinter:
         lasting = set()
         for row in alerts(self._spark, self._lake, manifest, now_ms=now_ms, limits=self._limits).collect():
             found = dict(zip(COLUMNS, row, strict=True))
-            # A flapping set is told again when its window has moved on, not at every failover.
+            # Without the three that move: else a set without a master would be an alert at each look.
             key = tuple(found[name] for name in COLUMNS if name not in ("lasts_ms", "count", "since_ms"))
             lasting.add(key)
             if key not in self._told:
