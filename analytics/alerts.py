@@ -72,7 +72,7 @@ def _unserved(tenures: DataFrame, now_ms: int, limits: Limits) -> DataFrame:
 
 
 def _deserted(tenures: DataFrame, silences: DataFrame, now_ms: int, limits: Limits) -> DataFrame:
-    """The master is gone, and nobody was elected."""
+    """The master is gone, and it has no successor."""
     from pyspark.sql import functions as f
 
     gone = silences.where(f.col("returned_seq").isNull()).select(*_SET, "broker_id", "seq", "found_at_ms")

@@ -60,9 +60,9 @@ class Why(StrEnum):
     RANGE = "a number that names the event is out of range"
     STAMP = "stamp is not a date"
     HOLE = "hole"
-    """Not a fault of the file: a controller says what it cannot give."""
+    """Not a fault of the file: the controller lacks these events, and says so."""
     BREAK = "the rest of a damaged compressed file"
-    """The line says what is wrong with the file; its lines up to there were read."""
+    """The line holds the reader's error; the file's lines up to there were read."""
     DIFFERS = "differs from another copy of the same event"
 
 
@@ -108,7 +108,7 @@ def _held_schema() -> StructType:
 
 
 def source_of() -> Column:
-    """Short name of ``source_file``: the partition of what was rejected in it."""
+    """Short name of ``source_file``: the partition of its rejected texts."""
     # Not ``lower``: its first call sets up the rules of all languages, which takes a second.
     return f.translate(f.hex(f.xxhash64("source_file")), "ABCDEF", "abcdef")
 

@@ -66,7 +66,7 @@ def prepare(folder: Path, plan: Plan) -> None:
 
 
 def generate(spark: SparkSession, plan: Plan, folder: Path, *, compression: str = "zstd") -> dict[str, int]:
-    """Write all fleets; returns the sums of what the tasks counted. The folder must be prepared."""
+    """Write all fleets; returns the sums of the tasks' counts. The folder must be prepared."""
     from pyspark.sql import functions as f
 
     plan_text, root = msgspec.json.encode(plan), str(folder)

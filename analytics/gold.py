@@ -183,4 +183,4 @@ DAILY: tuple[tuple[LakeTable, Callable[[Days], DataFrame]], ...] = (
     (GOLD_QUIET_DAILY, quiet_daily),
     (GOLD_NODES_DAILY, nodes_daily),
 )
-"""In this order: ``failovers`` is what most others are made from, ``quiet_daily`` is what ``sets_daily`` leaves out."""
+"""In this order: most are made from ``failovers``; ``quiet_daily`` counts the days that ``sets_daily`` leaves out."""

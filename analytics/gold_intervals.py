@@ -86,7 +86,7 @@ def _edges(days: Days) -> DataFrame:
     The first and the last day of every interval, with its time in them.
 
     An interval that goes on after its first day gives ``daily_ms`` to each day from then on, and takes it back on its
-    last one: the running sum of a set is what covers whole days.
+    last one: the running sum of a set is the time that covers whole days.
     """
     spans = reduce(lambda one, other: one.unionByName(other), (_observed(days), _available(days), *_exposed(days)))
     begin, first, last = _wanted_days(days)

@@ -9,7 +9,7 @@ that ``group by`` over any days gives exactly the longer period's row. Percentil
 Rule 2: a percentile is by nearest rank: the smallest duration with at least p percent of the failovers at or below it.
 Rule 3: tables without ``_daily`` cover the whole lake; ``cluster`` "*" is all clusters together. They are computed from
 the daily tables only, but for ``failovers``, which is one row per failover and partitioned by day.
-Rule 4: what is still open counts up to the last event of its fleet.
+Rule 4: an open interval counts up to the last event of its fleet.
 Rule 5: most sets have nothing to tell on most days. Such a day of a set is quiet: it is counted per fleet in
 ``quiet_daily``, and is no row. From its first day on, a set has a row in ``sets_daily`` or is counted there, each day.
 """
@@ -20,7 +20,7 @@ from rollcall_ha.analytics.tables import LakeTable, columns_of
 
 GOLD_BUILT = "gold 4"
 """
-Key in a manifest of what gold was built from. Another number whenever tables of gold change their meaning: gold of an
+Key in a manifest of gold's input partitions. Another number whenever tables of gold change their meaning: gold of an
 older form then counts as never built, and the next run makes all of it anew.
 """
 ALL = "*"
@@ -357,7 +357,7 @@ mtbf_ms bigint (observed_ms - gone_ms) / faults, at least 0, rounded down; null 
 GOLD_QUALITY = LakeTable(
     layer="gold",
     name="quality",
-    meaning="Data quality of the whole lake: bronze.quality over all files, and what silver and gold left out.",
+    meaning="Data quality of the whole lake: bronze.quality over all files, and rows left out later.",
     key=("name",),
     partitions=(),
     columns=columns_of(

@@ -3,13 +3,13 @@ A lake: tables as Parquet files below one folder, published so that a reader nev
 
 Here: the manifest, staging, publishing, sweeping. Not here: columns of tables (``tables``), their rows (``layers``).
 
-    LAKE/manifest.json                                  which folders are the tables, and what they were made from
+    LAKE/manifest.json                                  the folders that are the tables, and their inputs
     LAKE/data/LAYER/TABLE/run=RUN/cluster=C/day=D/*.parquet
     LAKE/lock                                           held by the one writer
 
 Rule 1: files are written into a folder of their own run, synced, and only then named by a new manifest, which replaces
-the old one by a rename. A run that is killed leaves folders that nobody names; the next writer removes them. Names of
-runs are never used again: the Java of a killed run lives on for a moment, and may still write into its own.
+the old one by a rename. A killed run leaves folders that no manifest names; the next writer removes them. Names of runs
+are never used again: the Java of a killed run lives on for a moment, and may still write into its own.
 Rule 2: a partition is replaced as a whole: one that is recomputed and comes out empty is gone from the manifest.
 Rule 3: folders that the last ``VERSIONS_KEPT`` manifests name stay, so that a reader of an older one can finish.
 Rule 4: one writer at a time; a second one is refused with the first one's pid.
@@ -193,7 +193,7 @@ class LakeWriter:
         self._sweep()
 
     def read(self, spark: SparkSession, table: LakeTable, *, only: Iterable[str] | None = None) -> DataFrame:
-        """Rows as they will be published: what this writer staged is there."""
+        """Rows as they will be published, with the tables that this writer staged."""
         return self.lake.read(spark, table, manifest=self.manifest, only=only)
 
     def folder(self, table: LakeTable) -> tuple[str, Path]:
@@ -217,7 +217,7 @@ class LakeWriter:
         self, table: LakeTable, added: Mapping[str, Sequence[str]], *, removed: Iterable[str] | None = None
     ) -> None:
         """
-        Let ``added`` take the place of the partitions ``removed``, and of those of the same name.
+        Let ``added`` take the place of the partitions ``removed``, and of partitions of the same name.
 
         ``removed`` None: of the whole table.
         """
@@ -239,7 +239,7 @@ class LakeWriter:
 
     def publish(self) -> Manifest:
         """
-        Sync what was staged, then let the new manifest take the old one's place. Nothing changed: nothing is written.
+        Sync the staged files, then let the new manifest take the old one's place. Without a change nothing is written.
         """
         # An empty version would push the oldest kept one out, and its files from under a reader that still has it.
         if self.manifest == self.published:

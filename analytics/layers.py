@@ -83,7 +83,7 @@ class Layers:
 
     def ingest_files(self, files: Sequence[Path], *, again: bool = False) -> int:
         """
-        Read those of ``files`` that are new or have changed since they were read; all of them if ``again``.
+        Read the ``files`` that are new or have changed since they were read; all of them if ``again``.
 
         Returns how many were read.
         """
@@ -150,7 +150,7 @@ class Layers:
         self._writer.replace(BRONZE_REJECTED, kept)
 
     def _merge(self, run: str) -> Partitions:
-        """The days that the staged run brings something for; those that are there already are merged with it."""
+        """The days to which the staged run adds an event; published ones are merged with it."""
         lake, published = self._writer.lake, self._writer.manifest.tables.get(BRONZE_EVENTS.path, {})
         staged = partitions_in(lake.root / "data" / BRONZE_EVENTS.path / f"run={run}")
         added: Partitions = {name: [run] for name in staged if name not in published}
@@ -222,7 +222,7 @@ class Layers:
     def _put_changed(
         self, table: LakeTable, rows: DataFrame, published: DataFrame | None, scope: _Scope | None
     ) -> None:
-        """Write the days whose rows differ from those that are published."""
+        """Write the days whose rows differ from the published ones."""
         if published is None or scope is None:
             self._put(table, rows)
             return
@@ -304,7 +304,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """What a later run of silver looks at."""
+    """Clusters and days that a later run of silver reads."""
 
     clusters: frozenset[str]
     events: list[str]

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 JOURNAL_PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.jsonl.zst")
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""Suffix of a file -> what it is compressed with."""
+"""Suffix of a file -> its compression."""
 
 CHUNK_BYTES = 1 << 18
 
 URI_SAFE = "/!'()*,;:$&+=@~"
-"""Besides letters, digits and all beyond ASCII: what Java leaves as it is in the path of a URI."""
+"""Characters that Java leaves as they are in the path of a URI, besides letters, digits and all beyond ASCII."""
 
 LINES_PER_BATCH = 2_000
 INT_MAX = (1 << 31) - 1
@@ -174,7 +174,7 @@ def file_of(source: str) -> Path:
 
 
 def as_lines(text: DataFrame) -> DataFrame:
-    """The same of what Spark's text source gives, batch or stream; bytes that are no text are still there."""
+    """The same columns from Spark's text source, batch or stream; bytes that are no text are still there."""
     from pyspark.sql import functions as f
 
     return text.select(f.col("_metadata.file_path").alias("source_file"), f.col("value").alias("text"))
@@ -234,7 +234,7 @@ def _pieces(text: Column) -> Column:
 
 
 def _page(text: Column) -> Column:
-    """The records of one page, and its hole; a text that is no page stays what it is, to be rejected."""
+    """The records of one page, and its hole; a text that is no page stays as it is, to be rejected."""
     from pyspark.sql import functions as f
 
     page = f.from_json(text, "events array<string>, gap string, _corrupt_record string")

@@ -37,7 +37,7 @@ INDEX_MAX = 10**18 - 1
 
 
 class ReadFailed(RuntimeError):
-    """A range cannot be read in full; nothing of it counts as read. The message says what to do."""
+    """A range cannot be read in full; nothing of it counts as read. The message has the remedy."""
 
 
 class Mark(msgspec.Struct, frozen=True, order=True, rename="camel"):
@@ -60,7 +60,7 @@ class _Page(msgspec.Struct, rename="camel"):
 
 
 class _Place(msgspec.Struct, rename="camel"):
-    """What this program must know of any event, whatever its version."""
+    """The fields of an event that are read here; every version has them."""
 
     fleet_incarnation: str
     index: int

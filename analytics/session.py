@@ -1,8 +1,8 @@
 """
 One quiet Spark session on this machine.
 
-Here: finding Java, the settings that every job shares, what Spark says on stderr (``log4j2.properties``: errors only,
-from the first line on), how files get their modes (``LocalFiles.java``). Not here: what a job computes.
+Here: finding Java, the settings that every job shares, Spark's log (``log4j2.properties``: errors only, from the
+first line on), modes of files (``LocalFiles.java``). Not here: any job.
 Raises ``NoSpark`` with the remedy where Spark or Java are missing.
 """
 
@@ -42,8 +42,8 @@ COMPILER_OPTIONS = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 """
-Java's optimising compiler begins ten times as late as by itself: each plan of Spark is new code, and compiling what
-runs for seconds only was a third of the CPU of silver and gold.
+Java's optimising compiler begins ten times as late as by itself: each plan of Spark is new code, and compiling code
+that runs for seconds only was a third of the CPU of silver and gold.
 """
 
 STDERR = 2

@@ -63,7 +63,7 @@ _OF_ELECTION = {
 """Column of a fact -> column of the election's event: one event, so its maximum is itself."""
 _OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "cut_bytes"}
 _OF_REPORT = ("phase", "elapsed_us", "observed_us", "entered_at_ms", "graded_seq", *_OF_GRADE)
-"""What is told of a reign after its election: a milestone, the winner's entry, or a grade."""
+"""A report on a reign after its election: a milestone, the winner's entry, or a grade."""
 
 
 def span_column(phase: Phase) -> str:
@@ -78,7 +78,7 @@ def stamp_column(phase: Phase) -> str:
 
 def reigns(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """
-    ``silver.reigns`` of bronze events, and of rows that were published before: those grow, none is lost.
+    ``silver.reigns`` of bronze events, and of published rows: these grow, none is lost.
 
     A reign whose election is in neither is left out; ``gold.quality`` counts it.
     """
@@ -104,7 +104,7 @@ def _keyed(rows: DataFrame) -> DataFrame:
 
 
 def _folds() -> list[Column]:
-    """What becomes of each report when reports of one reign meet."""
+    """The aggregate of all reports of one reign."""
 
     def at(phase: Phase, name: str) -> Column:
         return f.when(f.col("phase") == PHASES[phase], f.col(name))
@@ -165,7 +165,7 @@ def _elections_of_reigns(published: DataFrame) -> DataFrame:
 
 
 def _reports_of_reigns(published: DataFrame) -> DataFrame:
-    """What a published row knows, as reports of its winner."""
+    """The stamps of a published row, as reports of its winner."""
     types = {"phase": "int", "grade_code": "int"}
     known: list[dict[str, Column]] = [
         {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED

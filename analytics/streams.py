@@ -27,7 +27,7 @@ from rollcall_ha.analytics.progress import Progress
 
 FILES_PER_BATCH = 200
 BINARY_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"
-"""As Spark defines it; a column that nobody asks for is not read."""
+"""As Spark defines it; a column that no query selects is not read."""
 SHUFFLE_PARTITIONS = "4"
 """Of a micro-batch: Spark's streams run without adaptive execution."""
 
@@ -50,7 +50,7 @@ def of_files(spark: SparkSession, folder: str, *, files_per_batch: int = FILES_P
 
 
 def _with_compressed(batch: DataFrame) -> DataFrame:
-    """The lines of a micro-batch of ``of_files``, those of its compressed files too."""
+    """The lines of a micro-batch of ``of_files``, with those of its compressed files."""
     named = batch.where("text is null").select("source_file").collect()
     if not named:
         return batch
@@ -80,9 +80,9 @@ def start(
     """
     Keep bronze and silver of ``lake`` up to date with a ``stream`` (``of_files`` or ``of_controllers``).
 
-    ``checkpoint`` is the folder of what the stream remembers; one lake may be fed by several. ``is_continued``: one
+    ``checkpoint`` is the folder of the stream's offsets; one lake may be fed by several. ``is_continued``: one
     source gives more and more lines (a control plane), not each file once. ``every_ms`` is the pause between
-    micro-batches; None: read what is there and end.
+    micro-batches; None: read to the present end.
     """
     name = str(checkpoint.absolute())
 

@@ -8,8 +8,8 @@ Rule 1: an event belongs to (fleet, term, index, ordinal). ``seq`` = index * 2**
 fleet, because an index belongs to one term for ever; stamps order nothing, leaders' clocks are skewed.
 Rule 2: ``day`` is the UTC date of the row's own beginning, taken from the entry's stamp: every copy of an event has the
 same. All tables with a cluster and a day are partitioned by both.
-Rule 3: what was not stamped is null. A duration that would be negative is null, and counted.
-Rule 4 (what is open): a row whose end has not been seen has a null end. The next run that sees it writes the row again;
+Rule 3: a phase without a stamp is null. A duration that would be negative is null, and counted.
+Rule 4 (open rows): a row whose end has not been seen has a null end. The next run that sees it writes the row again;
 gold counts it up to the last event of its fleet (``horizons``). Batch and streaming are equal by this rule.
 Rule 5: daily gold tables hold sums and counts of whole numbers, so that adding days gives exactly the longer period's.
 """
@@ -29,7 +29,7 @@ FLEET_CLUSTER = "_fleet"
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """One column: its Spark type as DDL, and what a number in it says."""
+    """One column: its Spark type as DDL, and the meaning of its values."""
 
     name: str
     kind: str
@@ -101,7 +101,7 @@ seq bigint index * 2**20 + ordinal
 stamped_at_ms bigint the entry's stamp, UTC of the leader that proposed it
 broker_set string null for events without a set
 kind int code of the event's kind (codes.KINDS)
-requested_by string who asked: controller:c1, broker:2, admin:alice
+requested_by string requester: controller:c1, broker:2, admin:alice
 version int schema version of the line
 master_epoch bigint epoch that the event begins, reports on, grades or was decided in
 broker_id int elected master, reporter, or the replica that the event is about; null = the leading controller
@@ -133,7 +133,7 @@ sync_state_set_epoch bigint its epoch
 is_accepted boolean alter: whether it was accepted
 expected_replicas int registration: configured size of the set
 intactness int registration: code (codes.INTACTNESS)
-controller string leadership: who leads
+controller string leadership: the new leader
 line string the JSON text as it was read
 source_file string a file that held it
 """
@@ -159,7 +159,7 @@ line string the text
 BRONZE_QUALITY = LakeTable(
     layer="bronze",
     name="quality",
-    meaning="What was read, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
+    meaning="Input lines, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
     key=("source_file", "name"),
     partitions=(),
     columns=columns_of(
@@ -232,7 +232,7 @@ graded_seq bigint seq of the newest grade
 SILVER_ELECTIONS = LakeTable(
     layer="silver",
     name="elections",
-    meaning="One row per election that was held: those that made a master and those that found nobody.",
+    meaning="One row per election that was held: with a winner or without.",
     key=("fleet", "seq"),
     columns=columns_of(
         _SET
@@ -325,7 +325,7 @@ is_same_incarnation boolean whether the process that came back is the one that w
 SILVER_TRUNCATIONS = LakeTable(
     layer="silver",
     name="truncations",
-    meaning="One row per report of a replica that it compared its log with the master's and cut what was beyond.",
+    meaning="One row per report of a replica that it compared its log with the master's and cut the records beyond it.",
     key=("fleet", "seq"),
     columns=columns_of(
         _SET

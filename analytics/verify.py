@@ -41,7 +41,7 @@ ROWS_PER_BATCH = 10_000
 BORDER = "border"
 """Rows of the first pass that are no violations: the ends of a range, to be walked in the second."""
 BEGUN_INSIDE = "begun-inside"
-"""Rows of the second pass that are no violations: what came before this event is not here."""
+"""Rows of the second pass that are no violations: the events before this one are not here."""
 
 _SET = ("fleet", "cluster", "broker_set")
 _LINK = ("fleet", "cluster", "broker_set", "term", "index", "ordinal", "stamped_at_ms", "line")

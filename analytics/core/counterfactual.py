@@ -24,9 +24,9 @@ CLEAN_POLICIES = (PREFERENCE_FIRST.name, DATA_FIRST.name)
 """Policies that may take each other's place: both elect members of the SyncStateSet only."""
 
 MAY_NOT_CLAIM = (
-    "Each decision is replayed alone, on its recorded evidence: what another master would have led to is not known.",
-    "Earlier detection would have met other evidence: the winners shown are those of the evidence that was recorded.",
-    "A later timeout is compared with when the replica was heard again; what clients did meanwhile is not on record.",
+    "Each decision is replayed alone, on its recorded evidence: the further history under another master is not known.",
+    "Earlier detection would have met other evidence: the winners are shown for the recorded evidence.",
+    "A later timeout is compared with when the replica was heard again; the clients' work meanwhile is not on record.",
     "No silence shorter than the timeout that was in force is on record: false failovers on top come from --gaps.",
     "Without --gaps no false failover on top is claimed, and that is not a zero.",
 )
@@ -57,7 +57,7 @@ class Replayed:
     is_replayed: bool
     """False: an election of a kind that this policy has no word in; the winner is the recorded one."""
     regret_bytes: int
-    """What the eligible candidate with the greatest (epoch, offset) held beyond this winner."""
+    """Bytes that the eligible candidate with the greatest (epoch, offset) held beyond this winner."""
 
 
 def replay(line: bytes, policy: str | None) -> Replayed | None:

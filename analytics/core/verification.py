@@ -114,7 +114,7 @@ def begins_inside(link: ChainedEvent) -> bool:
 
 def election_violations(line: bytes) -> list[Violation]:
     """
-    What one election breaks by itself: it is repeated from its own record (S68), and its verdict compared with its
+    Violations of one election by itself: it is repeated from its own record (S68), and its verdict compared with its
     evidence. An event that is not an election of a known version breaks nothing.
     """
     try:

@@ -1,7 +1,7 @@
 """
 The lake as one HTML page with pictures, and the tables behind them.
 
-Here: what is asked of the lake, in which order. Not here: reading it (``report.gather``), other timeouts
+Here: the questions to the lake and their order. Not here: reading it (``report.gather``), other timeouts
 (``report.asking``), the page (``report.page``), the files (``report.files``).
 """
 

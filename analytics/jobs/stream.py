@@ -90,7 +90,7 @@ class AlertPrinter:
         self._told: set[tuple[object, ...]] = set()
 
     def look(self) -> None:
-        """One look at what is published now."""
+        """One look at the published tables."""
         manifest = self._lake.manifest()
         if manifest.version == 0:
             return

@@ -55,7 +55,7 @@ def run(paths: Sequence[Path], *, master: str, is_json: bool) -> int:
 
 
 def timeline(events: DataFrame) -> DataFrame:
-    """One row per reign, oldest first: ``silver.reigns`` with who asked for the election."""
+    """One row per reign, oldest first: ``silver.reigns`` with the requester of the election."""
     asked = silver.elections(events).select("fleet", "seq", "requested_by").withColumnRenamed("seq", "elected_seq")
     reigns = silver.reigns(events).join(asked, ["fleet", "elected_seq"], "left")
     return reigns.orderBy("elected_at_ms", "cluster", "broker_set", "master_epoch").select(*COLUMNS)

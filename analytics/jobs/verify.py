@@ -1,7 +1,7 @@
 """
 Whether the record of all fleets keeps the rules: the verdict, counts by rule, and the first violations.
 
-Here: what is printed. Not here: the checks (``analytics.verify``, ``core.verification``).
+Here: the printing. Not here: the checks (``analytics.verify``, ``core.verification``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RecordVerdict(StrEnum):
 
 
 def verdict_of(events: int, violations: int) -> RecordVerdict:
-    """What a verification of so many events says."""
+    """The verdict on so many events with so many violations."""
     if violations:
         return RecordVerdict.BROKEN
     return RecordVerdict.SOUND if events else RecordVerdict.EMPTY

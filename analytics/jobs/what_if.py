@@ -1,7 +1,7 @@
 """
 The recorded failovers under other rules: the question, the counts, and the failovers that change most.
 
-Here: what is asked and printed. Not here: the answer (``analytics.what_if``), what a replay may not claim
+Here: what is asked and printed. Not here: the answer (``analytics.what_if``), the limits of a replay
 (``core.counterfactual``).
 """
 
@@ -122,7 +122,7 @@ def _print(facts: dict[str, Any], shown: Sequence[dict[str, Any]], question: Que
         winner = f", winner {row['to_master']} -> {row['other_winner']}" if row["is_other_winner"] else ""
         name = f"{row['cluster']}/{row['broker_set']} epoch {row['master_epoch']}"
         print(f"{name}: {row['outcome']}{saved}{winner}{' (false)' if row['was_false'] else ''}")
-    print("What this may not claim:")
+    print("Limits of this answer:")
     for line in claims:
         print(f"  - {line}")
 

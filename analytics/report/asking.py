@@ -61,7 +61,7 @@ def _asked(real: Preset, preset: Preset) -> dict[str, Any]:
 
 
 def _counted(failovers: DataFrame) -> dict[str, Any]:
-    """Both sides speak of the failovers whose change is known, the other one without those that would not have been."""
+    """Both sides speak of the failovers whose change is known, the other one without the avoided ones."""
     sides = {
         "": f.when(f.col("outcome") != UNKNOWN, f.col("total_us")),
         "other_": f.when(~f.col("outcome").isin(UNKNOWN, AVOIDED), f.col("other_total_us")),

@@ -1,5 +1,5 @@
 """
-Quantities side by side: the worst sets, the grades of loss, what another policy would have changed.
+Quantities side by side: the worst sets, the grades of loss, the failovers under another preset.
 
 Here: rows of ``report.worst_sets``, ``report.grades`` and ``report.what_if`` to pictures. Not here: the counting
 (``gather``).
@@ -24,11 +24,11 @@ WIDTH = 1000.0
 GRADES: tuple[tuple[str, str, str], ...] = (
     ("proven", "P", "nothing acknowledged was lost, and that is proven"),
     ("bounded", "B", "at most so many bytes"),
-    ("unknown", "U", "nobody can know"),
-    ("refuted", "R", "what came back shows a loss: an alarm"),
+    ("unknown", "U", "cannot be known"),
+    ("refuted", "R", "a log that came back shows a loss: an alarm"),
     ("ungraded", "N", "not graded yet"),
 )
-"""Column of ``gold.failovers_daily``, its letter, what it says."""
+"""Column of ``gold.failovers_daily``, its letter, its meaning."""
 
 _LETTER_WIDTH_MIN = 12.0
 
@@ -128,11 +128,11 @@ OUTCOMES: tuple[tuple[str, str, str], ...] = (
     ("same", "=", "as it was"),
     ("unknown", "?", "not on record"),
 )
-"""Column of ``report.what_if``, its letter, what it says."""
+"""Column of ``report.what_if``, its letter, its meaning."""
 
 
 def what_if(rows: Sequence[Row]) -> Markup:
-    """A block per preset: what becomes of the failovers, and three percentiles as recorded and under the preset."""
+    """A block per preset: outcomes of the failovers, and three percentiles as recorded and under the preset."""
     left, right = 230.0, 800.0
     durations = [row[f"{side}{name}_ms"] for row in rows for name in _PERCENTILES for side in ("", "other_")]
     most = max((value for value in durations if value is not None), default=0) or 1

@@ -51,7 +51,7 @@ RTO = _report(GOLD_RTO, "rto", "Percentiles by phase and cause, all clusters tog
 CLUSTERS = _report(GOLD_CLUSTERS, "clusters", "All clusters together (*), then those with most time without a master.")
 WORST_SETS = _report(GOLD_SETS, "worst_sets", "Sets with most time without a master, then most exposure.")
 WORST_NODES = _report(GOLD_NODES, "worst_nodes", "Replicas with most faults, then longest gone.")
-QUALITY = _report(GOLD_QUALITY, "quality", "What was read and what could not be used.")
+QUALITY = _report(GOLD_QUALITY, "quality", "Counts of input lines and of lines that gave no event.")
 
 RTO_HISTOGRAM = LakeTable(
     layer="report",
@@ -62,7 +62,7 @@ RTO_HISTOGRAM = LakeTable(
     columns=columns_of(
         """
 cause string as gold.failovers.cause
-bin bigint from 10 ** (bin / 10) ms up to, but not with, 10 ** ((bin + 1) / 10); what is below 1 ms counts as 1 ms
+bin bigint from 10 ** (bin / 10) ms up to, but not with, 10 ** ((bin + 1) / 10); less than 1 ms counts as 1 ms
 failovers bigint how many
 """
     ),
@@ -174,7 +174,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a report is made from: rows by the name of their table, and where they come from."""
+    """The input of a report: rows by the name of their table, and the lake that they come from."""
 
     rows: Mapping[str, Rows]
     lake: str

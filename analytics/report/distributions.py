@@ -128,7 +128,7 @@ _SHAPES: Mapping[str, Callable[[float, float], Markup]] = {
 
 
 def percentile_legend() -> Markup:
-    """The shapes and what they stand for."""
+    """Each shape with its percentile."""
     return element(
         "ul",
         *(

@@ -1,10 +1,10 @@
 """
-A report as files: one page, and beside it every table that is behind its pictures.
+A report as files: one page, and beside it the tables of its pictures.
 
     OUT/index.html    OUT/tables/NAME.csv    OUT/tables/NAME.parquet
 
 Rule 1: each file takes the place of its predecessor by a rename; the page is the last.
-Rule 2: CSV has a head, an empty field for what is not known, ISO 8601 for days.
+Rule 2: CSV has a head, an empty field for an unknown value, ISO 8601 for days.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rollcall_ha.node.files import atomic_replace
 PAGE = "index.html"
 FOLDER = "tables"
 MODE = 0o644
-"""A report is there to be shown around."""
+"""Readable for all: a report is copied and shown."""
 
 
 def write_report(contents: Contents, out: Path) -> Path:

@@ -47,12 +47,12 @@ def _value(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate: a tenth is less than anybody sees."""
+    """A coordinate: a tenth of a pixel cannot be seen."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def svg(*children: object, width: float, height: float, title: str, description: str) -> Markup:
-    """A picture that scales down with the page and says in words what it shows."""
+    """A picture that scales down with the page and has its content in words."""
     return element(
         "svg",
         element("title", title),

@@ -2,7 +2,8 @@
 The report as one page: nothing is loaded, nothing runs in it.
 
 Here: the values that the templates beside (``*.jinja``) put between their words. Not here: the words and the order of
-the parts (the templates), the pictures (beside), what figures mean (``gold_tables``), how rows are found (``gather``).
+the parts (the templates), the pictures (beside), definitions of figures (``gold_tables``), the rows
+(``gather``).
 Rule 1: no script, no address outside the page but links to its own tables; a policy in the head holds browsers to it.
 Rule 2: a picture without rows says why it is empty; it is not left out.
 """
@@ -98,14 +99,14 @@ QUALITY_WORDS = {
     "negative_intervals": "intervals that end before they begin: skewed clocks",
     "backward_stamps": "stamps before the one before them: quarantined",
     "incomplete": "failovers with a missing phase",
-    "open": "failovers after which nobody has served yet",
+    "open": "failovers without a serving master since",
 }
 _REJECTED = "rejected:"
 _HARMLESS = frozenset({"lines", "pieces", "events", "copies", "blank"})
 
 
 def _quality(rows: Rows) -> Iterator[tuple[str, str, str]]:
-    """Words, a mark where somebody should look, and the count; in the order of ``QUALITY_WORDS``."""
+    """Words, a mark at a figure to look into, and the count; in the order of ``QUALITY_WORDS``."""
     order = {name: place for place, name in enumerate(QUALITY_WORDS)}
     for row in sorted(rows, key=lambda row: (order.get(row["name"], len(order)), row["name"])):
         name, seen = row["name"], row["count"]

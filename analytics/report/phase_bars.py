@@ -4,8 +4,8 @@ Failovers as bars: where each one's time went.
 Here: rows of ``report.failovers`` to a picture. Not here: which failovers are shown (``gather``).
 Rule 1: a bar is as wide as the greater of the RTO and the sum of its phases: its length says nothing, its parts do.
 Rule 2: a phase is told by colour, pattern and number; the number is written into it where it fits.
-Rule 3: where detection takes most of the time, what follows is drawn again, enlarged.
-Rule 4: what was not stamped is not drawn, and said.
+Rule 3: where detection takes most of the time, the later phases are drawn again, enlarged.
+Rule 4: a phase without a stamp is not drawn, and named.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ Part = tuple[int, str, int]
 
 
 def parts_of(row: Row) -> list[Part]:
-    """The stamped phases of a failover and what none of them explains; durations are positive."""
+    """The stamped phases of a failover, and the rest that no phase explains; durations are positive."""
     found = [(n, words, int(row[column] or 0)) for n, (words, column) in enumerate(PHASES, start=1)]
     found.append((0, UNATTRIBUTED, int(row["unattributed_us"] or 0)))
     return [part for part in found if part[2] > 0]
 
 
 def missing_of(row: Row) -> list[str]:
-    """Words for the phases that nobody stamped."""
+    """Words for the phases without a stamp."""
     return [words for words, column in PHASES if row[column] is None]
 
 

@@ -2,7 +2,7 @@
 From numbers to places and words.
 
 Here: logarithmic axes of durations, five levels of a quantity, durations and bytes in words. Not here: drawing.
-Rule 1: words have a unit and at most three digits that count; what is not known is called so, never 0.
+Rule 1: words have a unit and at most three digits that count; an unknown value is called unknown, never 0.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Levels:
 
     @classmethod
     def of_durations(cls, values_ms: Iterable[int]) -> Levels:
-        """Limits at round durations, spread over what is there by order, so that one outlier does not hide the rest."""
+        """Limits at round durations, spread over the values by order, so that one outlier does not hide the rest."""
         ordered = sorted(value for value in values_ms if value > 0)
         if not ordered:
             return cls(limits=())
@@ -177,7 +177,7 @@ class Levels:
         return 1 + reached * (LEVELS - 1) // max(1, len(self.limits))
 
     def words(self) -> list[tuple[int, str]]:
-        """Each level with what it stands for, for the legend."""
+        """Each level with its words, for the legend."""
         names = [(0, "none")]
         edges: Sequence[float] = self.limits
         if not edges:

@@ -1,5 +1,5 @@
 """
-What happened on which day: the calendar of the fleet, and its sets side by side.
+Figures by day: the calendar of the fleet, and its sets side by side.
 
 Here: rows of ``report.calendar`` and ``report.heat_map`` to pictures. Not here: sums and buckets (``gather``).
 Rule 1: a level is told by the size of a square and by its strength; where squares are large, by a number too.
@@ -100,7 +100,7 @@ def _cell(
 
 
 def level_legend(values_ms: Iterable[int]) -> Markup:
-    """What the squares of a picture of these durations stand for."""
+    """The squares of a picture of these durations, with their limits."""
     return element(
         "ul",
         *(

@@ -43,7 +43,7 @@ from rollcall_ha.controller.contract.values import (
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 
 UNSYNCED_US = US_PER_S
-"""A power loss takes at most so much of what was written last."""
+"""A power loss takes at most the writes of so long a time."""
 
 
 def _address(broker_id: BrokerId) -> str:
@@ -56,7 +56,7 @@ class SyntheticSet:
     def __init__(
         self, plan: Plan, fleet: FleetView, draws: Draws, truth: Truth, *, key: SetKey, numbers: tuple[int, int]
     ) -> None:
-        """``numbers`` are those of the fleet and of the set in it."""
+        """``numbers``: of the fleet, and of the set in it."""
         self.plan, self.fleet, self.draws, self.truth, self.key = plan, fleet, draws, truth, key
         fleet_number, set_number = numbers
         self.ack_mode = ack_mode_of(plan, set_number)
@@ -76,7 +76,7 @@ class SyntheticSet:
         self.proposer = ElectionProposer(self)
         self.failover = SyntheticFailover(self)
         self.outage: tuple[int, Fault, int] | None = None
-        """Since when, why, and in which epoch nobody serves."""
+        """Begin, fault and epoch of the present outage."""
         self.lost: Process | None = None
         """The last master that was lost, until its successor is elected."""
         self._exposed_from_ms: int | None = None
@@ -172,7 +172,7 @@ class SyntheticSet:
         )
 
     def positions(self, process: Process, end: int) -> Positions:
-        """What a replica whose log ends at ``end`` says of itself."""
+        """The positions that a replica reports when its log ends at ``end``."""
         return Positions(
             last_epoch=MasterEpoch(process.last_epoch),
             max_offset=LogOffset(end),
@@ -255,7 +255,7 @@ class SyntheticSet:
         return self.draws.boot_us() if fault is Fault.POWER else self.draws.restart_us()
 
     def _freeze(self, process: Process, fault: Fault, now_us: int) -> None:
-        """What the logs hold at the moment in which ``process`` stops to take part."""
+        """Fix the ends of the logs at the moment in which ``process`` stops to take part."""
         serving = self.serving
         if serving is None:
             return
@@ -300,7 +300,7 @@ class SyntheticSet:
             return process.end
         return serving.end_at(now_us)
 
-    # --- what the leading controller notices --------------------------------------------------------------------------
+    # --- detection by the leading controller --------------------------------------------------------------------------
 
     def _somebody_saw_the_link(self) -> bool:
         """Whether a member that may be elected is heard: dead at once needs its word about the HA link (R13)."""

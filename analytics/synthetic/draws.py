@@ -90,7 +90,7 @@ class Draws:
     # --- how much ----------------------------------------------------------------------------------------------------
 
     def lag_bytes(self, write_bytes_per_s: int) -> int:
-        """What a follower lacks of the master's log at one moment."""
+        """The part of the master's log that a follower lacks at one moment."""
         return round(self._random.expovariate(1.0) * write_bytes_per_s * 0.004)
 
     def write_bytes_per_s(self) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rollcall_ha.analytics.synthetic.broker_set import SyntheticSet
 
 REIGNS_REMEMBERED = 32
-"""Past epochs whose start and whose truth may still matter: nobody stays away for longer."""
+"""Past epochs whose start and whose truth may still matter: no replica stays away for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class SyntheticFailover:
         if row is not None:
             row.grade = event.verdict.grade.value
 
-    # --- what is reported --------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def _record(self, requested_by: str, *milestones: Milestone) -> SyntheticOperation:
         return SyntheticOperation(
@@ -299,7 +299,7 @@ class SyntheticFailover:
                 self.follow_soon(other, now_us)
 
     def _pushed_again(self, process: Process, epoch: int, now_us: int) -> Push:
-        """The session's answer tells the winner of its epoch once more; nobody saw when the first push arrived."""
+        """The session's answer tells the winner of its epoch once more; the arrival of the first push was not seen."""
         step_us = self._set.draws.step_us
         promised_us = now_us + step_us(3_000)
         role_us = promised_us + step_us(6_000)
@@ -321,7 +321,7 @@ class SyntheticFailover:
     # --- following ---------------------------------------------------------------------------------------------------
 
     def follow_soon(self, process: Process, now_us: int) -> None:
-        """Open a link to the serving master, if there is one and it is somebody else."""
+        """Open a link to the serving master, if there is one and it is another process."""
         serving = self._set.serving
         if serving is None or serving.process is process or process.following == serving.epoch:
             return

@@ -6,7 +6,7 @@ Here: simulated time, entries of the replicated log, the leading controller. Not
 Rule 1: every event comes out of ``controller.core.apply``, with its hash chain, verdicts and refusals, as in the
 product. The generator invents faults and durations, never an event.
 Rule 2: operations of different sets that come within ``ENTRY_US`` share an entry, as many callers share one of the
-proposer's; a set has at most one step per entry, so that its operations see what the ones before them did.
+proposer's; a set has at most one step per entry, so that its operations see the effect of the ones before them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SyntheticFleet:
             draws = Draws(plan, fleet=number, stream=set_number)
             self._sets[key] = SyntheticSet(plan, self, draws, self.truth, key=key, numbers=(number, set_number))
 
-    # --- what sets need ----------------------------------------------------------------------------------------------
+    # --- the view of sets ---------------------------------------------------------------------------------------------
 
     @property
     def leader(self) -> Leader:

@@ -42,7 +42,7 @@ class Leader:
 
 
 class FleetView(Protocol):
-    """What a set needs of its fleet."""
+    """The fleet as a set sees it."""
 
     @property
     def leader(self) -> Leader:

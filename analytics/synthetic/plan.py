@@ -31,11 +31,11 @@ class Fault(StrEnum):
     CRASH = "crash"
     """The master's process dies; the kernel closes its connections."""
     RESTART = "restart"
-    """The master's process dies and is back before anybody has decided anything."""
+    """The master's process dies and is back before a controller has decided."""
     HANG = "hang"
-    """The master's process stops answering and is restarted by somebody, on the same boot."""
+    """The master's process stops answering and is restarted by an operator, on the same boot."""
     POWER = "power"
-    """The master's machine dies and boots again: what was not synced is gone."""
+    """The master's machine dies and boots again: records that were not synced are gone."""
     STOP = "stop"
     """The master is stopped cleanly."""
     PAUSE = "pause"
@@ -147,7 +147,7 @@ FALSE_SHARE_OF_PAUSES = 0.35
 
 
 class FleetName(msgspec.Struct, frozen=True, kw_only=True):
-    """Who one fleet of a plan is."""
+    """Identity of one fleet of a plan."""
 
     cluster: ClusterName
     fleet_incarnation: FleetIncarnation

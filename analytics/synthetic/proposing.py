@@ -34,7 +34,7 @@ FRESH_INTERVALS = 3
 """Heartbeat intervals after which a replica is not called ready any more."""
 
 RETRY_US = US_PER_S
-"""Between two looks at a set of which nobody can be elected."""
+"""Between two looks at a set without an eligible replica."""
 
 OPERATOR_PATIENCE_US = 600 * US_PER_S
 LOSS_ACCEPTED_BYTES = 2**62

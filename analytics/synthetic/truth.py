@@ -3,7 +3,7 @@ The true history of a synthetic fleet: a truth test compares Spark's tables with
 
 Here: rows of truth, written while the sets are simulated. Not here: how Spark finds the same in events (``analytics``),
 files (``analytics.generate``).
-Rule 1: truth comes from the simulated world: when a process died, what it held, which steps took how long. It is not
+Rule 1: truth comes from the simulated processes: their deaths, their logs, the durations of their steps. It is not
 folded from events; two columns that only the core can know (``grade``, and which epoch came next) are its word.
 Rule 2: a duration is None where its stamp was never reported: no reader of the events can know it.
 """
@@ -35,7 +35,7 @@ class ReignTruth:
     is_controller_caused: bool
     """It was a change of the leading controller that kept it from being heard."""
     regret_bytes: int
-    """What another eligible candidate was known to hold beyond the winner."""
+    """Bytes that another eligible candidate was known to hold beyond the winner."""
     detected_us: int | None = None
     proposed_us: int | None = None
     committed_us: int | None = None
@@ -51,7 +51,7 @@ class ReignTruth:
     """From the first sign of the fault until the last route was right."""
     grade: str | None = None
     cut_bytes: int | None = None
-    """What the last master threw away when it came back."""
+    """Bytes that the last master threw away when it came back."""
     lost_bytes: int = 0
 
 
@@ -75,7 +75,7 @@ class OutageTruth:
     to_us: int
     fault: str
     is_recorded: bool
-    """A new masterEpoch ended it. A pause that nobody noticed leaves no trace in the events."""
+    """A new masterEpoch ended it. A pause that no controller noticed leaves no trace in the events."""
 
 
 @dataclass(slots=True, kw_only=True)
