@@ -1,5 +1,5 @@
 """
-What a broker makes of its part of the fleet file.
+The configuration of one broker, checked, from its part of the fleet file.
 
 Here: every check of a value, with key, value and remedy, before anything is touched. Not here: the file's shape
 (``node.config``).

@@ -131,7 +131,7 @@ class Following:
 
     def stop(self, detail: str) -> LogOffset:
         """
-        Nothing is applied or acked any more; returns a bound of what was acked on this link.
+        Nothing is applied or acked any more; returns a bound of the acks on this link.
 
         The link does not tell its last ack: the end of the whole records is never below it.
         """

@@ -67,7 +67,7 @@ class HaEnds:
         return self._ends.server
 
     def session_opened(self, registered: Registered) -> None:
-        """Open what its identity needs; ``opened`` follows, at once if nothing is missing."""
+        """Open both ends for its identity; ``opened`` follows, at once if they are open."""
         if self._opening is not None:
             self._opening = registered
         elif self._serves(registered):

@@ -50,7 +50,7 @@ def draw_nonce() -> str:
 
 def disown(files: ReplicaFiles) -> None:
     """
-    The next start is another store: a sync of the log failed, so what the kernel still shows may never reach the disk.
+    The next start is another store: a sync of the log failed, so pages that the kernel shows may never reach the disk.
 
     R3b would vouch for it: the process died, and the pages seem to live. Blocks; best effort, the disk is broken.
     """
@@ -60,7 +60,7 @@ def disown(files: ReplicaFiles) -> None:
 
 def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:
     """
-    Read the directory's files; draw what a start draws. Blocks.
+    Read the directory's files; draw the identity of this start. Blocks.
 
     Raises:
         ConfigError: the directory belongs to another set.

@@ -185,7 +185,7 @@ class Replica:
     # --- SessionOwner ------------------------------------------------------------------------------------------------
 
     def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
-        """What to say now."""
+        """The heartbeat of this moment."""
         self.status.tell_disk_trouble()
         return self.status.heartbeat(ordinal)
 

@@ -125,7 +125,7 @@ class MarksFile:
 
     def load(self) -> EpochMarks:
         """
-        What is on disk; without a file nothing was ever promised.
+        The marks on disk; without a file nothing was ever promised.
 
         Raises ``DirectoryError`` if a slot is damaged or of another version: marks never fall, not by rot either.
         """

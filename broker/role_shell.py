@@ -134,7 +134,7 @@ class RoleShell:
         """When the last step will be ``VIEW_DELAY_MS`` ago, on the loop's clock."""
 
     def feed(self, event: RoleInput) -> None:
-        """Hand an input to the machine and do what it asks (rule 1). Never raises: a fault of ours ends the process."""
+        """Hand an input to the machine and do its actions (rule 1). Never raises: a fault of ours ends the process."""
         self._inputs.append(event)
         # An action may feed the next input (a link that closes while it is told to stop). Handled inside of it, the
         # rest of the outer actions would come behind those of the inner one, a role published after it was withdrawn.
@@ -144,7 +144,7 @@ class RoleShell:
         try:
             while self._inputs:
                 self._handle(self._inputs.popleft())
-        except Exception as error:  # noqa: BLE001 (whoever fed it, a timer too: the rest of a role change is lost)
+        except Exception as error:  # noqa: BLE001 (a caller that swallows it, a timer say, would go on with half a role change)
             self._inputs.clear()
             self._owner.failed(error)
         finally:
@@ -161,7 +161,7 @@ class RoleShell:
             self._owner.settle_link("the link that asked for a cut is gone")
 
     def stop(self) -> None:
-        """No timer any more, whatever is still fed; steps under way end by themselves."""
+        """No timer any more, even if inputs come; steps under way end by themselves."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()

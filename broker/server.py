@@ -1,7 +1,7 @@
 """
 The broker process: ``python -m rollcall_ha.broker.server --config rollcall.toml --name broker-a-1``.
 
-Here: command line, start, stop, exit codes. Not here: what a replica does (``broker.replica``).
+Here: command line, start, stop, exit codes. Not here: the running replica (``broker.replica``).
 Start: check the configuration, claim the data directory, open the health address, recover the log, open the listen
 port, dial the controllers, open the HA address. Ready, by /readyz: registered, and a role is applied.
 SIGTERM and SIGINT: leave the role, sync the log and the epoch list, write the clean mark, say goodbye, exit 0.
@@ -45,7 +45,7 @@ STOP_MS_MAX = 20_000
 """A clean stop that takes longer is given up: the next start checks every record."""
 
 DISK_MS_MAX = 5_000
-"""What a write or sync that is under way at the end may still take."""
+"""Time for a write or sync that is under way at the end."""
 
 _log = get_logger("server")
 
@@ -109,7 +109,7 @@ async def release(disk: ThreadPoolExecutor, *, exit_now: Callable[[int], object]
 
 
 class _Server:
-    """One life of the process; what is opened is closed by ``stack``, last first."""
+    """One life of the process; ``stack`` closes its parts, last first."""
 
     def __init__(self, config: BrokerConfig, directory: DataDirectory, stack: AsyncExitStack) -> None:
         self._config = config
@@ -119,7 +119,7 @@ class _Server:
         self._failure: BaseException | None = None
 
     async def serve(self, stop: asyncio.Event) -> int:
-        """Returns the exit code. Raises what ``_serve`` translates."""
+        """Returns the exit code. Raises the errors that ``_serve`` translates."""
         config, stack = self._config, self._stack
         disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
         stack.push_async_callback(release, disk)

@@ -395,7 +395,7 @@ class _Link:
         """Told by ``connect`` as well."""
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
-        """Controllers ask nothing; what they push is one-way."""
+        """Controllers ask nothing; their pushes are one-way."""
         del connection
         self._session.pushed(self._number, frames)
 

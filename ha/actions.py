@@ -41,7 +41,7 @@ class SendTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseLink:
-    """Send what is queued, then close. The machine takes no further input."""
+    """Send the queued bytes, then close. The machine takes no further input."""
 
     code: ErrorCode
     detail: str
@@ -124,7 +124,7 @@ class ConfirmHeard:
 
     offset: LogOffset
     master_end: LogOffset
-    """End of what the master has sent a header for: the distance to the own end is the known lag."""
+    """End of the bytes that the master has sent a header for: the distance to the own end is the known lag."""
 
 
 # --- for the broker, from both ---------------------------------------------------------------------------------------

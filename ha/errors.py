@@ -1,7 +1,7 @@
 """
 Errors of an HA link, as exceptions and as codes on the wire.
 
-Rule 1: whatever bytes a peer sends, a codec raises ``HaProtocolError`` or one of its children and nothing else.
+Rule 1: for any bytes of a peer a codec raises ``HaProtocolError`` or one of its children and nothing else.
 Rule 2: an error closes the link that it happened on, and nothing else.
 """
 
@@ -38,7 +38,7 @@ class ErrorCode(IntEnum):
     """Why a native link ends, as the error frame says it. Numbers are part of the protocol."""
 
     PROTOCOL = 1
-    """The peer sent what it must not."""
+    """The peer sent bytes or a frame that it must not."""
     WRONG_SET = 2
     """Cluster, set or fleet incarnation differ (S64, S66)."""
     WRONG_PEER = 3

@@ -60,4 +60,4 @@ class LinkSettings:
     confirm_delay_ms: int = 20
     """An idle master tells a moved confirm offset after this; with data it goes at once."""
     transfer_bytes_max: int = 1024 * 1024
-    """Body of one transfer: also what a link may send or receive in one turn of the loop."""
+    """Body of one transfer: also the most that a link sends or receives in one turn of the loop."""

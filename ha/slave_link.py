@@ -239,7 +239,7 @@ class SlaveLink:
         return [*last_word(self._identity, code, self.target.master_epoch, expected=expected, actual=actual)]
 
     def connection_lost(self) -> None:
-        """The socket is gone; nothing more will be said, and what was buffered is dropped (R12)."""
+        """The socket is gone; nothing more will be said, and buffered bytes are dropped (R12)."""
         self.state = SlaveLinkState.CLOSED
         self._recording = None
         # Bytes of the old master that wait here must not be applied behind the promise of the new epoch, when the entry

@@ -146,7 +146,7 @@ class SyncState:
         self._last_tick_ms = now_ms
         self._ended: MastershipEnded | None = None
 
-    # --- what others may ask -----------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def confirm_offset(self) -> LogOffset:
@@ -198,7 +198,7 @@ class SyncState:
         return self._ended
 
     def acked(self, broker_id: BrokerId) -> LogOffset | None:
-        """What this replica acked on its current link; None = unknown."""
+        """Last ack of this replica on its current link; None = unknown."""
         return self._table.acked(broker_id)
 
     # --- inputs ------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class SyncState:
     def link_opened(
         self, broker_id: BrokerId, incarnation: Incarnation, link_generation: int, *, is_learner: bool
     ) -> list[SyncOutput]:
-        """A handshake was answered: what was known of this replica is unknown again (R2)."""
+        """A handshake was answered: the acks of this replica are unknown again (R2)."""
         if self._ended or broker_id == self.reign.broker_id:
             return []
         if self._table.open_link(broker_id, incarnation, link_generation, is_learner=is_learner):
@@ -316,7 +316,7 @@ class SyncState:
         return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
 
     def tick(self, now_ms: int) -> list[SyncOutput]:
-        """Time passed: retry what is outstanding, or propose who must leave or may join."""
+        """Time passed: repeat the outstanding proposal, or propose a removal or a join."""
         if self._ended:
             return []
         # This process stood still for 12 s: the acks of that time are in its sockets, unread. Without grace it would

@@ -2,7 +2,7 @@
 The plan of a slave for its log, once a master has shown its epoch history: keep, cut, set aside, or isolate.
 
 Here: the decision, pure. Not here: cutting (``broker.log``, crash-safe by R20), when it is asked for (``slave_link``).
-Rule 1: the point is the end of what both have in common, clamped to the own end (W5).
+Rule 1: the point is the end of the history that both have in common, clamped to the own end (W5).
 Rule 2: no common epoch, a point that the master no longer has, or one inside a record is answered by an announced full
 copy with the old log set aside, never by a silent cut to zero (S29, W18).
 Rule 3: a loss below the replica's own durable confirm isolates it, unless an unclean epoch explains it (R26).

@@ -1,8 +1,8 @@
 """
 Sends that wait until confirm has passed them.
 
-Here: the waiters of one masterEpoch, in the order of their ends. Not here: what confirm is (``ha.confirm_offset``), how
-an answer looks (``broker.handlers``).
+Here: the waiters of one masterEpoch, in the order of their ends. Not here: confirm itself (``ha.confirm_offset``), the
+form of an answer (``broker.handlers``).
 
 Rule 1 (R17): a table belongs to the epoch in which its waiters appended. Leaving the epoch fails all of them as
 "outcome unknown" and ends the table; the next epoch gets a new one.
@@ -21,10 +21,10 @@ Token = TypeVar("Token")
 
 
 class WaitingSends(Generic[Token]):
-    """Waiters of ``master_epoch``; ``Token`` is whatever the caller wants back."""
+    """Waiters of ``master_epoch``; ``Token`` is the caller's own value for each."""
 
     def __init__(self, master_epoch: MasterEpoch, *, waiting_messages_max: int, waiting_bytes_max: int) -> None:
-        """Both limits count what is registered and not yet released."""
+        """Both limits count registered sends that are not yet released."""
         self.master_epoch = master_epoch
         self.waiting_messages = 0
         self.waiting_bytes = 0
@@ -39,7 +39,7 @@ class WaitingSends(Generic[Token]):
         """
         Whether another batch may be appended.
 
-        Asked before the append: what is appended is always registered, so the limits can be passed by one batch.
+        Asked before the append: an appended batch is always registered, so the limits can be passed by one batch.
         """
         return (
             not self._is_ended and self.waiting_messages < self._messages_max and self.waiting_bytes < self._bytes_max

@@ -1,7 +1,7 @@
 """
-What outlives a restart of a replica, as values.
+Values that outlive a restart of a replica.
 
-Here: the marks of its epochs, who it is, and how a mark may grow. Not here: files (``broker.replica_files``,
+Here: the marks of its epochs, its identity, and how a mark may grow. Not here: files (``broker.replica_files``,
 ``broker.identity``).
 Rule 1 (R9): marks never fall, and an epoch is promised before it is entered.
 """

@@ -4,9 +4,9 @@ Pure functions.
 
 Not here: reaching the goal (``role``).
 Rule 1 (R9): a goal below the promise, or below the goal that is being worked on, is not taken.
-Rule 2 (R9): only the incarnation named in the view enters, and only an epoch that is above what was promised when this
-process began, and that it has not left: an epoch is entered once (W3).
-Rule 3 (R21): a peer's own higher epoch is followed; one that it has only promised ends what is lower.
+Rule 2 (R9): only the incarnation named in the view enters, and only an epoch above the promise that this process
+found when it began, and that it has not left: an epoch is entered once (W3).
+Rule 3 (R21): a peer's own higher epoch is followed; one that it has only promised ends lower ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GoalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """``master_epoch`` is what has to be promised; ``target`` belongs to FOLLOW alone."""
+    """``master_epoch`` is the epoch to promise; ``target`` belongs to FOLLOW alone."""
 
     kind: GoalKind
     master_epoch: MasterEpoch
@@ -76,7 +76,7 @@ class Standing:
 
 
 def goal_for_view(view: SetView, standing: Standing) -> Choice:
-    """What the authoritative state ``view`` asks of this replica."""
+    """The goal that the authoritative state ``view`` asks for."""
     epoch = view.master_epoch
     goal = standing.goal
     # A view of epoch 2 that arrives behind a promise of 3: followed, the deposed master of 2 would count our acks again
@@ -129,7 +129,7 @@ def _goal_for_own_epoch(view: SetView, standing: Standing) -> Choice:
 
 
 def goal_for_peer(event: PeerShowedEpoch, view: SetView | None, standing: Standing) -> Choice:
-    """What a peer's epoch asks of this replica. ``view`` knows addresses; a promise alone has none to follow."""
+    """The goal that a peer's epoch asks for. ``view`` knows addresses; a promise alone has none to follow."""
     # Only above the floor: a peer's word is no view. In our own epoch it could name anybody.
     if event.master_epoch <= standing.floor or standing.is_final:
         return Choice()

@@ -48,6 +48,6 @@ def cut_range(plan: TruncationPlan) -> tuple[LogOffset | None, LogOffset | None]
     if isinstance(plan, Cut) and plan.cut_bytes:
         return plan.point, LogOffset(plan.point + plan.cut_bytes)
     if isinstance(plan, FullResync) and plan.set_aside_bytes:
-        # The plan does not say where the old log began: its length is what counts.
+        # The plan does not say where the old log began: its length counts.
         return LogOffset(0), LogOffset(plan.set_aside_bytes)
     return None, None

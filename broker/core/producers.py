@@ -1,5 +1,5 @@
 """
-Idempotent sends (R18): what the log knows about producers that number their messages.
+Idempotent sends (R18): the producers that number their messages, as the log shows them.
 
 Here: the table, a pure fold of the records of the last ``WINDOW_BYTES`` of the log, and its verdicts. Not here: where
 the stamp lies in a record (``broker.protocol.stamp``), reading the log (``broker.log.log_index``).
@@ -25,7 +25,7 @@ WINDOW_BYTES = 64 * 1024 * 1024
 """How far back in the log a duplicate is recognised."""
 
 BUCKET_BYTES = 1024 * 1024
-"""The window moves in steps of this size: bounds what is kept per producer to 65 numbers."""
+"""The window moves in steps of this size: so at most 65 numbers are kept per producer."""
 
 
 class ProducerStamp(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ class ProducerTable:
             self._buckets.setdefault(bucket, set()).add(stamp.producer_id)
 
     def advance(self, end: LogOffset) -> None:
-        """The log now ends at ``end``: forget what has left the window (rule 1)."""
+        """The log now ends at ``end``: forget the records that left the window (rule 1)."""
         bucket = end // BUCKET_BYTES
         if bucket != self._bucket:
             self._advance(bucket)
@@ -136,7 +136,7 @@ class ProducerTable:
         }
 
     def _advance(self, bucket: int) -> None:
-        """Move the window; the cost is that of what is forgotten."""
+        """Move the window; the cost is that of the forgotten records."""
         self._bucket = bucket
         # By whole buckets of the log, on every replica at the same record: a new master whose table forgot later or
         # earlier than the old one would answer the same retry differently.

@@ -158,7 +158,7 @@ class Registration:
         return self._ask(positions, stored) if self._is_connected else []
 
     def answered(self, reply: AnyReply) -> list[RegistrationAction]:
-        """The leader's answer to what was asked last."""
+        """The leader's answer to the last question."""
         if isinstance(reply, Refused):
             if reply.code is RefusalCode.EVIDENCE_MOVED and self._asked is not None:
                 # Another session of ours was registered after we took the evidence: a retry of a lost answer, most

@@ -11,7 +11,7 @@ now_us=...)`` for every input, in order; do the actions in order. Call with ``Ti
 
 How it works: views and peers set a *goal*. The next step is a function of the goal and of the facts alone, so an
 interruption anywhere, by a higher epoch, a failed step or a restart, needs no case of its own: facts stay, the goal
-moves, the table is read again. The first line that is not yet true is what happens next:
+moves, the table is read again. The first line that is not yet true is the next step:
 
 =========  ==========================================================================================================
 goal       lines
@@ -131,7 +131,7 @@ class RoleMachine:
         self._entered_failures = 0
         self._phases = PhaseClock(incarnation)
 
-    # --- what others may ask -----------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def published(self) -> PublishRole:
@@ -150,7 +150,7 @@ class RoleMachine:
 
     @property
     def goal(self) -> Goal:
-        """What it works towards."""
+        """The state that it works towards."""
         return self._goal
 
     @property
@@ -178,7 +178,7 @@ class RoleMachine:
 
     def handle(self, event: RoleInput, *, now_us: int) -> list[RoleAction]:
         """
-        One input; returns what to do, in order. Total: never raises for anything that a peer or a controller may say.
+        One input; returns the actions, in order. Total: never raises for anything that a peer or a controller may say.
 
         ``now_us`` is monotonic and never smaller than before.
         """
@@ -342,7 +342,7 @@ class RoleMachine:
         self._set_goal(Goal(kind=kind, master_epoch=self._goal.master_epoch, reason=reason))
 
     def _set_goal(self, goal: Goal) -> None:
-        """Withdraw at once what the new goal excludes; the table does the rest."""
+        """Withdraw the role and the reign that the new goal excludes, at once; the table does the rest."""
         old = self._goal
         if goal.is_same_as(old):
             return
@@ -412,7 +412,7 @@ class RoleMachine:
             self._begin(action)
 
     def _begin(self, action: LineAction) -> None:
-        """Do ``action`` and note what is true from now on; what a step makes true is noted when it is done."""
+        """Do ``action`` and note the facts that are true from now on; those of a step are noted when it is done."""
         note_begun(self._facts, action)
         if isinstance(action, ResumeSlaveLink):
             self._report_cut()

@@ -135,7 +135,7 @@ class PhaseReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReignRefused:
-    """The controllers refused something because this reign is over, without saying who reigns now (R2)."""
+    """The controllers refused something because this reign is over, without naming the present master (R2)."""
 
     master_epoch: MasterEpoch
     reason: str
@@ -318,7 +318,7 @@ class AdoptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRole:
-    """From here on this is what clients, probes and heartbeats see. MASTER opens the appends of ``master_epoch``."""
+    """The role that clients, probes and heartbeats see from here on. MASTER opens the appends of ``master_epoch``."""
 
     state: BrokerState
     master_epoch: MasterEpoch
@@ -328,7 +328,7 @@ class PublishRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistView:
-    """Soon, not before anything: what a wiped control plane will ask for (R7)."""
+    """Soon, not before anything else: a wiped control plane will ask for it (R7)."""
 
     stored: StoredView
 

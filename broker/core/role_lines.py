@@ -309,7 +309,7 @@ def is_promise_kept(facts: Facts, goal: Goal) -> bool:
 
 
 def note_begun(facts: Facts, action: LineAction) -> None:
-    """What is true as soon as ``action`` is handed out."""
+    """Note the facts that are true as soon as ``action`` is handed out."""
     if isinstance(action, PublishRole):
         facts.published = action
     elif isinstance(action, SendEntered):
@@ -331,7 +331,7 @@ def note_begun(facts: Facts, action: LineAction) -> None:
 
 
 def note_done(facts: Facts, step: Step, done: StepDone) -> None:
-    """What is true once ``step`` was answered by ``done``."""
+    """Note the facts that are true once ``step`` was answered by ``done``."""
     if isinstance(step, PersistMarks):
         facts.marks = step.marks
     elif isinstance(step, RemoveCleanMark):

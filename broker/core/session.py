@@ -2,14 +2,14 @@
 The session with the leading controller, as a step machine: where to dial, when to give up, when to beat. Sans-IO, pure.
 
 Here: ``SessionMachine``. Not here: getting an id and registering (``registration``, driven from here), sockets
-(``broker.session``), what a view means (``role``).
+(``broker.session``), the meaning of a view (``role``).
 
 ========  =======================================  ==========================================================
 state     waits for                                leaves on
 ========  =======================================  ==========================================================
 paused    the end of the pause                     tick -> dialling
 dialling  the connection                           dialled -> finding; failed -> paused
-finding   who leads                                this one -> joining; another -> dialling; nobody -> paused
+finding   the leader's name                         this one -> joining; another -> dialling; nobody -> paused
 joining   id and registration                      opened -> open; refused -> stays, asks again after a pause
 open      nothing; beats                           closed, failed or overtaken -> paused or dialling
 over      nothing: stopped, or incarnation ended
@@ -224,7 +224,7 @@ class SessionMachine:
         return [*self._leave(reason), *self._pause(now_ms)]
 
     def hinted(self, connection: int, hint: LeaderHint, now_ms: int) -> list[SessionAction]:
-        """Who leads, as asked or as NOT_LEADER says."""
+        """The leader's name, as an answer to ``FindLeader`` or with NOT_LEADER."""
         if connection != self.connection or self.state in (SessionState.PAUSED, SessionState.OVER):
             return []
         is_leader = hint.leader is not None and hint.leader == hint.controller

@@ -88,7 +88,7 @@ class PutPath:
     ) -> None:
         """
         ``broker_properties`` are added to every message (``name 0x01 value 0x02``); ``wake_links`` is called once per
-        batch for which somebody waits: send what is new, and ``release`` what is confirmed already; ``on_first_ack``
+        batch that has a waiter: it sends the new bytes, and calls ``release``; ``on_first_ack``
         once per epoch, after the first answer PUT_OK was handed to its transport, with CLOCK_MONOTONIC in µs of before
         that: on a busy machine its reader runs before the next line here.
         """
@@ -210,7 +210,7 @@ class PutPath:
             self.release(self._log.confirm_offset)
 
     def _put_all(self, requests: Sequence[SendRequest], waiting: _Waiting, master_epoch: MasterEpoch) -> list[bytes]:
-        """Append what can be; returns the answers of the rest."""
+        """Append the acceptable ones; returns the answers of the others."""
         at_once: list[bytes] = []
         for request in requests:
             header = request.header

@@ -1,5 +1,5 @@
 """
-The small files beside a commit log: what was flushed and confirmed, a clean stop, a cut that has begun, the index.
+The small files beside a commit log: its flushed and confirmed ends, a clean stop, a cut that has begun, the index.
 
 Here: their shapes, bytes and durability. ``checkpoint`` has RocketMQ's format, for its tools; ours carry a CRC and are
 the ones that recovery trusts. The index lies in a file that is named ``folds``.
@@ -32,7 +32,7 @@ _CHECKPOINT = struct.Struct(">qqqqq")
 
 
 class CheckpointError(ValueError):
-    """A small file does not hold what it should."""
+    """A small file is damaged, or of another kind."""
 
 
 class RocketCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ def encode_checkpoint(value: RocketCheckpoint) -> bytes:
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="log-state"):
-    """What is durable besides the bytes. ``checked_offset`` is a record boundary at or below what was flushed."""
+    """The durable numbers beside the bytes. ``checked_offset`` is a record boundary in the flushed part."""
 
     checked_offset: LogOffset = LogOffset(0)
     confirm_offset: LogOffset = LogOffset(0)
@@ -99,7 +99,7 @@ class CutMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="cu
 
     @property
     def quarantine_name(self) -> str:
-        """Folder of what is cut."""
+        """Folder of the cut bytes."""
         return f"{self.began_at_ms}-{self.cut_offset:020d}"
 
 

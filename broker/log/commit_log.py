@@ -2,7 +2,7 @@
 The commit log of one replica: appends of a master, bytes received by a slave, cuts, and the index of both.
 
 Implements ``broker.log.ports.BrokerLog`` (and with it ``ha.ports.ReplicaLog``); its rules are there. Here: offsets,
-runs, segments in use, what the flush thread does. Not here: bytes of a record (``record``), files (``segment``,
+runs, segments in use, the work of the flush thread. Not here: bytes of a record (``record``), files (``segment``,
 ``checkpoint``), the next segment (``preallocation``), the steps of a cut (``cut``), the start (``recovery``).
 
 Four ends, each at or below the one before: ``max_offset`` (bytes), ``whole_offset`` (records), ``flushed_offset``
@@ -66,7 +66,7 @@ class CommitLog:
 
     def __init__(self, files: LogFiles, state: LogState, report: RecoveryReport, *, store_host: bytes) -> None:
         self.recovery = report
-        """What ``open`` found."""
+        """The findings of ``open``."""
         end = report.end_offset
         self._files = files
         self._state = state
@@ -116,7 +116,7 @@ class CommitLog:
         Raises:
             SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human; nothing was
                 changed but for a cut that had begun.
-            RecordError: damage below what was checked; wipe this replica.
+            RecordError: damage below the checked part; wipe this replica.
             OSError: the disk.
         """
         files, state, report = recover(root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step)
@@ -164,7 +164,7 @@ class CommitLog:
         else:
             self._index.extend(self._files.segments, self._whole)
 
-    # --- what others may ask ------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def segment_bytes(self) -> int:
@@ -199,7 +199,7 @@ class CommitLog:
     @property
     def ackable_offset(self) -> LogOffset:
         """
-        What this replica may ack: whole records, in mode sync those on disk.
+        End of the ackable bytes: whole records, in mode sync those on disk.
 
         Half a record must never count: confirm would stand inside of it, recovery keeps whole records only, and a
         confirmed byte would be gone after a crash.
@@ -233,7 +233,7 @@ class CommitLog:
 
     @property
     def producers(self) -> ProducerTable:
-        """What the log knows of producers that number their messages (R18)."""
+        """Numbers of the producers whose messages are in the log (R18)."""
         return self._index.producers
 
     @property
@@ -437,7 +437,7 @@ class CommitLog:
         return self._max
 
     def extend_index(self, budget_bytes: int) -> int:
-        """Let the index follow the received bytes, at most about ``budget_bytes``; returns what is left."""
+        """Let the index follow the received bytes, at most about ``budget_bytes``; returns how many are left."""
         start = self._index.offset
         if start + budget_bytes >= self._whole:
             end = self._whole

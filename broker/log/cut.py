@@ -1,10 +1,10 @@
 """
-Cutting a log so that no crash leaves half a cut, and keeping what was cut for some days (R20, D13).
+Cutting a log so that no crash leaves half a cut, and keeping the cut bytes for some days (R20, D13).
 
 Here: the steps, each of which may be repeated, and the quarantine's folder. Not here: whether to cut
-(``ha.truncation``, the role machine), what is left in memory (``commit_log``).
+(``ha.truncation``, the role machine), the numbers in memory (``commit_log``).
 
-The steps: mark · copy the tail into quarantine · its manifest · move whole segments there · zero what follows · begin a
+The steps: mark · copy the tail into quarantine · its manifest · move whole segments there · zero the rest · begin a
 new log (full resync) · sync · cut the epoch history · clamp checkpoint and index · clear the mark.
 Rule 1: the mark is durable before anything else changes and goes last. A start that finds it runs all steps again.
 Rule 2: the quarantine is complete before a byte is zeroed.
@@ -96,7 +96,7 @@ def begin_cut(files: LogFiles, mark: CutMark) -> None:
 
 
 def finish_cut(files: LogFiles, mark: CutMark) -> None:
-    """The rest of what ``begin_cut`` began. Raises ``CutUnfinishedError`` (rule 4)."""
+    """The steps behind ``begin_cut``. Raises ``CutUnfinishedError`` (rule 4)."""
     try:
         _run(files, _last_steps(files, mark))
     except OSError as error:
@@ -222,7 +222,7 @@ def remove_expired(root: Path, *, now_ms: int, keep_days: int, keep_bytes: int) 
     """
     Remove the oldest cuts from quarantine: those older than ``keep_days``, and more until ``keep_bytes`` are left.
 
-    The newest one goes by its age only: it is what an operator looks for after a failover. For a log without a cut
+    The newest one goes by its age only: an operator looks for it after a failover. For a log without a cut
     under way. Blocking. Returns the folders' names. Raises ``OSError``.
     """
     folder = root / QUARANTINE_FOLDER_NAME

@@ -1,7 +1,7 @@
 """
 Group commit: one thread syncs, many wait.
 
-Here: the thread, its rounds, and the hand-over to the loop. Not here: what a sync does (``commit_log`` says it).
+Here: the thread, its rounds, and the hand-over to the loop. Not here: the sync itself (``commit_log``).
 
 Rule 1: one round serves all requests from before it began; the loop hears of it once.
 Rule 2: in mode sync a request starts a round at once; in mode async rounds follow ``interval_ms``.
@@ -59,7 +59,7 @@ class GroupFlusher:
         self.rounds = 0
         """Syncs so far."""
         self.chore_error: OSError | None = None
-        """What the last chore failed with; None = it was fine."""
+        """Error of the last chores; None = they worked."""
 
     def start(self, flushed: LogOffset) -> None:
         """Begin; everything below ``flushed`` is durable already."""
@@ -83,13 +83,13 @@ class GroupFlusher:
             self._wake.notify()
 
     def sync_at_once(self) -> None:
-        """From here on mode sync; what is requested already is synced now."""
+        """From here on mode sync; earlier requests are synced now."""
         with self._wake:
             self._mode = FlushMode.SYNC
             self._wake.notify()
 
     def rewind(self, end: LogOffset) -> None:
-        """The log was cut: what was requested above ``end`` is gone."""
+        """The log was cut: requests above ``end`` are void."""
         # ``_flushed`` left at 900 after a cut to 500: the requests of the next 400 bytes would start no round, and in
         # mode sync their acks would wait for ever.
         with self._wake:

@@ -1,5 +1,5 @@
 """
-What is known about the log by reading it once: queue offsets, producers, and some record boundaries.
+The index of a log, built by reading it once: queue offsets, producers, and some record boundaries.
 
 Rule 1: it is a pure function of the records below ``offset``. A master moves it with each append, a slave lets it
 follow the copy (``extend``).
@@ -40,7 +40,7 @@ class LogIndex:
             self._boundaries.append(offset)
 
     def boundary_at_or_below(self, offset: int) -> LogOffset:
-        """The nearest remembered start of a record; the start of the log for what lies before it."""
+        """The nearest remembered start of a record; the start of the log for an ``offset`` before it."""
         index = bisect_right(self._boundaries, offset) - 1
         return LogOffset(self._boundaries[max(index, 0)])
 
@@ -64,7 +64,7 @@ class LogIndex:
         self.producers.advance(end)
 
     def queue_end_at(self, segments: Sequence[LogSegment], topic: bytes, queue_id: int, offset: LogOffset) -> int:
-        """Where a queue ended when the log ended at ``offset``; reads what lies behind. Raises ``RecordError``."""
+        """Where a queue ended when the log ended at ``offset``; reads the records behind it. Raises ``RecordError``."""
         for segment, at in _records(segments, self.boundary_at_or_below(offset), self.offset):
             end = segment.base + at + int.from_bytes(segment.view[at : at + 4], "big")
             if end <= offset or blank_bytes(segment.view, at) is not None:
@@ -78,7 +78,7 @@ class LogIndex:
         """
         Undo everything at or above ``end``, a record boundary, while the bytes are still there (rule 2).
 
-        Costs reading what is cut and, for the producers, the window below ``end``. Raises ``RecordError``.
+        Costs reading the cut records and, for the producers, the window below ``end``. Raises ``RecordError``.
         """
         if end >= self.offset:
             return
@@ -109,11 +109,11 @@ class LogIndex:
         self.producers.advance(self.offset)
 
     def saved(self) -> IndexSnapshot:
-        """What ``load`` takes. Producers are not in it: their window is read again."""
+        """The value for ``load``. Producers are not in it: their window is read again."""
         return IndexSnapshot(offset=self.offset, queues=tuple(self.queues.rows()))
 
     def load(self, saved: IndexSnapshot) -> None:
-        """Start from what an earlier process knew at ``saved.offset``, a record boundary."""
+        """Start from the index of an earlier process at ``saved.offset``, a record boundary."""
         self.queues.load(saved.queues)
         self.offset = saved.offset
         self.note_boundary(saved.offset)

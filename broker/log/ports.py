@@ -1,5 +1,5 @@
 """
-What the broker process asks of its commit log, beyond what HA asks (``ha.ports.ReplicaLog``).
+The interface of the commit log for the broker process; that for HA, ``ha.ports.ReplicaLog``, is a part of it.
 
 Here: the values of cuts, recovery and checkpoints, and the protocol that ``commit_log.CommitLog`` implements.
 Rule 1: methods run on the loop thread and return at once, except those whose docstring begins with *Blocking*: they
@@ -63,7 +63,7 @@ class CutPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What ``open`` found and did."""
+    """Findings and repairs of ``open``."""
 
     was_clean: bool
     """The last stop synced everything and said so."""
@@ -104,7 +104,7 @@ class BrokerLog(ReplicaLog, Protocol):
 
     @property
     def ackable_offset(self) -> LogOffset:
-        """What this replica may ack: ``whole_offset``, or ``flushed_offset`` in flush mode sync (rule 3)."""
+        """End of the ackable bytes: ``whole_offset``, or ``flushed_offset`` in flush mode sync (rule 3)."""
         ...
 
     @property
@@ -129,7 +129,7 @@ class BrokerLog(ReplicaLog, Protocol):
 
     @property
     def producers(self) -> ProducerTable:
-        """What the log knows of producers that number their messages (R18)."""
+        """Numbers of the producers whose messages are in the log (R18)."""
         ...
 
     @property
@@ -187,7 +187,7 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     def sync_before_acks(self) -> None:
-        """Acks wait for the disk from here on, for good: the set has ``flush = sync``, whatever is configured here."""
+        """Acks wait for the disk from here on, for good: the set has ``flush = sync``."""
         ...
 
     def request_flush(self, offset: LogOffset) -> None:

@@ -5,7 +5,7 @@ Here: the table. Not here: reading the log (``log_index``).
 
 Rule 1 (R19): rebuilt before the first append of a new master, cut with the log.
 Rule 2: within a queue offsets count from 0 without a hole, so cutting a record makes its offset the next one again; the
-table after a cut equals the table of a log that never had what was cut.
+table after a cut equals the table of a log that never had the cut records.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class QueueOffsets:
             yield topic, queue_id, self._first[topic, queue_id], following
 
     def load(self, rows: Iterable[tuple[bytes, int, int, int]]) -> None:
-        """Replace everything by what ``rows`` gave."""
+        """Replace the table by ``rows`` of an earlier one."""
         self.clear()
         for topic, queue_id, first, following in rows:
             self._first[topic, queue_id] = first

@@ -6,7 +6,7 @@ segment's end. Not here: where a record goes (``commit_log``), files (``segment`
 
 Rule 1: ``pack`` copies a body once and makes no object of its own.
 Rule 2: ``walk`` reads size and magic only and is for bytes that were checked before or are checked at the next start;
-``check`` reads everything and is what recovery uses.
+``check`` reads everything, for recovery.
 Rule 3: decoding nonsense raises ``RecordError`` and nothing else.
 Rule 4: a page that a power cut took reads as zeros, and ``check`` finds it wherever it lies: in the body by the CRC; in
 the lengths, because sizes must add up and no topic is empty; in topic and properties, because neither may hold a NUL.
@@ -39,7 +39,7 @@ _NOT_QUEUED: Final = (1 << 2, 3 << 2)
 
 PROPERTIES_BYTES_MAX: Final = 32_767
 TOPIC_BYTES_MAX: Final = 255
-"""What RocketMQ accepts as a topic's name; the format would take more."""
+"""RocketMQ accepts no longer topic; the format would."""
 RECORD_BYTES_MIN: Final = 74 + 8 + 8 + 1 + 1
 CRC_MASK: Final = 0x7FFFFFFF
 
@@ -77,7 +77,7 @@ class Draft(msgspec.Struct):
     """4 or 16 bytes of IP and an int32 port; bit 4 of ``sys_flag`` says which."""
     reconsume_times: int = 0
     stamp: ProducerStamp | None = None
-    """What ``properties`` say about the producer (R18); given so that nobody parses them twice."""
+    """The producer's stamp in ``properties`` (R18); given so that nobody parses them twice."""
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def pack(
     """
     Write a draft at ``view[at:]``, which has room for the ``total_bytes`` that ``record_bytes`` gave.
 
-    Raises ``RecordError`` if a number is out of the range of its field; what lies at ``at`` is then undefined.
+    Raises ``RecordError`` if a number is out of the range of its field; the bytes at ``at`` are then undefined.
     """
     body, topic, properties = draft.body, draft.topic, draft.properties
     body_bytes, topic_bytes = len(body), len(topic)
@@ -173,7 +173,7 @@ def walk(view: memoryview, start: int, end: int, starts: list[int]) -> int:
     """
     Add the start of every whole record and blank of ``view[start:end]`` to ``starts``; returns where the last one ends.
 
-    What follows there is a record that is not whole yet, or nothing.
+    Behind it lies a record that is not whole yet, or nothing.
 
     Raises:
         RecordError: something that is neither a record nor a blank.

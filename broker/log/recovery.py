@@ -1,9 +1,9 @@
 """
-Opening a log after a stop of any kind: find its end, finish what was interrupted, make files and history agree.
+Opening a log after a stop of any kind: find its end, finish an interrupted cut, make files and history agree.
 
 Clean stop: the mark names the end, and everything was synced. Otherwise every record behind the last durable boundary
-is checked (``record.check``), and the log ends before the first one that fails: what is recovered is a prefix of what
-was there (D13). The bytes behind are cut with the same steps as any cut (R20).
+is checked (``record.check``), and the log ends before the first one that fails: the recovered
+bytes are a prefix of the lost ones (D13). The bytes behind are cut with the same steps as any cut (R20).
 
 Rule 1: an interrupted cut is finished before anything is read.
 Rule 2 (R9): epoch entries that begin beyond the end are dropped, so that the next bytes get the epoch they are of.
@@ -41,7 +41,7 @@ def recover(
     root: Path, *, segment_bytes: int, now_ms: Callable[[], int], before_step: Callable[[str], None]
 ) -> tuple[LogFiles, LogState, RecoveryReport]:
     """
-    Files, what was durable beside them, and what was found.
+    The files, the state that was durable beside them, and a report.
 
     Raises:
         SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human.
@@ -186,7 +186,7 @@ def _check_records(segments: list[LogSegment], start: int) -> tuple[LogOffset, i
 
 
 def _data_end(segments: list[LogSegment], end: LogOffset) -> LogOffset:
-    """Behind the last byte that is not zero: what lies between is a torn tail."""
+    """Behind the last byte that is not zero: the bytes between are a torn tail."""
     for segment in reversed(segments):
         at = max(end - segment.base, 0)
         if at >= segment.size:

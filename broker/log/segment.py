@@ -2,7 +2,7 @@
 One file of the commit log: preallocated, mapped, named by the offset of its first byte.
 
 Rule 1: every block is allocated before the file is mapped, so a full disk is ``OSError`` here and never SIGBUS later.
-Rule 2: a mapped file keeps its size: what is cut is zeroed.
+Rule 2: a mapped file keeps its size: cut bytes are zeroed.
 Rule 3: ``sync`` is fdatasync on the descriptor; ``mmap.flush`` holds the interpreter lock and is never used.
 Rule 4: a file gets its name when it is whole: a crash while one is made leaves a ``.tmp`` that the next start removes.
 """
@@ -112,7 +112,7 @@ class LogSegment:
 
 def open_segments(directory: Path, size: int, *, cut_offset: LogOffset | None) -> list[LogSegment]:
     """
-    Map every segment of ``directory``, in order; removes what a crash left half made (rule 4).
+    Map every segment of ``directory``, in order; removes files that a crash left half made (rule 4).
 
     ``cut_offset``: of a cut that was interrupted, whose dropped segments may be missing; None: there is none.
 

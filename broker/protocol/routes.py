@@ -11,7 +11,7 @@ import msgspec
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 
 WATCH_WAIT_MS_MAX = 30_000
-"""A watch is answered after this at the latest, whatever was asked."""
+"""A watch is answered after this at the latest, even if it asked for more."""
 PERM_READ_WRITE = 6
 
 

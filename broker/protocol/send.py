@@ -112,7 +112,7 @@ def parse_frame(part: memoryview) -> SendRequest | Frame:
         try:
             return SendRequest(_decode_fast(part[4 : 4 + word]), part[4 + word :])
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            # Not the form that is expected: the general way says what is wrong with it.
+            # Not the form that is expected: the general way finds the error.
             pass
     frame = decode_frame(part)
     if frame.code not in SEND_CODES or frame.is_response:
