@@ -3,7 +3,7 @@ This replica as a slave: the link to its master, the bytes that come in on it, a
 
 Here: passing events between ``ha.service.HaClient``, the log and the role machine. Not here: the plan of a cut
 (``ha.truncation``), whether to follow at all (``broker.core.role``).
-Rule 1: every ``truncation_wanted`` is answered, also when the role machine has another goal by now: ``HaClient`` dials
+Rule 1: every ``TruncateLog`` is answered, also when the role machine has another goal by now: ``HaClient`` dials
 nobody before the answer.
 Rule 2: an epoch entry of a link is stored on the executor that all durable writes go through, so the entry of a later
 promotion comes behind it.
@@ -26,13 +26,23 @@ from rollcall_ha.broker.core.role_io import (
     TruncationPlanned,
 )
 from rollcall_ha.broker.log.ports import BrokerLog
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.actions import (
+    ConfirmHeard,
+    HigherEpochSeen,
+    IsolationWanted,
+    LinkReady,
+    LogGrew,
+    MasterAnswered,
+    RecordEpoch,
+    SlaveAction,
+    TruncateLog,
+)
 from rollcall_ha.ha.errors import ErrorCode
-from rollcall_ha.ha.frames import HandshakeReply
 from rollcall_ha.ha.links import FollowTarget
-from rollcall_ha.ha.truncation import Isolate, TruncationPlan
+from rollcall_ha.ha.truncation import TruncationPlan
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.telemetry import get_logger
 
@@ -62,7 +72,7 @@ class MasterDialler(Protocol):
 
 
 class Following:
-    """The slave's side of one process; one link at a time. Implements ``ha.ports.SlaveLinkEvents``."""
+    """The slave's side of one process; one link at a time. Implements ``ha.actions.SlaveLinkEvents``."""
 
     def __init__(
         self,
@@ -148,7 +158,7 @@ class Following:
         """While a thread cuts or closes the log, the index does not read it."""
         self._is_paused = is_paused
         if not is_paused:
-            self.log_grew(self._log.max_offset, self._log.max_offset)
+            self._index_received()
 
     def log_has_room(self) -> None:
         """The next segment is there, or could not be made."""
@@ -170,59 +180,43 @@ class Following:
         """Whether acks of this epoch count: they say so themselves (R9)."""
         return self._promised() >= master_epoch
 
-    def link_opened(self, target: FollowTarget) -> None:
-        """TCP stands; a link is reported to the controllers when it is ready (``link_ready``)."""
-
-    def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
-        _log.info("master_answered", master=target.master, master_epoch=reply.master_epoch, master_end=reply.max_offset)
-
-    def truncation_wanted(self, target: FollowTarget, plan: TruncationPlan) -> None:
-        """The role machine decides when it is carried out."""
-        self._is_wanted = True
-        # A plan of the link to the old master, told while the new one is dialled already: the machine would drop it,
-        # and without an answer the dialler would wait for ever (rule 1).
-        if target is not self._target:
-            self.settle("another master is followed")
-            return
-        _log.info("truncation_planned", plan=type(plan).__name__, detail=str(plan))
-        self._feed(
-            TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset)
-        )  # fmt: skip
-
-    def isolation_wanted(self, target: FollowTarget, plan: Isolate) -> None:
-        """The master's history would cut confirmed bytes (R26)."""
-        if target is self._target:
-            self._feed(TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset))
-
-    def epoch_wanted(self, target: FollowTarget, entry: EpochEntry) -> None:
-        """Durable before its first byte (R9)."""
-        task = asyncio.get_running_loop().create_task(self._record(target, entry))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def link_ready(self, target: FollowTarget, offset: LogOffset) -> None:
-        del offset
-        if target is self._target:
-            self._was_ready = True
-            self._feed(LinkOpened(generation=self._generation))
-
-    def log_grew(self, start: LogOffset, end: LogOffset) -> None:
-        """Let the index follow behind the copy."""
-        del start, end
-        if not self._is_indexing and not self._is_paused:
-            self._is_indexing = True
-            self._index_step()
-
-    def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
-        """Confirmed bytes that are here. Remembered, so that a loss of them is noticed (R26)."""
-        self._master_end = master_end
-        self._log.note_confirm(offset, self._log.released_offset)
-
-    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
-        """The master that we dialled is in a higher epoch (R21)."""
-        self._feed(
-            PeerShowedEpoch(broker_id=broker_id, incarnation=incarnation, master_epoch=master_epoch, is_master=True)
-        )
+    def slave_acted(self, target: FollowTarget, action: SlaveAction) -> None:
+        """Do at once what needs no decision; hand the rest to the role machine, unless the link is an old one."""
+        match action:
+            case LogGrew():
+                self._index_received()
+            case ConfirmHeard(offset=offset, master_end=master_end):
+                self._master_end = master_end
+                # Remembered, so that a loss of confirmed bytes is noticed at a later handshake (R26).
+                self._log.note_confirm(offset, self._log.released_offset)
+            case TruncateLog(plan=plan):
+                self._is_wanted = True
+                if target is self._target:
+                    _log.info("truncation_planned", plan=type(plan).__name__, detail=str(plan))
+                    self._feed_plan(plan)
+                else:
+                    # A plan of the link to the old master: the machine would drop it, and without an answer the dialler
+                    # would wait for ever (rule 1).
+                    self.settle("another master is followed")
+            case IsolationWanted(plan=plan) if target is self._target:
+                self._feed_plan(plan)
+            case RecordEpoch(entry=entry):
+                task = asyncio.get_running_loop().create_task(self._record(target, entry))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case LinkReady() if target is self._target:
+                self._was_ready = True
+                self._feed(LinkOpened(generation=self._generation))
+            case MasterAnswered(reply=reply):
+                _log.info(
+                    "master_answered", master=target.master, master_epoch=reply.master_epoch,
+                    master_end=reply.max_offset,
+                )  # fmt: skip
+            case HigherEpochSeen(master_epoch=epoch, broker_id=broker_id, incarnation=incarnation):
+                # An old link's word counts, too: an epoch is issued once, and no view needs to have told us (R21).
+                self._feed(
+                    PeerShowedEpoch(broker_id=broker_id, incarnation=incarnation, master_epoch=epoch, is_master=True)
+                )
 
     def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
         self._master_end = None
@@ -231,6 +225,15 @@ class Following:
             self._feed(SlaveLinkClosed(generation=self._generation, reason=reason))
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _feed_plan(self, plan: TruncationPlan) -> None:
+        self._feed(TruncationPlanned(generation=self._generation, plan=plan, released=self._log.released_offset))
+
+    def _index_received(self) -> None:
+        """Let the index follow behind the copy."""
+        if not self._is_indexing and not self._is_paused:
+            self._is_indexing = True
+            self._index_step()
 
     def _index_step(self) -> None:
         if self._is_paused:

@@ -8,6 +8,7 @@ on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
 from rollcall_ha.epoch.model import EpochEntry
@@ -15,7 +16,7 @@ from rollcall_ha.ha.codec_native import encode
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake, HandshakeReply, LinkError
-from rollcall_ha.ha.links import ReplicaIdentity
+from rollcall_ha.ha.links import FollowTarget, ReplicaIdentity
 from rollcall_ha.ha.ports import FileRegion
 from rollcall_ha.ha.truncation import ExecutablePlan, Isolate
 
@@ -153,6 +154,35 @@ SlaveAction = (
     | ConfirmHeard
     | HigherEpochSeen
 )
+
+
+class SlaveLinkEvents(Protocol):
+    """Questions and events of ``HaClient``, for the following broker."""
+
+    def durable_confirm(self) -> LogOffset:
+        """Highest confirm offset on the own disk, asked at every connection (R26)."""
+        ...
+
+    def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
+        """Whether the promise of this epoch is on the own disk, asked at every connection (R9)."""
+        ...
+
+    def slave_acted(self, target: FollowTarget, action: SlaveAction) -> None:
+        """
+        The link to ``target`` did something that is not for its shell. Two actions wait for an answer.
+
+        ``TruncateLog``: ``HaClient.truncation_done`` or ``truncation_failed``; ``RecordEpoch``: ``epoch_recorded`` or
+        ``epoch_failed``. No other link is dialled before.
+        """
+        ...
+
+    def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
+        """
+        The link is gone, or did not open (``code`` None: the network said so); another attempt follows by itself.
+
+        Told once per attempt: the R13 report of a closed link.
+        """
+        ...
 
 
 def last_word(

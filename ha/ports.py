@@ -15,12 +15,10 @@ from typing import Protocol
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
 from rollcall_ha.epoch.history import EpochHistory
-from rollcall_ha.epoch.model import EpochEntry, LogOffset
+from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
-from rollcall_ha.ha.frames import Handshake, HandshakeReply
-from rollcall_ha.ha.links import FollowTarget
-from rollcall_ha.ha.truncation import ExecutablePlan, Isolate
+from rollcall_ha.ha.frames import Handshake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,60 +107,4 @@ class MasterLinkEvents(Protocol):
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
         """A slave follows a higher epoch: leave the own reign (R21)."""
-        ...
-
-
-class SlaveLinkEvents(Protocol):
-    """Questions and events of ``HaClient``, for the following broker."""
-
-    def durable_confirm(self) -> LogOffset:
-        """Highest confirm offset on the own disk, asked at every connection (R26)."""
-        ...
-
-    def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
-        """Whether the promise of this epoch is on the own disk, asked at every connection (R9)."""
-        ...
-
-    def link_opened(self, target: FollowTarget) -> None:
-        """The TCP connection to the master stands; an R13 report of an open link follows ``link_ready``."""
-        ...
-
-    def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
-        """The master showed its history; a truncation request follows."""
-        ...
-
-    def truncation_wanted(self, target: FollowTarget, plan: ExecutablePlan) -> None:
-        """Do it crash-safely (R20), then ``HaClient.truncation_done`` or ``truncation_failed``."""
-        ...
-
-    def isolation_wanted(self, target: FollowTarget, plan: Isolate) -> None:
-        """Isolate this replica and raise the alarm (R26)."""
-        ...
-
-    def epoch_wanted(self, target: FollowTarget, entry: EpochEntry) -> None:
-        """Store the entry durably, then ``HaClient.epoch_recorded`` (R9)."""
-        ...
-
-    def link_ready(self, target: FollowTarget, offset: LogOffset) -> None:
-        """Cut and synced; acks flow."""
-        ...
-
-    def log_grew(self, start: LogOffset, end: LogOffset) -> None:
-        """Bytes came in, once per batch; the last record may be incomplete."""
-        ...
-
-    def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
-        """Everything before ``offset`` is confirmed and here; ``master_end`` is the master's last known end."""
-        ...
-
-    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
-        """The master of ``target`` is in a higher epoch: promise it and follow again (R21)."""
-        ...
-
-    def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
-        """
-        The link is gone, or did not open (``code`` None: the network said so); another attempt follows by itself.
-
-        Told once per attempt: the R13 report of a closed link.
-        """
         ...

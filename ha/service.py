@@ -23,23 +23,20 @@ import structlog
 
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.ha.actions import (
-    ConfirmHeard,
     HigherEpochSeen,
-    IsolationWanted,
     LinkReady,
-    LogGrew,
     MasterAction,
-    MasterAnswered,
     RecordEpoch,
     SlaveAcked,
     SlaveAction,
+    SlaveLinkEvents,
     SlaveOpened,
     TruncateLog,
 )
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
-from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog, SlaveLinkEvents
+from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog
 from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
 from rollcall_ha.ha.transport import MasterConnection, SlaveConnection, monotonic_ms
 
@@ -334,13 +331,13 @@ class HaClient:
             await asyncio.gather(runner, return_exceptions=True)
 
     def truncation_done(self) -> None:
-        """Answer to ``truncation_wanted``, whether its link still lives or not."""
+        """Answer to ``TruncateLog``, whether its link still lives or not."""
         self._is_idle.set()
         if self._connection is not None:
             self._connection.answer(self._connection.link.truncation_done(self._clock_ms()))
 
     def truncation_failed(self, reason: str) -> None:
-        """Answer to ``truncation_wanted``: the link closes and another attempt follows."""
+        """Answer to ``TruncateLog``: the link closes and another attempt follows."""
         self._is_idle.set()
         if self._connection is not None:
             self._connection.answer(self._connection.link.truncation_failed(reason))
@@ -351,7 +348,7 @@ class HaClient:
             self._connection.answer(self._connection.link.epoch_recorded(self._clock_ms()))
 
     def epoch_failed(self, reason: str) -> None:
-        """Answer to ``epoch_wanted``: the link closes and another attempt follows."""
+        """Answer to ``RecordEpoch``: the link closes and another attempt follows."""
         self._is_idle.set()
         if self._connection is not None:
             failure = self._connection.link.fail(ErrorCode.LOG_FAILED, "an epoch on the disk", reason)
@@ -421,32 +418,17 @@ class HaClient:
             on_closed=on_closed,
         )
         self._connection = connection
-        self._events.link_opened(target)
         connection.answer(link.connected(self._clock_ms()))
         await ended
 
     def _on_event(self, target: FollowTarget, action: SlaveAction) -> None:
-        events = self._events
-        match action:
-            case LogGrew(start=start, end=end):
-                events.log_grew(start, end)
-            case ConfirmHeard(offset=offset, master_end=master_end):
-                events.confirm_heard(offset, master_end)
-            case TruncateLog(plan=plan):
-                self._is_idle.clear()
-                events.truncation_wanted(target, plan)
-            case RecordEpoch(entry=entry):
-                self._is_idle.clear()
-                events.epoch_wanted(target, entry)
-            case MasterAnswered(reply=reply):
-                events.master_answered(target, reply)
-            case LinkReady(offset=offset):
-                self._was_ready = True
-                events.link_ready(target, offset)
-            case IsolationWanted(plan=plan):
-                events.isolation_wanted(target, plan)
-            case HigherEpochSeen(master_epoch=epoch, broker_id=broker_id, incarnation=incarnation):
-                events.higher_epoch_seen(epoch, broker_id, incarnation)
+        if isinstance(action, (TruncateLog, RecordEpoch)):
+            # Rule 3: no other link until the broker has answered. A second plan would be made for a log that the first
+            # one is about to cut.
+            self._is_idle.clear()
+        elif isinstance(action, LinkReady):
+            self._was_ready = True
+        self._events.slave_acted(target, action)
 
     def _tick(self) -> None:
         if self._connection is not None:

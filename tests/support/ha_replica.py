@@ -8,13 +8,23 @@ import asyncio
 from collections.abc import Callable
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
-from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.ha.actions import (
+    ConfirmHeard,
+    HigherEpochSeen,
+    IsolationWanted,
+    LinkReady,
+    LogGrew,
+    MasterAnswered,
+    RecordEpoch,
+    SlaveAction,
+    TruncateLog,
+)
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
-from rollcall_ha.ha.frames import Handshake, HandshakeReply
+from rollcall_ha.ha.frames import Handshake
 from rollcall_ha.ha.links import FollowTarget, LinkSettings
 from rollcall_ha.ha.service import HaClient, HaServer
-from rollcall_ha.ha.truncation import ExecutablePlan, Isolate
+from rollcall_ha.ha.truncation import ExecutablePlan
 from tests.support.ha_logs import MappedLog
 from tests.support.ha_pair import identity
 
@@ -69,37 +79,29 @@ class SlaveReplica:
     def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
         return True
 
-    def link_opened(self, target: FollowTarget) -> None:
-        self.told.append("opened")
-
-    def master_answered(self, target: FollowTarget, reply: HandshakeReply) -> None:
-        self.told.append("answered")
-
-    def truncation_wanted(self, target: FollowTarget, plan: ExecutablePlan) -> None:
-        self.plans.append(plan)
-        if self.answers_at_once:
-            self.log.execute(plan)
-            self.client.truncation_done()
-
-    def isolation_wanted(self, target: FollowTarget, plan: Isolate) -> None:
-        self.told.append("isolated")
-
-    def epoch_wanted(self, target: FollowTarget, entry: EpochEntry) -> None:
-        self.log.record(entry)
-        # As a broker does it: the answer comes later, from another turn of the loop.
-        asyncio.get_running_loop().call_soon(self.client.epoch_recorded)
-
-    def link_ready(self, target: FollowTarget, offset: LogOffset) -> None:
-        self.told.append("ready")
-
-    def log_grew(self, start: LogOffset, end: LogOffset) -> None:
-        assert start < end
-
-    def confirm_heard(self, offset: LogOffset, master_end: LogOffset) -> None:
-        self.confirm = offset
-
-    def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
-        self.higher.append(master_epoch)
+    def slave_acted(self, target: FollowTarget, action: SlaveAction) -> None:
+        match action:
+            case MasterAnswered():
+                self.told.append("answered")
+            case TruncateLog(plan=plan):
+                self.plans.append(plan)
+                if self.answers_at_once:
+                    self.log.execute(plan)
+                    self.client.truncation_done()
+            case IsolationWanted():
+                self.told.append("isolated")
+            case RecordEpoch(entry=entry):
+                self.log.record(entry)
+                # As a broker does it: the answer comes later, from another turn of the loop.
+                asyncio.get_running_loop().call_soon(self.client.epoch_recorded)
+            case LinkReady():
+                self.told.append("ready")
+            case LogGrew(start=start, end=end):
+                assert start < end
+            case ConfirmHeard(offset=offset):
+                self.confirm = offset
+            case HigherEpochSeen(master_epoch=epoch):
+                self.higher.append(epoch)
 
     def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
         self.closed.append(code)

@@ -44,6 +44,7 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.ha.actions import TruncateLog
 from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.truncation import Cut
 from rollcall_ha.node.process import ExitCode
@@ -290,7 +291,7 @@ def test_a_link_that_closes_before_its_cut_began_does_not_keep_the_next_one_from
             assert target is not None
             for _ in range(2):
                 plan = Cut(point=LogOffset(0), history=EpochHistory(), cut_bytes=log.max_offset)
-                replica.following.truncation_wanted(target, plan)
+                replica.following.slave_acted(target, TruncateLog(plan=plan))
                 replica.following.link_closed(target, None, "reset")
                 await until(lambda: replica.machine.pending is None)
             assert cuts == ["mark"], "the second plan met the pause after the failure of the first one"

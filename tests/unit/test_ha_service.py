@@ -159,7 +159,8 @@ def test_no_other_link_is_dialled_while_the_broker_cuts_for_the_last_one(logs: t
         await until(lambda: len(world.slave.plans) == 1)
         world.slave.client.follow(world.target())
         await until(lambda: len(world.master.closed) == 1)
-        assert world.slave.told.count("opened") == 1
+        assert world.slave.told.count("answered") == len(world.master.opened) == 1
+        assert world.slave.client.state is None, "no link stands, and none is dialled"
         world.slave.answers_at_once = True
         world.slave.client.truncation_done()
         await until(lambda: world.slave.told.count("ready") == 1)
