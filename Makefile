@@ -123,7 +123,7 @@ analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared
 	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
 
 kill-controllers: $(SERVER)  ## kill -9 all controllers under load, ROUNDS times
-	@$(BIN)/python -m rollcall_ha.deploy.local.kill_controllers --rounds $(ROUNDS)
+	@$(BIN)/python -m tests.chaos.kill_controllers --rounds $(ROUNDS)
 
 clean:           ## remove caches and build results; keeps .venv and .demo
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

@@ -1,16 +1,16 @@
 """
 Moving sets from RocketMQ's controllers to ours, and back: ``import rocketmq`` and ``export rocketmq``.
 
-Here: reading both sides, asking, printing. Not here: what follows from what was read (``api.rocketmq.moving.plan``),
-the procedure around it (docs/moving-from-rocketmq.md).
+Here: reading both sides, asking, printing. Not here: the plan of a move (``api.rocketmq.moving.plan``), the procedure
+around it (docs/moving-from-rocketmq.md).
 
 Rule 1: both sides are read before anything is changed; ``--dry-run`` ends there.
-Rule 2: sets are independent: what is refused for one does not keep the others. The exit code is 1 if any was refused.
+Rule 2: sets are independent: a set that is refused does not keep the others. The exit code is 1 if any was refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,14 +22,13 @@ from rollcall_ha.api.cli.output import Mood, Report, Table, columns, id_set, num
 if TYPE_CHECKING:
     from rollcall_ha.api.client import Client
     from rollcall_ha.api.rocketmq.moving.plan import ExportLine, ImportLine
-    from rollcall_ha.api.rocketmq.moving.reading import Controllers
     from rollcall_ha.controller.contract.ids import SetKey
     from rollcall_ha.controller.contract.replies import SetView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """The other side, as the caller named it."""
+    """RocketMQ's side of the move."""
 
     controllers: str
     """host:port;host:port of RocketMQ's controllers."""
@@ -39,7 +38,7 @@ class Elsewhere:
 
 
 def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
-    """Know sets of RocketMQ's controllers with their ids and epochs, or show what would be known."""
+    """Take sets of RocketMQ's controllers over with their ids and epochs, or show the plan."""
     from rollcall_ha.api.rocketmq.moving.plan import plan_import
     from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, names_from, split_addresses
 
@@ -71,7 +70,7 @@ def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
 
 
 def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max: int) -> None:
-    """Make empty controllers of RocketMQ ready to take our sets over, or show what would be done."""
+    """Make empty controllers of RocketMQ ready to take our sets over, or show the plan."""
     from rollcall_ha.api.rocketmq.moving.plan import plan_export
     from rollcall_ha.api.rocketmq.moving.reading import Controllers, ReadingError, named, split_addresses
     from rollcall_ha.api.rocketmq.moving.replay import replay
@@ -85,7 +84,10 @@ def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max:
         raise context.fail(f"rollcall: no set {', '.join(missing) or 'at all'} here", CommandExit.WRONG_USE)
     try:
         with Controllers.connect(split_addresses(elsewhere.controllers)) as controllers:
-            lines = _read_both(controllers, chosen, raises_max, plan_export)
+            found = controllers.sets({key.name: key.cluster for key in chosen}, asks_brokers=False)
+            lines = tuple(
+                plan_export(view, found.get(key.name), raises_max=raises_max) for key, view in sorted(chosen.items())
+            )
             if not order.is_dry_run:
                 if any(line.steps for line in lines):
                     confirm(f"Write {len(lines)} sets into the controllers at {controllers.leader}?", order)
@@ -98,16 +100,6 @@ def export_rocketmq(elsewhere: Elsewhere, order: OperatorOptions, *, raises_max:
         ) from None
     print_report(_export_report(lines, is_dry_run=order.is_dry_run), order.form)
     _end(any(line.refusal for line in lines))
-
-
-def _read_both(
-    controllers: Controllers,
-    chosen: dict[SetKey, SetView],
-    raises_max: int,
-    plan: Callable[..., ExportLine],
-) -> tuple[ExportLine, ...]:
-    found = controllers.sets({key.name: key.cluster for key in chosen}, asks_brokers=False)
-    return tuple(plan(view, found.get(key.name), raises_max=raises_max) for key, view in sorted(chosen.items()))
 
 
 def _views(asking: Client) -> dict[SetKey, SetView]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,12 +42,12 @@ class ControllerRow:
 
     @property
     def name(self) -> str:
-        """Its name, or where it should have been."""
+        """Its name, or its address."""
         return str(self.status.name) if self.status else self.address
 
     @property
     def role(self) -> str:
-        """Its role by its own word; a leader without a majority says so."""
+        """Its role as it tells it; a leader without a majority says so."""
         if self.status is None:
             return "unreachable"
         role = str(self.status.role)
@@ -62,9 +63,8 @@ def read_line(freshness: Freshness) -> str:
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What the verdict line says; ``is_degraded`` is what ``status --check`` reports."""
+class Judgement(NamedTuple):
+    """The verdict line; ``is_degraded`` is the answer of ``status --check``."""
 
     verdict: str
     mood: Mood
@@ -72,9 +72,9 @@ class Judgement:
 
 
 PROBLEM_WORDS = {
-    "NO_ELIGIBLE_REPLICA": "nobody may be elected",
+    "NO_ELIGIBLE_REPLICA": "no replica may be elected",
     "MASTER_SILENT": "the master is silent",
-    "NEEDS_BOOTSTRAP": "wants a first master: rollcall bootstrap",
+    "NEEDS_BOOTSTRAP": "needs a first master: rollcall bootstrap",
     "WAITING_FOR_REPORTS": "waits for replicas to report what they hold",
     "WAITING_FOR_REPLICAS": "waits for its replicas to register",
     "ENTERING": "the new master is entering",
@@ -94,32 +94,34 @@ def _problems(status: SetStatus) -> str:
 
 
 def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement:
-    """The worst thing that is to be said: no leader, then no master, little redundancy, a controller away."""
+    """The worst finding: no leader, then no master, little redundancy, a controller away."""
+    # First: without a leader everything below is of the past, and "OK, 9 replicas in sync" may be an hour old.
     if not fleet.freshness.is_authoritative or fleet.freshness.is_stale:
         name, age = fleet.freshness.read_from, output.age_ms(fleet.freshness.age_ms)
         reason = f"no controller leads; this is what {name} knew {age} ago. Brokers keep serving without controllers"
-        return Judgement(verdict=f"STALE  {reason}", mood=Mood.BAD, is_degraded=True)
+        return Judgement(f"STALE  {reason}", Mood.BAD, is_degraded=True)
     down = [status for status in fleet.sets if status.view.condition is not Condition.SERVING]
     if down:
         first = down[0]
         reason = first.view.condition_reason or str(first.view.condition)
-        more = f" (and {len(down) - 1} more sets)" if len(down) > 1 else ""
-        verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{more}"
-        return Judgement(verdict=verdict, mood=Mood.BAD, is_degraded=True)
+        verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{_more(down)}"
+        return Judgement(verdict, Mood.BAD, is_degraded=True)
     weak = [status for status in fleet.sets if status.problems]
     if weak:
-        more = f" (and {len(weak) - 1} more sets)" if len(weak) > 1 else ""
-        verdict = f"DEGRADED  {weak[0].view.set_key.name}: {_problems(weak[0])}{more}"
-        return Judgement(verdict=verdict, mood=Mood.WARNING, is_degraded=True)
+        verdict = f"DEGRADED  {weak[0].view.set_key.name}: {_problems(weak[0])}{_more(weak)}"
+        return Judgement(verdict, Mood.WARNING, is_degraded=True)
     away = [row.name for row in controllers if row.status is None]
     if away:
-        verdict = f"DEGRADED  controller unreachable: {', '.join(away)}"
-        return Judgement(verdict=verdict, mood=Mood.WARNING, is_degraded=True)
+        return Judgement(f"DEGRADED  controller unreachable: {', '.join(away)}", Mood.WARNING, is_degraded=True)
     if not fleet.sets:
-        return Judgement(verdict="EMPTY  no broker set has registered yet", mood=Mood.WARNING, is_degraded=False)
+        return Judgement("EMPTY  no broker set has registered yet", Mood.WARNING, is_degraded=False)
     in_sync = sum(len(status.view.sync_state_set) for status in fleet.sets)
     sets = _count(len(fleet.sets), "broker set")
-    return Judgement(verdict=f"OK  {sets}, {_count(in_sync, 'replica')} in sync", mood=Mood.GOOD, is_degraded=False)
+    return Judgement(f"OK  {sets}, {_count(in_sync, 'replica')} in sync", Mood.GOOD, is_degraded=False)
+
+
+def _more(sets: Sequence[SetStatus]) -> str:
+    return f" (and {len(sets) - 1} more sets)" if len(sets) > 1 else ""
 
 
 def status_report(fleet: FleetStatus, controllers: Sequence[ControllerRow], *, is_wide: bool = False) -> Report:
@@ -197,7 +199,7 @@ def _role(replica: ReplicaStatus) -> str:
 
 
 def _state(status: SetStatus, replica: ReplicaStatus) -> str:
-    """What it does, in the words of the glossary; ``gone`` once it counts as dead."""
+    """The replica's state, in the words of the glossary; ``gone`` once it counts as dead."""
     if not replica.is_alive:
         return "gone"
     if replica.state is None:
@@ -254,7 +256,7 @@ def sets_report(page: SetPage) -> Report:
 
 
 def controllers_report(rows: Sequence[ControllerRow]) -> Report:
-    """One line per controller, each by its own word."""
+    """One line per controller, as each tells of itself."""
     columns = output.columns(
         "CONTROLLER", "ROLE", ">TERM", ">COMMITTED", ">APPLIED", "REST", "BROKER PORT", "RAFT", ">LEVEL", "TROUBLE?"
     )
@@ -284,7 +286,7 @@ PHASE_GROUPS: Mapping[str, tuple[Phase, ...]] = {
     "SERVE": (Phase.SERVING,),
     "FIRST ACK": (Phase.FIRST_ACK,),
 }
-"""What each column of the history adds up. ``explain`` shows the phases one by one."""
+"""The phases that each column of the history sums. ``explain`` shows them one by one."""
 
 
 def history_report(page: HistoryPage) -> Report:

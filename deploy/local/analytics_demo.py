@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -57,16 +58,8 @@ COPY_ATTEMPTS = 10
 JOURNALS, LAKE, REPORT = "journals", "lake", "report"
 
 PHASES = ("detected", "proposed", "committed", "notified", "promised", "role-applied", "serving", "first-ack")
-PLAIN = {
-    "kind": "kind",
-    "from_master": "fromMaster",
-    "to_master": "toMaster",
-    "total_us": "totalUs",
-    "unattributed_us": "unattributedUs",
-    "grade": "grade",
-    "loss_bytes": "lossBytes",
-    "cut_bytes": "cutBytes",
-}
+_COMPARED = ("kind", "from_master", "to_master", "total_us", "unattributed_us", "grade", "loss_bytes", "cut_bytes")
+PLAIN = {name: re.sub("_(.)", lambda found: found[1].upper(), name) for name in _COMPARED}
 """Column of the report's table of failovers -> key of ``rollcall history -o json``."""
 
 FAILOVERS = frozenset({"failover", "unclean"})

@@ -62,9 +62,6 @@ class Layout:
     name_service: bool = False
     """Whether the controllers serve RocketMQ's name server codes too."""
 
-    def node_count(self) -> int:
-        return self.controllers + sum(self.sets.values())
-
 
 class Fleet:
     """One fleet under one directory. Not for several threads."""
@@ -85,7 +82,7 @@ class Fleet:
             LauncherError: ``init`` refused; the message is what it said.
         """
         layout = layout or Layout()
-        ports = iter(free_ports(3 * layout.node_count()))
+        ports = iter(free_ports(3 * (layout.controllers + sum(layout.sets.values()))))
         arguments = ["init", "--directory", str(directory.resolve()), "--name", layout.name, "--timing", layout.timing]
         for number in range(1, layout.controllers + 1):
             arguments += ["--controller", f"c{number}={_addresses(ports)}"]

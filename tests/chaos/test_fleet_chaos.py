@@ -11,15 +11,17 @@ import random
 import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.deploy.local.faults import hanging
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
-from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.deploy.local.processes import our_environment, wait_until
 from tests.support.fleet_story import (
     DirectSends,
     counted,
@@ -99,12 +101,13 @@ def test_ten_kills_of_the_leading_controller_elect_nobody_and_are_not_felt(fleet
 def test_ten_kills_of_all_controllers_lose_no_command() -> None:
     """Must show 4, as ``make kill-controllers ROUNDS=10`` runs it."""
     done = subprocess.run(
-        python_module("rollcall_ha.deploy.local.kill_controllers", "--rounds", str(TRIES)),
+        [sys.executable, "-m", "tests.chaos.kill_controllers", "--rounds", str(TRIES)],
         capture_output=True,
         text=True,
         check=False,
         timeout=KILL_LOOP_DEADLINE_S,
         env=our_environment(),
+        cwd=Path(__file__).resolve().parents[2],
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

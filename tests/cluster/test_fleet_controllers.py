@@ -10,17 +10,19 @@ import json
 import secrets
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rollcall_ha.api.errors import ClientError
 from rollcall_ha.controller.contract.ids import RegisterCode
 from rollcall_ha.deploy.local.fleet import Fleet
-from rollcall_ha.deploy.local.kill_controllers import grant
-from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.deploy.local.processes import our_environment, wait_until
+from tests.chaos.kill_controllers import grant
 from tests.support.fleet_story import (
     Answer,
     await_authority,
@@ -187,12 +189,13 @@ def test_kill_9_of_everything_at_once_loses_nothing(fleet: Fleet) -> None:
 def test_kill_9_of_all_controllers_in_the_middle_of_commits_loses_no_command() -> None:
     """``make kill-controllers`` with two rounds: lost 0, epochs never fall, brokers never stop acknowledging."""
     done = subprocess.run(
-        python_module("rollcall_ha.deploy.local.kill_controllers", "--rounds", "2"),
+        [sys.executable, "-m", "tests.chaos.kill_controllers", "--rounds", "2"],
         capture_output=True,
         text=True,
         check=False,
         timeout=KILL_LOOP_DEADLINE_S,
         env=our_environment(),
+        cwd=Path(__file__).resolve().parents[2],
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -112,7 +112,7 @@ class AdminCodes:
                 is_unclean=bool(header.is_clean_living_broker),
                 reason="asked by mqadmin",
             ),
-            request_id=self._replicas.new_request_id(),
+            request_id=self.service.ports.new_request_id(),
             requested_by="admin:mqadmin",
         )
         if isinstance(reply, Refused):

@@ -74,7 +74,7 @@ class AlterCodes:
             return
         reply = await self.service.submit(
             _alter_of(found, asked, master, epoch),
-            request_id=self._replicas.new_request_id(),
+            request_id=self.service.ports.new_request_id(),
             requested_by=f"broker:{master}",
         )
         if isinstance(reply, AlterDecided) and reply.verdict.is_accepted:

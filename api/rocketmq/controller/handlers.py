@@ -165,7 +165,7 @@ class ControllerCodes:
                 address=address,
                 applied_broker_id=BrokerId(header.applied_broker_id),
             ),
-            request_id=self._replicas.new_request_id(),
+            request_id=self.service.ports.new_request_id(),
             requested_by=f"broker@{address}",
         )
         if isinstance(reply, Refused):
@@ -269,7 +269,7 @@ class ControllerCodes:
                     designated=named if is_designated or is_first else None,
                     reason="asked by mqadmin" if is_designated else f"asked by broker {named}",
                 ),
-                request_id=self._replicas.new_request_id(),
+                request_id=self.service.ports.new_request_id(),
                 requested_by=requested_by,
                 evidence=self.service.evidence(view),
             )

@@ -263,7 +263,7 @@ class RocketmqPushes:
             await self._replicas.entered(view.set_key, view.master_epoch)
             await self._service.submit_for_broker(
                 RecordMilestones(set_key=view.set_key, milestones=(milestone,)),
-                request_id=self._replicas.new_request_id(),
+                request_id=self._service.ports.new_request_id(),
                 requested_by=f"broker:{master.broker_id}",
                 connection=None,
             )

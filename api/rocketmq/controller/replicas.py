@@ -33,7 +33,6 @@ from rollcall_ha.controller.contract.ids import (
     LogOffset,
     MasterEpoch,
     ReplicaKind,
-    RequestId,
     SetKey,
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Refused
@@ -170,12 +169,11 @@ class RocketmqReplicas:
 
     async def _submit(self, command: AnyCommand, broker_id: BrokerId, link: ConnectionId | None) -> AnyReply:
         return await self._service.submit_for_broker(
-            command, request_id=self.new_request_id(), requested_by=f"broker:{broker_id}", connection=link
+            command,
+            request_id=self._service.ports.new_request_id(),
+            requested_by=f"broker:{broker_id}",
+            connection=link,
         )
-
-    def new_request_id(self) -> RequestId:
-        """For an order that is made out of one request."""
-        return self._service.ports.new_request_id()
 
     # --- 904 ---------------------------------------------------------------------------------------------------------
 

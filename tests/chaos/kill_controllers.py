@@ -1,7 +1,7 @@
 """
 Kill -9 all controllers in the middle of commits, again and again: nothing acknowledged may be missing afterwards.
 
-    python3 -m rollcall_ha.deploy.local.kill_controllers --rounds 10
+    python3 -m tests.chaos.kill_controllers --rounds 10
 
 Here: the loop and its counts. Each round: commands are acknowledged one after the other, all controllers are killed at
 once, started again, and every acknowledged command is asked for. A producer works all the time: brokers go on without
