@@ -198,16 +198,20 @@ def stream(
         from rollcall_ha.analytics.jobs import stream as job
 
         limits = Limits(open_ms=open_ms, exposed_ms=exposed_ms, flaps=flaps, flap_window_ms=flap_window_ms)
-        code = job.run(
-            source,
-            lake=lake,
-            checkpoint=checkpoint,
-            is_once=once,
-            every_ms=every_ms,
-            limits=limits,
-            master=master,
-            is_quiet=quiet,
-        )
+        try:
+            code = job.run(
+                source,
+                lake=lake,
+                checkpoint=checkpoint,
+                is_once=once,
+                every_ms=every_ms,
+                limits=limits,
+                master=master,
+                is_quiet=quiet,
+            )
+        except KeyboardInterrupt:
+            # A stream without --once has no other end: a supervisor that stops it must not see a failure.
+            code = 0
         raise typer.Exit(code)
 
 

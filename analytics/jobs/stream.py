@@ -35,7 +35,7 @@ def run(
     master: str,
     is_quiet: bool,
 ) -> int:
-    """Follow ``source`` until it is interrupted or all was read; 1 if the stream failed. Raises ``JobRefused``."""
+    """Follow ``source`` until all was read; 1 if the stream failed. Raises ``JobRefused``."""
     target = Lake(lake)
     is_live = ":" in source and not Path(source).exists()
     if not is_live and "*" not in source and not Path(source).is_dir():
@@ -60,8 +60,6 @@ def run(
             while not _has_ended(query, every_ms):
                 watch.look()
             watch.look()
-        except KeyboardInterrupt:
-            return 0
         finally:
             query.stop()
         failure = query.exception()

@@ -64,6 +64,25 @@ def test_wrong_use_is_two(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "job", "code"),
+    [(["gold"], "run", 130), (["timeline", "."], "timeline", 130), (["stream", "."], "stream", 0)],
+)
+def test_an_interrupted_job_says_so_and_a_stream_has_no_other_end(
+    arguments: list[str], job: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C leaves no traceback."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"rollcall_ha.analytics.jobs.{job}.run", interrupted)
+
+    assert code_of(arguments) == code
+    assert ("interrupted" in capsys.readouterr().err) == bool(code)
+
+
 def test_presets_are_asked_once_each() -> None:
     """In the order in which they were named; none of them if told so."""
     assert cli.presets_of("safe,fast,safe") == (Preset.SAFE, Preset.FAST)
