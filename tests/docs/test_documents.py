@@ -81,3 +81,11 @@ def test_every_decision_says_what_it_cost() -> None:
     for page in pages:
         parts = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
         assert parts == ["Context", "Decision", "What we gave up", "How we would notice that it was wrong"]
+
+
+def test_the_index_has_every_page() -> None:
+    """Nobody finds a page that the index of docs/ does not name."""
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+    assert {name for name in pages if f"]({name})" not in index} == set()
