@@ -17,7 +17,7 @@ LARGE_M ?= 100
 RUN     := PYTHONDONTWRITEBYTECODE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark coverage demo demo-up demo-down \
+.PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down \
         bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse clean
 
 help:            ## list the verbs
@@ -94,6 +94,12 @@ cited-numbers: $(STAMP)  ## write the tables "rule, code, test" into the pages t
 
 spark: $(STAMP)  ## the tests that start a Spark session
 	@$(BIN)/python -m pytest -m spark tests
+
+judge-raft: $(STAMP)  ## what judges a new release of PySyncObj, or a change of our repairs around it
+	@$(BIN)/python -m pytest tests/unit/test_replication_stock_faults.py tests/property/test_replication_raft.py tests/unit/test_replication_member.py
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	@$(BIN)/python -m pytest tests/cluster/test_raft_durability.py
+	@$(BIN)/python -m rollcall_ha.deploy.local.kill_controllers --rounds $(ROUNDS)
 
 coverage: $(STAMP)  ## branch coverage of the cores and link machines
 	@deploy/check.sh $(BIN) coverage
