@@ -56,8 +56,8 @@ class AsyncProposer:
             EntryOutcomeUnknown: may be executed later; retry with the same request id.
             ValueError: a text in the operation is not valid Unicode.
         """
-        # Asked first: a follower's buffer would hold the order until its deadline, and its caller learn nothing until
-        # then.
+        # Refused before it shares an entry with others: the reason names role and term, and nothing was proposed for
+        # certain.
         leadership = self._log.leadership
         if leadership.role is not RaftRole.LEADER:
             raise NotLeader(f"this controller is {leadership.role.value} in term {leadership.term}", leadership.leader)

@@ -224,7 +224,8 @@ class ControllerService:
             EntryOutcomeUnknown: ask again with the same request id.
             ValueError: a text in the order is not valid Unicode.
         """
-        # Before proposing: an isolated leader's log takes the entry, and the caller would wait 2 s for "unknown".
+        # Before proposing: an isolated leader's log takes the entry, and the caller waits until its deadline for
+        # "unknown".
         self.require_authority()
         return await self._submit(
             self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)

@@ -265,7 +265,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         """
         Everything so far is durable on return; an error ends the process.
 
-        Stock PySyncObj writes through a map that it never syncs: a power cut takes what every member has acknowledged.
+        Stock PySyncObj (P6) writes through a map that it never syncs: a power cut takes acknowledged entries of all.
         """
         if not self._buffer:
             return
@@ -284,8 +284,8 @@ class DurableJournal(Journal):  # type: ignore[misc]
         """
         Replace the file by one that holds the present content only; durable on return; an error ends the process.
 
-        Stock PySyncObj shortens in place: it marks its file as empty and adds the entries again, one by one. Killed in
-        between, it starts without acknowledged entries.
+        Stock PySyncObj (P2) shortens in place: it marks its file empty and adds the entries again, one by one. Killed
+        in between, it starts without acknowledged entries.
         """
         payload = [
             _record(VOTE, _INDEX.pack(self._term) + (self._vote or "").encode("utf-8")),

@@ -169,8 +169,7 @@ class RaftLog(Generic[S]):
             except Exception as error:
                 failures += 1
                 _logger.exception("tick failed, %d in a row", failures)
-                # A thread that is dead or fails for ever is a leader for nobody that the others still hear: better
-                # gone.
+                # A leader whose ticks fail may still send heartbeats: the others elect nobody, and nothing commits.
                 if failures >= FAILED_TICKS_MAX:
                     self._seams.fail_stop(FailStop.TICKS, f"{failures} ticks failed in a row, the last with {error!r}")
                 time.sleep(FAILED_TICK_PAUSE_SECONDS)

@@ -3,7 +3,7 @@ Between PySyncObj and the network: messages leave after their sync, and are repa
 
 Here: every repair of the protocol that can be made on messages, and the barriers of group commit. Not here: bytes
 (``messages``), sockets (``transport``), repairs within the library's own tick (``node``). At each branch stands what
-stock PySyncObj does, and what is lost by it; ``tests/unit/test_replication_stock_faults.py`` shows the worst of it.
+stock PySyncObj does, and what is lost by it (docs/pysyncobj.md).
 
 Rule 1 (votes): term and vote are synced before a vote or a request for one leaves; a peer's vote counts once per term.
 Rule 2 (answers): an answer leaves after one sync for all that the tick received.
@@ -124,8 +124,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def peer_down(self, peer: Member) -> None:
         """The link to ``peer`` is gone."""
-        # They would leave on the next link, after the appends of that link have been answered: the leader would take an
-        # old position for the newest word of this node.
+        # Sent on the next link, a held reset would move the leader's position back to where the old link was.
         self._held = [(to, answer) for to, answer in self._held if to is not peer]
         self._onNodeDisconnected(peer)
 
@@ -177,9 +176,9 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                 self._answer_for_library(node, message)
                 return True
             case "request_vote":
-                # A candidate has voted for itself. Stock PySyncObj writes term and vote to a file that is never synced:
-                # c1 stands in term 7, loses power, has forgotten it, votes for c2 in 7: two leaders of one term commit
-                # different entries at one index.
+                # P7. A candidate has voted for itself. Stock PySyncObj writes term and vote to a file that is never
+                # synced: c1 stands in term 7, loses power, has forgotten it, votes for c2 in 7: two leaders of one term
+                # commit different entries at one index.
                 self._attached().journal.sync()
                 request = RequestVote(
                     term=message["term"], last_index=message["last_log_index"], last_term=message["last_log_term"]
@@ -249,9 +248,9 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             is_reset=is_reset,
             is_voter=is_voter,
         )
-        # Rule 2. Stock PySyncObj answers at once and syncs never: c2 acknowledges 500, the leader commits, c1 and c2
-        # lose power, and c2's journal ends at 480: twenty committed entries are gone. Behind a held answer every later
-        # one is held as well, so that answers of a link keep their order.
+        # Rule 2 (P6). Stock PySyncObj answers at once and syncs never: c2 acknowledges 500, the leader commits, c1 and
+        # c2 lose power, and c2's journal ends at 480: twenty committed entries are gone. Behind a held answer every
+        # later one is held as well, so that answers of a link keep their order.
         if self._held or self._attached().journal.is_dirty:
             self._held.append((peer, answer))
         else:
@@ -301,7 +300,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
 
     def _on_vote(self, peer: Member, message: Vote) -> None:
         self._enter_term(self._attached().internals.term)
-        # Stock PySyncObj counts votes, not voters: of five members c1 leads by its own vote and c2's, delivered twice.
+        # P8. Stock PySyncObj counts votes, not voters: of five members c1 leads by its own vote and c2's, delivered
+        # twice.
         if message.term != self._term or peer in self._voted:
             return
         self._voted.add(peer)
@@ -411,8 +411,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             message.is_success and message.next_index > last_index + 1
         )
         if not internals.is_leader or message.term != internals.term or is_impossible:
-            # R5. Elected in 3, deposed, elected again in 5 with another entry at 500: the late answer "500 is here" of
-            # term 3 is about the other entry. Stock answers carry no term and count.
+            # R5 (P8). Elected in 3, deposed, elected again in 5 with another entry at 500: the late answer "500 is
+            # here" of term 3 is about the other entry. Stock answers carry no term and count.
             self.dropped_answers += 1
             return
         # Fifty appends in flight to a follower with a conflict bring fifty resets; each would send everything again.
