@@ -21,6 +21,8 @@ from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.ports import MasterLinkEvents
 from rollcall_ha.ha.service import HaClient, HaServer
+from rollcall_ha.ha.transport import HA_LIMITS, MasterConnection
+from rollcall_ha.node.remoting.links import LinkTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class HaEnds:
         failed: Callable[[BaseException], None],
     ) -> None:
         """``opened`` is told the session and the view that waited for it; ``failed`` that the address is not ours."""
+        self.links: LinkTable[MasterConnection] = LinkTable(HA_LIMITS)
+        """Of the HA address; its counters outlive a change of identity."""
         self._config = config
         self._incarnation = incarnation
         self._log = log
@@ -125,7 +129,7 @@ class HaEnds:
             idle_timeout_ms=timing.heartbeat_timeout_ms,
             handshake_timeout_ms=timing.session_rpc_timeout_ms,
         )
-        server = HaServer(identity=identity, log=self._log, events=self._as_master, settings=settings)
+        server = HaServer(identity=identity, log=self._log, events=self._as_master, settings=settings, links=self.links)
         client = HaClient(
             identity=identity,
             log=self._log,

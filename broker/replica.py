@@ -125,7 +125,7 @@ class Replica:
             feed=self.role.feed,
             failed=self.failed,
         )
-        self._ends = HaEnds(
+        self.ends = HaEnds(
             config=config,
             incarnation=process.incarnation,
             log=log,
@@ -176,7 +176,7 @@ class Replica:
         """Close session and links; the log is closed by the role machine, if it came to that."""
         self.role.stop()
         await self.session.stop("the broker stops")
-        await self._ends.stop()
+        await self.ends.stop()
 
     def health(self) -> HealthSnapshot:
         """For the health address."""
@@ -199,7 +199,7 @@ class Replica:
             intactness=registered.intactness,
         )
         self.status.blocked = ""
-        self._ends.session_opened(registered)
+        self.ends.session_opened(registered)
 
     def _links_opened(self, registered: Registered, held: SetView | None) -> None:
         if registered.view.configuration.flush is FlushMode.SYNC:
@@ -221,7 +221,7 @@ class Replica:
     def view_arrived(self, view: SetView, transit_us: int) -> None:
         """A push, or a heartbeat's answer."""
         # A view before its session: the machine would start a link to a master when there is no dialler yet.
-        if self._ends.holds_back(view):
+        if self.ends.holds_back(view):
             return
         self._stored = StoredView(
             fleet_incarnation=view.fleet_incarnation,
@@ -276,7 +276,7 @@ class Replica:
             incarnation=self._process.incarnation,
             address=self._config.description.address,
             log=self._log,
-            links=self._ends.server,
+            links=self.ends.server,
             waiters=self.put,
             gate=self.gate,
             timing=self._config.timing,

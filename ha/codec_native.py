@@ -109,6 +109,11 @@ class NativeDecoder:
         """Bytes up to the next boundary: a reader that takes at most so many never gets a byte of a body."""
         return self._size - len(self._header)
 
+    @property
+    def held_bytes(self) -> int:
+        """Of a header that is not whole yet."""
+        return len(self._header)
+
     def body_taken(self, length: int) -> None:
         """``length`` body bytes went straight to their place."""
         if not 0 < length <= self.body_left:

@@ -15,7 +15,8 @@ Not here: sockets (``transport``), whether an ack counts (``sync_state``), one l
 | TRANSFER | tick | Send | TRANSFER |
 | any | tick, nothing heard | Send, CloseLink | CLOSED |
 | any | bad bytes, a frame at the wrong time, an offset without bytes or epoch | Send, CloseLink | CLOSED |
-| any | frame LinkError | HigherEpochSeen?, CloseLink | CLOSED |
+| HANDSHAKE | frame LinkError | CloseLink | CLOSED |
+| any other | frame LinkError | HigherEpochSeen?, CloseLink | CLOSED |
 | CUTTING, TRANSFER | reign_opened, reign_ended | Send, CloseLink | CLOSED |
 | any | end | Send, CloseLink | CLOSED |
 | CLOSED | anything | | CLOSED |
@@ -97,6 +98,11 @@ class MasterLink:
     def lag_bytes(self) -> int:
         """Bytes that the slave has not been sent yet."""
         return self._log.max_offset - self.position if self.state is MasterLinkState.TRANSFER else 0
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Held of a frame that is not whole yet."""
+        return self._decoder.held_bytes
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -318,7 +324,9 @@ class MasterLink:
         return self._reign.master_epoch if self._reign else NO_EPOCH
 
     def _report_epoch(self, frame: Handshake | LinkError) -> list[MasterAction]:
-        if self._reign is None or frame.master_epoch <= self._reign.master_epoch:
+        # Only a replica of this set that meant us is believed: 44 bytes of LinkError with epoch 2^60, from anybody who
+        # can reach the port, would end the reign of a healthy master, and of each one that is elected after it.
+        if self.peer is None or self._reign is None or frame.master_epoch <= self._reign.master_epoch:
             return []
         return [
             HigherEpochSeen(master_epoch=frame.master_epoch, broker_id=frame.broker_id, incarnation=frame.incarnation)

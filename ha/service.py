@@ -38,11 +38,12 @@ from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaI
 from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
 from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog
 from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
-from rollcall_ha.ha.transport import MasterConnection, SlaveConnection, monotonic_ms
+from rollcall_ha.ha.transport import HA_LIMITS, MasterConnection, SlaveConnection, monotonic_ms
+from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 
-CONNECTIONS_MAX = 64
-"""Accepted at once; a set has a handful of replicas."""
 TICK_MS = 50
+ACCEPT_PAUSE_MS = 1_000
+"""When the process has no descriptors left."""
 _BACKLOG_CONNECTIONS = 16
 
 _log = structlog.get_logger("ha")
@@ -95,8 +96,10 @@ class HaServer:
         events: MasterLinkEvents,
         settings: LinkSettings,
         clock_ms: Callable[[], int] = monotonic_ms,
+        links: LinkTable[MasterConnection] | None = None,
     ) -> None:
-        """Nothing listens yet; ``start`` does."""
+        """Nothing listens yet; ``start`` does. ``links`` counts on from the server before."""
+        self.connections: LinkTable[MasterConnection] = LinkTable(HA_LIMITS) if links is None else links
         self._identity = identity
         self._replica_log = log
         self._events = events
@@ -105,7 +108,6 @@ class HaServer:
         self._reign: LinkReign | None = None
         self._confirm = LogOffset(0)
         self._generation = 0
-        self._connections: set[MasterConnection] = set()
         self._current: dict[BrokerId, MasterConnection] = {}
         self._listener: socket.socket | None = None
         self._ticker: _Ticker | None = None
@@ -127,7 +129,8 @@ class HaServer:
             listener.close()
             raise
         self._listener = listener
-        loop.add_reader(listener.fileno(), self._accept, listener, loop)
+        self.connections.open()
+        self._accept_on(listener, loop)
         self._ticker = _Ticker(loop, self._tick)
         self._ticker.start()
         bound: int = listener.getsockname()[1]
@@ -143,8 +146,9 @@ class HaServer:
             self._ticker.stop()
         if self._confirm_timer is not None:
             self._confirm_timer.cancel()
-        for connection in list(self._connections):
+        for connection in self.connections.snapshot():
             connection.execute(connection.link.end(ErrorCode.STOPPING, "the broker stops"))
+        self.connections.stop("the broker stops")
 
     def open_reign(self, reign: LinkReign, confirm: LogOffset) -> None:
         """This broker has entered the epoch: answer the slaves, those that wait already first."""
@@ -152,13 +156,13 @@ class HaServer:
             self.end_reign(f"masterEpoch {reign.master_epoch} begins")
         self._reign, self._confirm = reign, confirm
         now_ms = self._clock_ms()
-        for connection in list(self._connections):
+        for connection in self.connections.snapshot():
             connection.execute(connection.link.reign_opened(reign, confirm, now_ms))
 
     def end_reign(self, detail: str) -> None:
         """This broker left its epoch: every link of it ends before this returns (R12)."""
         self._reign = None
-        for connection in list(self._connections):
+        for connection in self.connections.snapshot():
             connection.execute(connection.link.reign_ended(detail))
 
     def log_extended(self) -> None:
@@ -189,17 +193,21 @@ class HaServer:
             for broker_id, connection in sorted(self._current.items())
         )
 
+    def _accept_on(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        if self._listener is listener:
+            loop.add_reader(listener.fileno(), self._accept, listener, loop)
+
     def _accept(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         try:
             sock, address = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
+            # No descriptor is left, and the connection still waits: without a pause the loop would come back to it at
+            # once, for ever, and serve nobody.
             _log.warning("ha_accept_failed", error=str(error))
-            return
-        if len(self._connections) >= CONNECTIONS_MAX:
-            sock.close()
-            _log.warning("ha_connection_refused", peer=str(address), connections=len(self._connections))
+            loop.remove_reader(listener.fileno())
+            loop.call_later(ACCEPT_PAUSE_MS / 1000, self._accept_on, listener, loop)
             return
         self._generation += 1
         link = MasterLink(
@@ -220,8 +228,9 @@ class HaServer:
             on_event=self._on_event,
             on_closed=self._on_closed,
         )
-        self._connections.add(connection)
-        connection.start_reading()
+        connection.note_opened(address, loop.time())
+        if self.connections.admit(connection):
+            connection.start_reading()
 
     def _on_event(self, connection: MasterConnection, action: MasterAction) -> None:
         match action:
@@ -242,13 +251,13 @@ class HaServer:
                 self._events.higher_epoch_seen(epoch, broker_id, incarnation)
 
     def _on_closed(self, connection: MasterConnection, code: ErrorCode | None, detail: str) -> None:
-        self._connections.discard(connection)
+        self.connections.ended(connection)
         peer = connection.link.peer
         if peer is not None and self._current.get(peer.broker_id) is connection:
             del self._current[peer.broker_id]
             self._tell_closed(peer.broker_id, connection, code, detail)
         else:
-            _log.info("ha_connection_closed", code=code.name if code else None, detail=detail)
+            _log.info("ha_connection_closed", peer=connection.peer, code=code.name if code else None, detail=detail)
 
     def _tell_closed(
         self, broker_id: BrokerId, connection: MasterConnection, code: ErrorCode | None, detail: str
@@ -258,7 +267,7 @@ class HaServer:
 
     def _tick(self) -> None:
         now_ms = self._clock_ms()
-        for connection in list(self._connections):
+        for connection in self.connections.snapshot():
             connection.guarded_tick(now_ms)
 
     def _tell_confirm(self) -> None:
@@ -321,7 +330,7 @@ class HaClient:
         connection = self._connection
         if connection is not None:
             connection.execute(connection.link.fail(ErrorCode.STOPPING, "an open link", detail))
-            connection.close(ErrorCode.STOPPING, detail)
+            connection.close(detail, CloseCause.STOPPED, ErrorCode.STOPPING)
 
     async def stop(self) -> None:
         """Close the link and wait for the dialler to end."""
@@ -374,7 +383,7 @@ class HaClient:
             except Exception as error:  # noqa: BLE001 (ours; a slave that dials no more is worse than one more attempt)
                 _log.error("ha_attempt_failed", master=target.master, exc_info=error)
                 if self._connection is not None:
-                    self._connection.close(None, f"a fault of our own: {type(error).__name__}")
+                    self._connection.close(f"a fault of our own: {type(error).__name__}", CloseCause.FAULT)
             delay_ms = self._delay_ms if self._was_ready else min(delay_ms, self._delay_ms_max)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms *= 2

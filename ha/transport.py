@@ -1,7 +1,10 @@
 """
 Sockets of native links: one shell per machine. Bytes go out by sendfile and come in straight into the log's map.
 
-Not here: who may connect, reconnecting, which link counts (``service``); decisions (``master_link``, ``slave_link``).
+Limits, causes, clocks and counters are those of every port (``node.remoting.links``). The reading and writing of
+``RemotingConnection`` cannot be shared: a body goes from a file to the socket by sendfile and from the socket into the
+log's map, so there is no receive buffer, no batch of frames and no transport that could hold unsent bytes.
+Not here: which link counts, reconnecting (``service``); decisions (``master_link``, ``slave_link``).
 
 Rule 1: own non-blocking sockets with ``add_reader`` / ``add_writer``: uvloop has no sendfile, and the standard loop's
 stops reading meanwhile, so acks would starve.
@@ -18,7 +21,7 @@ import contextlib
 import os
 import socket
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,11 +36,28 @@ from rollcall_ha.ha.master_link import MasterLink
 from rollcall_ha.ha.ports import FileRegion, ReplicaLog
 from rollcall_ha.ha.slave_link import SlaveLink
 from rollcall_ha.ha.sniff import SNIFF_BYTES, Protocol, sniff
+from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits
 
 TURN_BYTES_MAX = 1024 * 1024
 SEND_QUEUE_BYTES_MAX = 4 * 1024 * 1024
 """Control frames that a peer does not read; a transfer is planned only when nothing is queued."""
 CONTROL_READ_BYTES = 64 * 1024
+HA_LIMITS = LinkLimits(
+    connections_max=64,
+    silent_make_room=True,
+    idle_ms_max=0,
+    out_buffer_bytes_max=SEND_QUEUE_BYTES_MAX,
+    unfinished_bytes_max=4 * 1024 * 1024,
+    unread_bytes_max=64 * 1024 * 1024,
+)
+"""A set has a handful of replicas. Silence, before a handshake and behind it, is judged by the link machines."""
+_CAUSES = {
+    ErrorCode.PROTOCOL: CloseCause.FRAME,
+    ErrorCode.CODEC_UNSUPPORTED: CloseCause.FRAME_LENGTH,
+    ErrorCode.IDLE: CloseCause.IDLE,
+    ErrorCode.STOPPING: CloseCause.STOPPED,
+}
+"""Of links that their machine ends; any other code is a decision of the broker."""
 COLD_LAG_BYTES = 64 * 1024 * 1024
 """A link that lags more is read ahead by a thread; less was written a moment ago and is in memory."""
 COLD_WINDOW_BYTES = 8 * 1024 * 1024
@@ -53,10 +73,11 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class _Connection(ABC, Generic[ActionT]):
+class _Connection(LimitedLink, Generic[ActionT]):
     """A socket on the loop, its queue of outgoing parts, and the actions of its machine in their order."""
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, clock_ms: Callable[[], int]) -> None:
+        super().__init__(HA_LIMITS)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
@@ -75,6 +96,11 @@ class _Connection(ABC, Generic[ActionT]):
         """Something waits for room in the socket; it will be woken by itself."""
         return bool(self._parts)
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of control frames; a transfer waits in its file, not in memory."""
+        return sum(len(part) for part in self._parts if isinstance(part, memoryview))
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def start_reading(self) -> None:
@@ -92,7 +118,7 @@ class _Connection(ABC, Generic[ActionT]):
         try:
             self._read()
         except OSError as error:
-            self.close(None, f"receive: {error.strerror or error}")
+            self.lost(f"receive: {error.strerror or error}", error)
         except Exception as error:  # noqa: BLE001 (ours; the bytes that met it would be read again, for ever)
             self.close_for_fault(error)
 
@@ -144,14 +170,14 @@ class _Connection(ABC, Generic[ActionT]):
         try:
             self.pump()
         except OSError as error:
-            self.close(None, f"send: {error.strerror or error}")
+            self.lost(f"send: {error.strerror or error}", error)
         except Exception as error:  # noqa: BLE001 (ours; a writable socket would call again, for ever)
             self.close_for_fault(error)
 
     def close_for_fault(self, error: Exception) -> None:
-        """An error of our own, or of who heard an event: it costs this link and is seen."""
+        """An error of our own, or of a listener: it costs this link and is seen."""
         _log.error("ha_link_fault", error=f"{type(error).__name__}: {error}", exc_info=error)
-        self.close(None, f"a fault of our own: {type(error).__name__}")
+        self.close(f"a fault of our own: {type(error).__name__}", CloseCause.FAULT)
 
     def pump(self) -> None:
         """Write what is queued; raises ``OSError``."""
@@ -177,12 +203,16 @@ class _Connection(ABC, Generic[ActionT]):
                 if isinstance(action, Send):
                     self._queue(memoryview(action.data))
                     if self._queued_bytes > SEND_QUEUE_BYTES_MAX:
-                        self.close(None, f"{self._queued_bytes} bytes are queued, the limit is {SEND_QUEUE_BYTES_MAX}")
+                        reason = f"{self._queued_bytes} bytes are queued, the limit is {SEND_QUEUE_BYTES_MAX}"
+                        self.close(reason, CloseCause.DOES_NOT_READ)
                 elif isinstance(action, SendTransfer):
                     self._queue(memoryview(action.header), action.region)
                 elif isinstance(action, CloseLink):
                     self._say_last_word()
-                    self.close(action.code, action.detail)
+                    cause = CloseCause.PEER if action.is_by_peer else _CAUSES.get(action.code, CloseCause.HANDLER)
+                    if cause is CloseCause.IDLE and not self.has_frame:
+                        cause = CloseCause.SAID_NOTHING
+                    self.close(action.detail, cause, action.code)
                 else:
                     self._tell(action)
         except Exception as error:  # noqa: BLE001 (a listener's; the caller may be a reign that moves, or another link)
@@ -198,17 +228,23 @@ class _Connection(ABC, Generic[ActionT]):
         except OSError:
             return  # it is being closed anyway; the peer sees the end
 
-    def close(self, code: ErrorCode | None, detail: str) -> None:
-        """Close the socket and tell it once."""
+    def lost(self, reason: str, error: Exception | None = None) -> None:
+        """The peer or the network has ended the link."""
+        if not self.is_closed:
+            self.close(reason, self.note_gone(error))
+
+    def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER, code: ErrorCode | None = None) -> None:
+        """Close the socket and tell it once; ``code``: what the machine told the peer."""
         if self.is_closed:
             return
+        self.close_cause = cause
         self._pause_reading()
         self._want_write(False)
         self.is_closed = True
         self._parts.clear()
         self._actions.clear()
         self._sock.close()
-        self._tell_closed(code, detail)
+        self._tell_closed(code, reason)
 
     def guarded_tick(self, now_ms: int) -> None:
         """Time passed; one link's fault must not keep the others from hearing of it."""
@@ -295,8 +331,17 @@ class MasterConnection(_Connection[MasterAction]):
         except BlockingIOError:
             return
         if not data:
-            self.close(None, "the slave closed the connection")
+            self.lost("the slave closed the connection")
             return
+        self._last_read, self._has_read = self._loop.time(), True
+        held_before = self.unfinished_bytes
+        self._take(data)
+        held = len(self._sniffed) + self.link.unfinished_bytes
+        self.note_read(held, took_frame=held < held_before + len(data))
+        if not self.is_closed:
+            self.note_unfinished(held)
+
+    def _take(self, data: bytes) -> None:
         if not self._is_native:
             self._sniffed += data
             if len(self._sniffed) < SNIFF_BYTES or not self._is_our_protocol():
@@ -315,13 +360,11 @@ class MasterConnection(_Connection[MasterAction]):
         try:
             protocol = sniff(bytes(self._sniffed[:SNIFF_BYTES]))
         except FrameCorrupt as error:
-            self.close(ErrorCode.CODEC_UNSUPPORTED, str(error))
+            self.close(str(error), CloseCause.FRAME_LENGTH, ErrorCode.CODEC_UNSUPPORTED)
             return False
         if protocol is not Protocol.NATIVE:
-            self.close(
-                ErrorCode.CODEC_UNSUPPORTED,
-                f"the slave speaks RocketMQ's {protocol.value} protocol, this broker serves native links only",
-            )
+            reason = f"the slave speaks RocketMQ's {protocol.value} protocol, this broker serves native links only"
+            self.close(reason, CloseCause.FRAME_LENGTH, ErrorCode.CODEC_UNSUPPORTED)
             return False
         return True
 
@@ -380,7 +423,7 @@ class SlaveConnection(_Connection[SlaveAction]):
         except BlockingIOError:
             return 0
         if not data:
-            self.close(None, "the master closed the connection")
+            self.lost("the master closed the connection")
             return 0
         self.execute(self.link.bytes_received(data, self._clock_ms()))
         return len(data)
@@ -401,7 +444,7 @@ class SlaveConnection(_Connection[SlaveAction]):
         finally:
             view.release()
         if taken == 0:
-            self.close(None, "the master closed the connection inside a body")
+            self.lost("the master closed the connection inside a body")
             return 0
         self.execute(self.link.body_received(taken, self._clock_ms()))
         return taken

@@ -13,12 +13,15 @@ import pytest
 import uvloop
 
 import rollcall_ha.ha.transport
-from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.ha.codec_native import encode
 from rollcall_ha.ha.errors import ErrorCode
-from rollcall_ha.ha.frames import Handshake
+from rollcall_ha.ha.frames import Handshake, LinkError
 from rollcall_ha.ha.links import FollowTarget, LinkReign
 from rollcall_ha.ha.master_link import MasterLinkState
 from rollcall_ha.ha.slave_link import SlaveLink
+from rollcall_ha.ha.transport import HA_LIMITS
+from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 from tests.support.ha_logs import MappedLog, history
 from tests.support.ha_pair import target
 from tests.support.ha_replica import MasterReplica, SlaveReplica, until
@@ -234,7 +237,11 @@ def test_a_listener_s_fault_never_stops_a_reign_from_opening(logs: tuple[MappedL
         log.begin_epoch(1)
         log.append(os.urandom(1000))
         world.slave.client.follow(world.target())
-        await until(lambda: any(each.link.state is MasterLinkState.PARKED for each in world.master.server._connections))
+        await until(
+            lambda: any(
+                each.link.state is MasterLinkState.PARKED for each in world.master.server.connections.snapshot()
+            )
+        )
         world.reign()
         await until(lambda: world.master.acks.get(2) == log.max_offset)  # type: ignore[call-overload]
         assert next(faults, None) is None
@@ -286,5 +293,117 @@ def test_a_fault_of_our_own_costs_a_link_and_not_the_following(
         await until(lambda: world.master.acks.get(2) == log.max_offset)  # type: ignore[call-overload]
         assert next(faults, None) is None, "both faults were met"
         assert world.slave.log.content() == log.content()
+
+    play(logs, scene)
+
+
+def test_a_stranger_s_error_frame_with_a_higher_epoch_deposes_nobody(logs: tuple[MappedLog, MappedLog]) -> None:
+    """Without a handshake its 44 bytes ended the reign of a healthy master; now they end their own link, counted."""
+
+    async def scene(world: World) -> None:
+        world.master.log.begin_epoch(1)
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: 2 in world.master.acks)
+        _, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(
+            encode(
+                LinkError(
+                    code=ErrorCode.EPOCH_UNKNOWN,
+                    master_epoch=MasterEpoch(2**60),
+                    broker_id=BrokerId(2),
+                    incarnation=Incarnation(""),
+                    expected="",
+                    actual="",
+                )
+            )
+        )
+        await until(lambda: world.master.server.connections.closed_by_cause == {CloseCause.PEER: 1})
+        writer.close()
+        world.master.log.append(b"still here")
+        world.master.server.log_extended()
+        await until(lambda: world.master.acks.get(2) == 10)  # type: ignore[call-overload]
+        assert world.master.higher == []
+
+    play(logs, scene)
+
+
+def test_links_that_say_nothing_do_not_keep_a_slave_out(
+    logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strangers held all places of the port until their handshakes were overdue, and came again."""
+    monkeypatch.setattr("rollcall_ha.ha.service.HA_LIMITS", replace(HA_LIMITS, connections_max=4))
+
+    async def scene(world: World) -> None:
+        world.master.log.begin_epoch(1)
+        world.reign()
+        world.slave.client.follow(world.target())
+        await until(lambda: 2 in world.master.acks)
+        strangers = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(10)]
+        closed = world.master.server.connections.closed_by_cause
+        await until(lambda: closed[CloseCause.TOO_MANY_LINKS] == 7)
+        twin = SlaveReplica(world.slave.log)
+        twin.client.follow(world.target())
+        await until(lambda: len(world.master.opened) == 2)
+        await until(lambda: closed[CloseCause.SAID_NOTHING] == 2)
+        await twin.client.stop()
+        for _, writer in strangers:
+            writer.close()
+
+    play(logs, scene)
+
+
+def test_half_a_handshake_is_given_up_and_so_are_too_many_of_them(
+    logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame that drips, or 1 MiB of it on many links, costs its own link: by age, and by what all of them hold."""
+    monkeypatch.setattr(LinkTable, "SWEEP_MS", 5)
+    limits = replace(HA_LIMITS, frame_ms_max=20, unfinished_bytes_max=1_000_000)
+    monkeypatch.setattr("rollcall_ha.ha.service.HA_LIMITS", limits)
+    monkeypatch.setattr("rollcall_ha.ha.transport.HA_LIMITS", limits)
+
+    async def scene(world: World) -> None:
+        closed = world.master.server.connections.closed_by_cause
+        _, slow = await asyncio.open_connection("127.0.0.1", world.port)
+        slow.write(b"RCHA\x01\x01\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00" + b"x")
+        await until(lambda: closed == {CloseCause.SLOW_FRAME: 1})
+        greedy = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
+        for _, writer in greedy:
+            writer.write(b"RCHA\x01\x01\x00\x00\x00\x0f\x00\x00\x00\x00\x00\x00" + b"x" * 900_000)
+        await until(lambda: closed[CloseCause.UNFINISHED_FRAMES] > 0)
+        await until(lambda: len(world.master.server.connections) == 0)
+        assert world.master.server.connections.unfinished_bytes == 0
+        for _, writer in ((None, slow), *greedy):
+            writer.close()
+
+    play(logs, scene)
+
+
+def test_a_port_without_descriptors_waits_before_it_accepts_again(logs: tuple[MappedLog, MappedLog]) -> None:
+    """The listener stayed readable, so the loop came back at once and did nothing else."""
+
+    class Loop:
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def remove_reader(self, _: int) -> None:
+            self.said.append("pause")
+
+        def call_later(self, delay_s: float, _: object, *__: object) -> None:
+            self.said.append(f"again in {delay_s} s")
+
+    class Listener:
+        def accept(self) -> None:
+            raise OSError(24, "too many open files")
+
+        def fileno(self) -> int:
+            return -1
+
+    async def scene(world: World) -> None:
+        loop = Loop()
+        world.master.server._accept(Listener(), loop)  # type: ignore[arg-type]
+        assert loop.said == ["pause", "again in 1.0 s"]
+        world.master.server._accept_on(Listener(), loop)  # type: ignore[arg-type]
+        assert len(loop.said) == 2, "stopped meanwhile: that listener is not this server's any more"
 
     play(logs, scene)
