@@ -135,6 +135,7 @@ class _Server:
         stack.push_async_callback(replica.close)
         listen = listen_server(replica.listen)
         await listen.start(*config.listen)
+        health.ports.update(listen=listen.links, ha=replica.ends.links)
         stack.push_async_callback(listen.stop)
         self._replica = replica
         if self._failure is not None:

@@ -1,0 +1,125 @@
+"""The broker's health address: three paths, limits as on every port, and counters of all ports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from rollcall_ha.broker import health
+from rollcall_ha.broker.health import LIMITS, HealthServer, HealthSnapshot
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.node.remoting.links import CloseCause, LinkTable
+from rollcall_ha.node.telemetry import Telemetry
+from tests.support.ha_replica import until
+
+SNAPSHOT = HealthSnapshot(
+    state=BrokerState.MASTER, is_ready=True, reason="serving", values=(("lag_bytes", "Distance.", 5.0),)
+)
+
+
+def serving(scene: Callable[[HealthServer], Awaitable[None]], snapshot: HealthSnapshot = SNAPSHOT) -> None:
+    async def body() -> None:
+        server = HealthServer(Telemetry(), lambda: snapshot)
+        await server.start("127.0.0.1", 0)
+        try:
+            async with asyncio.timeout(10):
+                await scene(server)
+        finally:
+            await server.stop()
+
+    asyncio.run(body())
+
+
+async def asked(server: HealthServer, *pieces: bytes) -> bytes:
+    """The whole answer; the link is closed behind it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_the_three_paths_and_nothing_else_are_answered() -> None:
+    """GET and HEAD, in one piece or several; a link serves one request."""
+
+    async def scene(server: HealthServer) -> None:
+        assert (await asked(server, b"GET /livez HTTP/1.1\r\n", b"\r\n")).endswith(b"\r\n\r\nalive\n")
+        assert b"200 OK" in await asked(server, b"GET /readyz?verbose HTTP/1.1\r\n\r\nGET /livez HTTP/1.1\r\n\r\n")
+        assert (await asked(server, b"HEAD /readyz HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
+        assert b"404" in await asked(server, b"GET / HTTP/1.1\r\n\r\n")
+        assert b"405" in await asked(server, b"POST /livez HTTP/1.1\r\n\r\n")
+        metrics = (await asked(server, b"GET /metrics HTTP/1.1\r\n\r\n")).decode()
+        assert "rollcall_broker_lag_bytes 5.0" in metrics
+        assert 'rollcall_broker_role{state="master"} 1.0' in metrics
+        assert 'rollcall_links_open{port="health"} 1.0' in metrics
+        assert 'rollcall_links_closed_total{port="health",reason="handler"} 5.0' in metrics
+
+    serving(scene)
+
+
+def test_a_broker_that_is_not_ready_says_why() -> None:
+    async def scene(server: HealthServer) -> None:
+        answer = await asked(server, b"GET /readyz HTTP/1.1\r\n\r\n")
+        assert b"503" in answer
+        assert answer.endswith(b"master: reading the log\n")
+
+    serving(scene, replace(SNAPSHOT, is_ready=False, reason="reading the log"))
+
+
+def test_half_requests_are_closed_and_counted_and_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 of them took all places: a real probe was turned away, and a supervisor would have killed a healthy broker."""
+    monkeypatch.setattr(LinkTable, "SWEEP_MS", 5)
+    monkeypatch.setattr(health, "LIMITS", replace(LIMITS, connections_max=8, frame_ms_max=300, first_frame_ms_max=300))
+
+    async def scene(server: HealthServer) -> None:
+        closed = server.ports["health"].closed_by_cause
+        halves = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(30)]
+        for _, writer in halves[-6:]:
+            writer.write(b"GET /metrics HT")
+        assert b"alive" in await asked(server, b"GET /livez HTTP/1.1\r\n\r\n")
+        await until(lambda: closed[CloseCause.SLOW_FRAME] > 0)
+        await until(lambda: len(server.ports["health"]) == 0)
+        assert sum(closed.values()) == 31
+        assert closed[CloseCause.TOO_MANY_LINKS] >= 22
+        for _, writer in halves:
+            writer.close()
+
+    serving(scene)
+
+
+def test_endless_headers_and_a_probe_of_the_port_are_counted() -> None:
+    async def scene(server: HealthServer) -> None:
+        closed = server.ports["health"].closed_by_cause
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /livez HTTP/1.1\r\n" + b"X: y\r\n" * 2_000)
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError:
+            pass
+        writer.close()
+        _, probe = await asyncio.open_connection("127.0.0.1", server.port)
+        probe.close()
+        await until(lambda: closed == {CloseCause.FRAME_LENGTH: 1, CloseCause.PROBE: 1})
+
+    serving(scene)
+
+
+def test_a_stop_ends_links_that_have_not_asked() -> None:
+    async def scene(server: HealthServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await until(lambda: len(server.ports["health"]) == 1)
+        await server.stop()
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError:
+            pass
+        writer.close()
+        assert server.ports["health"].closed_by_cause == {CloseCause.STOPPED: 1}
+
+    serving(scene)
