@@ -133,18 +133,16 @@ def _check_reigns(state: SetState) -> Iterator[str]:
 def _check_change(old: SetState, new: SetState, records: Sequence[EventRecord]) -> Iterator[str]:
     yield from _check_epochs(old, new, records)
     yield from _check_identity(old, new, records)
-    previous_set = old.sync_state_set
     for record in records:
         event = record.event
         if isinstance(event, MasterElected):
             yield from _check_election(event)
         if isinstance(event, SyncStateSetAltered):
-            if event.verdict.sync_state_set == event.previous_set:
-                yield "C7: an alter that changes nothing was accepted"
-            if new.master is not None and new.master_epoch == event.verdict.master_epoch:
-                previous_set = event.verdict.sync_state_set
-                if new.master not in previous_set:
-                    yield f"C7: an alter to {previous_set} lacks the master {new.master}"
+            members, is_present = event.verdict.sync_state_set, new.master_epoch == event.verdict.master_epoch
+            if members == event.previous_set:
+                yield f"C7: an alter that leaves the set at {members} was accepted"
+            if is_present and new.master is not None and new.master not in members:
+                yield f"C7: an alter to {members} lacks the master {new.master}"
     refusals = (CommandRefused, ElectionFailed, AlterRefused)
     if all(isinstance(record.event, refusals) for record in records):
         blank = [_without_stored_verdict(state) for state in (old, new)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from rollcall_ha.controller.contract.events import SyncStateSetAltered
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FleetIncarnation,
@@ -16,7 +17,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.values import EventRef, Evidence
-from rollcall_ha.controller.core.invariants import check_state, check_transition
+from rollcall_ha.controller.core.invariants import check_entry, check_state, check_transition
 from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids
 from tests.support.core_fleets import (
@@ -112,6 +113,34 @@ def test_the_invariants_notice_elections_that_cannot_be() -> None:
     ):
         broken = check_transition(fleet.state, fleet.state, [replace(record, event=bad)])
         assert any(words in text for text in broken), (words, broken)
+
+
+def test_the_invariants_notice_alters_that_cannot_be() -> None:
+    """C7: an accepted alter changes something and keeps the master."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(1, 2))
+    record = fleet.records[-1]
+    event = record.event
+    assert isinstance(event, SyncStateSetAltered)
+    for members, words in ((event.previous_set, "leaves the set at"), (ids(2, 3), "lacks the master 1")):
+        bad = replace(event, verdict=replace(event.verdict, sync_state_set=members))
+        broken = check_transition(fleet.state, fleet.state, [replace(record, event=bad)])
+        assert any("C7" in text and words in text for text in broken), (words, broken)
+
+
+def test_after_an_entry_only_the_sets_that_it_changed_are_looked_at() -> None:
+    """A set that was unsound before is not what this entry broke; one that it touched is named, state and step."""
+    fleet = Fleet().serving()
+    bad = replace(fleet.set, is_tombstone=True)
+    before = replace(fleet.state, sets={SET_A: bad, SET_B: replace(fleet.set, set_key=SET_B)})
+
+    assert check_entry(before, before, []) == ()
+    after = replace(before, sets={**before.sets, SET_B: replace(bad, set_key=SET_B, next_id=BrokerId(1))})
+    broken = check_entry(before, after, [])
+
+    assert all(text.startswith(f"{SET_B}: ") for text in broken)
+    assert any("W29" in text for text in broken)
+    assert any("C6: next id fell" in text for text in broken)
 
 
 def test_evidence_of_an_event_ref_is_carried_through() -> None:
