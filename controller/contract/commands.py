@@ -275,6 +275,6 @@ class Operation(Value):
     request_id: RequestId
     stamped_at_ms: int
     requested_by: str
-    """Who asked: ``controller:c1``, ``broker:2``, ``admin:alice``."""
+    """The caller: ``controller:c1``, ``broker:2``, ``admin:alice``."""
     command: AnyCommand
     evidence: Evidence | None = None

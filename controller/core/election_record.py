@@ -1,8 +1,8 @@
 """
 What an election leaves on record: the verdict, and the event that makes a replica master.
 
-Here: ``verdict_of``, ``master_elected``, for every kind of election. Not here: when one may be held and who becomes a
-member (``decide_election``, ``founding_election``), the order of candidates (``ranking``).
+Here: ``verdict_of``, ``master_elected``, for every kind of election. Not here: when one may be held and which
+replicas become members (``decide_election``, ``founding_election``), the order of candidates (``ranking``).
 
 Rule 1: the event carries all that its election rested on, so that it can be explained and repeated (S68).
 Rule 2: masterEpoch and SyncStateSetEpoch rise by one, or jump after a wipe or restore (R7).

@@ -284,7 +284,7 @@ def _altered(set_state: SetState, event: SyncStateSetAltered) -> SetState:
         sync_state_set=event.verdict.sync_state_set,
         sync_state_set_epoch=event.verdict.sync_state_set_epoch,
         bound_incarnations=event.bound_incarnations,
-        # A living master holds everything: who fell before it spoke no longer matters for the longest log.
+        # The master that altered the set lives and holds everything: no longest log has to be looked for any more.
         fallen=(),
         last_alter=StoredAlter(verdict=event.verdict, digest=event.digest, reason=""),
     )

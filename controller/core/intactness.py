@@ -40,7 +40,7 @@ def judge(set_state: SetState, replica: ReplicaState, command: RegisterReplica) 
             return Intactness.NEW, "first registration, empty log"
         return Intactness.NOT_INTACT, f"first registration, with a log that ends at {command.positions.max_offset}"
     proof, reason = _proof(set_state, replica, command)
-    # The last member leaves no set behind that anybody could be elected from, and nobody would know any more who had
+    # Without its last member the set could elect no replica, and nothing would tell any more which replica had
     # the records. So it stays, marked: only an operator, or the longest of all members, brings it back (R3).
     if proof is None and set_state.sync_state_set == (replica.broker_id,):
         return Intactness.SUSPECT, f"{reason}; the last member of the SyncStateSet stays as a suspect"

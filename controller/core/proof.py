@@ -165,7 +165,7 @@ def grade_returned(set_state: SetState, milestone: Milestone) -> LossVerdict | N
     cut_bytes = max(0, cut_to - cut_from)
     # By its own checkpoint if it tells, else by its last heartbeat, which may be some acknowledgements old.
     released = milestone.released if milestone.released is not None else reign.previous_released
-    # Whatever was proven: what comes back is the truth. It had told producers "stored" for bytes that are cut now.
+    # Even if all was proven: the log that comes back is the truth. It had answered "stored" for bytes that are cut now.
     if released is not None and released > cut_from:
         return LossVerdict(
             master_epoch=reign.master_epoch,
