@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
-from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.core.role import RoleMachine, stored_view
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
     EnteredAnswered,
@@ -64,7 +64,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
-from rollcall_ha.controller.contract.values import CleanMark, Phase, StoredView, Value
+from rollcall_ha.controller.contract.values import CleanMark, Phase, Value
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
@@ -223,12 +223,7 @@ class Replica:
         # A view before its session: the machine would start a link to a master when there is no dialler yet.
         if self.ends.holds_back(view):
             return
-        self._stored = StoredView(
-            fleet_incarnation=view.fleet_incarnation,
-            master_epoch=view.master_epoch,
-            sync_state_set_epoch=view.sync_state_set_epoch,
-            sync_state_set=view.sync_state_set,
-        )
+        self._stored = stored_view(view)
         self.role.feed(ViewArrived(view=view, transit_us=transit_us))
         self.listen.route_moved()
 

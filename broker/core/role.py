@@ -513,12 +513,17 @@ class RoleMachine:
         self._actions.append(RaiseAlarm(reason=reason))
 
     def _store(self, view: SetView) -> None:
-        stored = StoredView(
-            fleet_incarnation=view.fleet_incarnation,
-            master_epoch=view.master_epoch,
-            sync_state_set_epoch=view.sync_state_set_epoch,
-            sync_state_set=view.sync_state_set,
-        )
+        stored = stored_view(view)
         if stored != self._stored:
             self._stored = stored
             self._actions.append(PersistView(stored=stored))
+
+
+def stored_view(view: SetView) -> StoredView:
+    """The part of ``view`` that a replica keeps on its disk, for controllers that were wiped or restored (R7)."""
+    return StoredView(
+        fleet_incarnation=view.fleet_incarnation,
+        master_epoch=view.master_epoch,
+        sync_state_set_epoch=view.sync_state_set_epoch,
+        sync_state_set=view.sync_state_set,
+    )
