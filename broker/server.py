@@ -117,12 +117,13 @@ class _Server:
         self._stack = stack
         self._replica: Replica | None = None
         self._failure: BaseException | None = None
+        self._files = ReplicaFiles(config.directory)
+        self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
 
     async def serve(self, stop: asyncio.Event) -> int:
         """Returns the exit code. Raises the errors that ``_serve`` translates."""
         config, stack = self._config, self._stack
-        disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
-        stack.push_async_callback(release, disk)
+        stack.push_async_callback(release, self._disk)
         telemetry = Telemetry()
         health = HealthServer(telemetry, self._health)
         await health.start(*config.health)
@@ -131,7 +132,7 @@ class _Server:
         lag.start()
         stack.callback(lag.stop)
 
-        replica = await self._recover(disk)
+        replica = await self._recover()
         stack.push_async_callback(replica.close)
         listen = listen_server(replica.listen)
         await listen.start(*config.listen)
@@ -143,10 +144,9 @@ class _Server:
         replica.start()
         return await self._until_ended(replica, stop)
 
-    async def _recover(self, disk: ThreadPoolExecutor) -> Replica:
-        config = self._config
+    async def _recover(self) -> Replica:
+        config, files, disk = self._config, self._files, self._disk
         loop = asyncio.get_running_loop()
-        files = ReplicaFiles(config.directory)
         if self._directory.was_empty:
             _log.info("empty_directory", directory=str(config.directory), meaning="a new replica, or a wiped one")
 
@@ -171,11 +171,19 @@ class _Server:
                 post=post,
                 quarantine_days=config.quarantine_days,
                 quarantine_bytes=config.quarantine_bytes,
+                on_loss=files.store.remove,
             )
 
+        try:
+            log = await loop.run_in_executor(disk, recover)
+        except OSError as error:
+            self._disown_after(error)
+            raise
+        # After the log: one that lacks synced bytes has removed the mark of its store, and this draws another.
         remembered = await loop.run_in_executor(disk, remember, files, config.set_key)
-        log = await loop.run_in_executor(disk, recover)
         report = log.recovery
+        if report.lost:
+            _log.error("log_lost_bytes", reason=report.lost, meaning="this replica proves nothing and leaves its set")
         _log.info(
             "recovered",
             incarnation=remembered.process.incarnation,
@@ -192,6 +200,18 @@ class _Server:
         if self._replica is not None:
             self._replica.failed(error)
 
+    def _disown_after(self, error: BaseException) -> None:
+        """
+        After a failed read, write or sync: on the disk's thread, which ``release`` waits for.
+
+        A sync that failed once succeeds when it is tried again, although its pages are gone. That of an open, a cut, a
+        clean close, the marks or the epoch file is as bad as the flush thread's: the next start would pass for the same
+        store (R3b).
+        """
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno not in (errno.EADDRINUSE, errno.ENOSPC, errno.EDQUOT):
+            self._disk.submit(disown, self._files)
+
     async def _until_ended(self, replica: Replica, stop: asyncio.Event) -> int:
         asked = asyncio.ensure_future(stop.wait())
         await asyncio.wait((asked, replica.ended), return_when=asyncio.FIRST_COMPLETED)
@@ -207,6 +227,7 @@ class _Server:
         if ending.error is None:
             _log.info("stopped", is_clean=ending.is_clean)
             return int(ExitCode.OK)
+        self._disown_after(ending.error)
         if isinstance(ending.error, OSError):
             is_taken = ending.error.errno == errno.EADDRINUSE
             return int(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE)

@@ -62,6 +62,17 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="l
     checked_offset: LogOffset = LogOffset(0)
     confirm_offset: LogOffset = LogOffset(0)
     released_offset: LogOffset = LogOffset(0)
+    start_offset: LogOffset | None = None
+    """First byte of the log; None: not said, as by a cut that has moved it."""
+
+    def lost(self, start: LogOffset, end: LogOffset) -> str:
+        """What a log of ``[start, end)`` lacks of what this says of it, in words; empty if nothing."""
+        durable = max(self.checked_offset, self.confirm_offset)
+        if end < durable:
+            return f"the log ends at {end}, its state says that everything up to {durable} was synced or confirmed"
+        if self.start_offset is not None and start > self.start_offset:
+            return f"the log begins at {start}, its state says {self.start_offset}"
+        return ""
 
     def clamped(self, end: LogOffset) -> LogState:
         """For a log that now ends at ``end``."""

@@ -106,12 +106,14 @@ class CommitLog:
         quarantine_bytes: int = 8 * 1024**3,
         now_ms: Callable[[], int] = _now_ms,
         before_step: Callable[[str], None] = lambda _step: None,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> Self:
         """
         Blocking. Recover the log below ``root`` (made if it is not there), rebuild the index, start the flush thread.
 
         ``store_host`` is IP and int32 port as records carry them; ``post`` hands a call to the loop thread
-        (``loop.call_soon_threadsafe``); ``stop_process`` ends the process after a failed sync.
+        (``loop.call_soon_threadsafe``); ``stop_process`` ends the process after a failed sync; ``on_loss`` is called
+        before anything is changed if the log lacks bytes that it had synced or confirmed.
 
         Raises:
             SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human; nothing was
@@ -119,7 +121,9 @@ class CommitLog:
             RecordError: damage below the checked part; wipe this replica.
             OSError: the disk.
         """
-        files, state, report = recover(root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step)
+        files, state, report = recover(
+            root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step, on_loss=on_loss
+        )
         log = cls(files, state, report, store_host=store_host)
         log._post, log._now_ms, log._flush_mode = post, now_ms, flush_mode
         log._load_index()
@@ -543,8 +547,11 @@ class CommitLog:
         # ``_synced``, not ``_whole``: recovery trusts what lies below without reading it, so an offset that is not on
         # disk yet would let a page that a power cut took pass as a record.
         state = LogState(
-            checked_offset=self._synced, confirm_offset=self._confirm, released_offset=self._released
-        )  # fmt: skip
+            checked_offset=self._synced,
+            confirm_offset=self._confirm,
+            released_offset=self._released,
+            start_offset=self.min_offset,
+        )
         if state == self._state:
             return
         write_small(self._files.root / STATE_FILE_NAME, state)

@@ -76,9 +76,8 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An interrupted cut was completed (R20)."""
     dropped_epochs: tuple[MasterEpoch, ...]
     """Epoch entries that began beyond the end (R9)."""
-    stored_confirm_offset: LogOffset
-    """Durable confirm before clamping: above ``end_offset`` means that confirmed bytes are gone here."""
-    stored_released_offset: LogOffset
+    lost: str
+    """Why this log lacks bytes that it had synced or confirmed, with both offsets; empty: it lacks none."""
     history_fallback: str | None = None
     """Why the epoch file's backup was used; worth a warning."""
     duration_us: int

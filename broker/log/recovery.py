@@ -38,32 +38,28 @@ from rollcall_ha.node.files import durable_unlink
 
 
 def recover(
-    root: Path, *, segment_bytes: int, now_ms: Callable[[], int], before_step: Callable[[str], None]
+    root: Path,
+    *,
+    segment_bytes: int,
+    now_ms: Callable[[], int],
+    before_step: Callable[[str], None],
+    on_loss: Callable[[], None],
 ) -> tuple[LogFiles, LogState, RecoveryReport]:
     """
     The files, the state that was durable beside them, and a report.
+
+    ``on_loss`` is called before anything is changed if the log lacks bytes that it had synced or confirmed.
 
     Raises:
         SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human.
         OSError: the disk.
     """
     began = time.monotonic_ns()
-    log_folder = root / LOG_FOLDER_NAME
-    log_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    epochs = EpochStore(root / EPOCH_FILE_NAME)
     # Not ``read_small_or_none``: a damaged cut mark is no missing one. Half a cut may lie behind it, and only a human
     # can say where the log ends.
     mark = read_small(root / CUT_FILE_NAME, CutMark)
-    segments = open_segments(log_folder, segment_bytes, cut_offset=None if mark is None else mark.cut_offset)
-    history, fallback = _load_history(epochs, is_new=not segments)
-    files = LogFiles(
-        root=root,
-        segment_bytes=segment_bytes,
-        segments=segments,
-        epochs=epochs,
-        history=history,
-        before_step=before_step,
-    )
+    files, fallback = _open_files(root, segment_bytes, mark, before_step)
+    segments, history = files.segments, files.history
     if mark is not None:
         run_cut(files, mark)
     stored = read_small_or_none(root / STATE_FILE_NAME, LogState) or LogState()
@@ -84,6 +80,11 @@ def recover(
         clean = None
         end, records, torn_reason = _check_records(segments, checked_from)
         data_end = _data_end(segments, end)
+    lost = stored.lost(start, end)
+    if lost:
+        # Before the state below is clamped: killed in between, the next start would find nothing amiss, and this store
+        # would vouch for bytes that are gone (R3).
+        on_loss()
     if end < data_end:
         _cut_torn_tail(files, stored, end, data_end, reason=torn_reason, now_ms=now_ms())
     _drop_empty(files, end)
@@ -98,12 +99,31 @@ def recover(
         torn_reason=torn_reason if data_end > end else "",
         finished_cut=mark is not None,
         dropped_epochs=dropped,
-        stored_confirm_offset=stored.confirm_offset,
-        stored_released_offset=stored.released_offset,
+        lost=lost,
         history_fallback=fallback,
         duration_us=(time.monotonic_ns() - began) // 1000,
     )
     return files, stored.clamped(end), report
+
+
+def _open_files(
+    root: Path, segment_bytes: int, mark: CutMark | None, before_step: Callable[[str], None]
+) -> tuple[LogFiles, str | None]:
+    """The segments and the epoch history, as a crash left them; second, why the history's backup was taken."""
+    log_folder = root / LOG_FOLDER_NAME
+    log_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    epochs = EpochStore(root / EPOCH_FILE_NAME)
+    segments = open_segments(log_folder, segment_bytes, cut_offset=None if mark is None else mark.cut_offset)
+    history, fallback = _load_history(epochs, is_new=not segments)
+    files = LogFiles(
+        root=root,
+        segment_bytes=segment_bytes,
+        segments=segments,
+        epochs=epochs,
+        history=history,
+        before_step=before_step,
+    )
+    return files, fallback
 
 
 def _cut_torn_tail(

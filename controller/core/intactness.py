@@ -58,6 +58,10 @@ def _proof(set_state: SetState, replica: ReplicaState, command: RegisterReplica)
     # process that had lost the tail already.
     if end < set_state.known_confirm:
         return None, f"ends at {end}, below the known confirm offset {set_state.known_confirm}"
+    if replica.goodbye is not None and end < replica.goodbye.end_offset:
+        # Neither the boot nor the store vouches for a log that was emptied between a stop and a start. A set of one
+        # with 300 acknowledged records was elected as same-boot, and its empty log graded "proven, 0 B lost".
+        return None, f"ends at {end}, it said goodbye at {replica.goodbye.end_offset}"
     # A disk was replaced and the machine kept running: "same boot" would be true, and every record gone.
     if not command.store_id or command.store_id != replica.store_id:
         return None, f"store {command.store_id!r} is not the registered store {replica.store_id!r}"

@@ -27,6 +27,7 @@ def open_log(
     segment_bytes: int = SEGMENT_BYTES,
     flush_mode: FlushMode = FlushMode.ASYNC,
     before_step: Callable[[str], None] = lambda _step: None,
+    on_loss: Callable[[], None] = lambda: None,
 ) -> CommitLog:
     """A log whose flush thread hands over directly."""
     return CommitLog.open(
@@ -39,6 +40,7 @@ def open_log(
         flush_interval_ms=10_000,
         now_ms=lambda: 1_700_000_000_000,
         before_step=before_step,
+        on_loss=on_loss,
     )
 
 

@@ -1,0 +1,176 @@
+"""R3: a log that lacks synced bytes, and a store whose sync failed, vouch for nothing at the next start."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rollcall_ha.broker import server
+from rollcall_ha.broker.log.checkpoint import STATE_FILE_NAME
+from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
+from rollcall_ha.broker.replica_files import ReplicaFiles
+from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.node.files import DataDirectory
+from rollcall_ha.node.process import ExitCode
+from tests.support.core_builders import Fleet, ids, positions
+from tests.support.core_fleets import judged
+from tests.support.log_tools import append_all, crash, draft, never_synced, open_log
+from tests.unit.test_broker_replica import config_of, free_port
+
+
+def filled(root: Path, *, is_clean: bool = True) -> LogOffset:
+    log = open_log(root)
+    while len(log._files.segments) < 3:
+        append_all(log, draft(b"x" * 3000))
+    end = log.max_offset
+    log.close(is_clean=is_clean)
+    return end
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_was_emptied_is_told_before_anything_is_changed(tmp_path: Path) -> None:
+    """300 records, a clean stop, ``commitlog`` removed: the start said nothing, and the empty log was elected."""
+    end = filled(tmp_path)
+    shutil.rmtree(tmp_path / LOG_FOLDER_NAME)
+    said = (tmp_path / STATE_FILE_NAME).read_bytes()
+    found: list[bytes] = []
+
+    log = open_log(tmp_path, on_loss=lambda: found.append((tmp_path / STATE_FILE_NAME).read_bytes()))
+
+    assert found == [said]
+    assert log.recovery.lost == f"the log ends at 0, its state says that everything up to {end} was synced or confirmed"
+    crash(log)
+
+
+def test_a_log_whose_first_segment_was_removed_is_told(tmp_path: Path) -> None:
+    """The rest follows on by itself, so that nothing else would notice."""
+    filled(tmp_path)
+    min((tmp_path / LOG_FOLDER_NAME).iterdir()).unlink()
+
+    log = open_log(tmp_path)
+
+    assert "the log begins at 16384, its state says 0" in log.recovery.lost
+    crash(log)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_lost_nothing_is_not_accused(tmp_path: Path, is_clean: bool) -> None:
+    """Neither after a clean stop nor after a kill, nor after the cut that a torn tail gets."""
+    filled(tmp_path, is_clean=is_clean)
+    accused: list[str] = []
+
+    for _ in range(2):
+        log = open_log(tmp_path, on_loss=lambda: accused.append("lost"))
+        assert log.recovery.lost == ""
+        crash(log)
+    assert accused == []
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+def start_once(directory: Path) -> tuple[int, str | None]:
+    """One start of the real server on ``directory``, stopped at once; its exit code, and the store's id afterwards."""
+    config = replace(config_of(directory), listen=("127.0.0.1", free_port()), segment_bytes=16 * 1024)
+
+    async def story() -> int:
+        claimed = DataDirectory.claim(directory, kind=server.DIRECTORY_KIND, version=server.DIRECTORY_VERSION)
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.3, stop.set)
+        try:
+            return await server._serve(config, claimed, stop)
+        finally:
+            claimed.release()
+
+    code = asyncio.run(story())
+    mark = ReplicaFiles(directory).store.load()
+    return code, None if mark is None else mark.store_id
+
+
+def fail_next_sync_of(monkeypatch: pytest.MonkeyPatch, part: str) -> list[str]:
+    """The next sync of a file whose path has ``part`` ends in EIO, later ones succeed: as Linux does it."""
+    failed: list[str] = []
+
+    def failing(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def synced(descriptor: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            if part in path and not failed:
+                failed.append(path)
+                raise OSError(errno.EIO, "Input/output error")
+            sync(descriptor)
+
+        return synced
+
+    monkeypatch.setattr(os, "fdatasync", failing(os.fdatasync))
+    monkeypatch.setattr(os, "fsync", failing(os.fsync))
+    return failed
+
+
+def test_a_start_after_an_emptied_log_is_another_store(tmp_path: Path) -> None:
+    code, before = start_once(tmp_path)
+    assert (code, before is not None) == (ExitCode.OK, True)
+    filled(tmp_path)
+    assert start_once(tmp_path)[1] == before
+    shutil.rmtree(tmp_path / LOG_FOLDER_NAME)
+
+    code, after = start_once(tmp_path)
+
+    assert code == ExitCode.OK
+    assert after not in (None, before)
+
+
+def test_a_sync_that_fails_when_the_log_is_opened_disowns_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second start succeeds on the dropped pages, and was taken for the same boot and the same store."""
+    _, before = start_once(tmp_path)
+    log = never_synced(open_log(tmp_path))
+    append_all(log, draft(b"x" * 3000))
+    crash(log)
+
+    with monkeypatch.context() as patch:
+        failed = fail_next_sync_of(patch, f"/{LOG_FOLDER_NAME}/")
+        code, after = start_once(tmp_path)
+
+    assert len(failed) == 1
+    assert (code, after) == (ExitCode.STORAGE, None)
+    assert start_once(tmp_path)[1] not in (None, before)
+
+
+def test_a_sync_that_fails_at_a_clean_stop_disowns_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clean stop writes its mark last; the file before it was not synced, and nothing told the next start."""
+    start_once(tmp_path)
+
+    with monkeypatch.context() as patch:
+        failed = fail_next_sync_of(patch, "clean-stop")
+        code, after = start_once(tmp_path)
+
+    assert len(failed) == 1
+    assert (code, after) == (ExitCode.STORAGE, None)
+
+
+# --- the controllers -------------------------------------------------------------------------------------------------
+
+
+def test_a_goodbye_that_the_log_does_not_reach_is_a_veto() -> None:
+    """Replica 1 of a set of one said goodbye at 300 and comes back empty, same boot, same store: no proof, a suspect."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(1))
+    fleet.goodbye(1, end=300)
+
+    fleet.do(fleet.registration(1, incarnation="i1.2", holds=positions(0)))
+
+    assert judged(fleet) is Intactness.SUSPECT
+    assert fleet.set.sync_state_set == ids(1)
+    fleet.elect()
+    assert fleet.set.master_epoch == 1
