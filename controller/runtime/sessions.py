@@ -290,6 +290,8 @@ class Sessions:
     def link(self, report: LinkReport, now_ns: int) -> Refused | list[Action]:
         """A member says whether its link to the master is open (R13)."""
         reporter = self._sessions.get((report.set_key, report.broker_id))
+        if reporter is None:
+            return []  # noted all the same, a million reports under made-up ids would be a million lines of the master
         # R13 asks for an electable member's own word. A report of broker 2's last process, delivered late, would bear
         # witness for a link that its present process has open.
         refusal = _fenced(reporter, report.incarnation, report.session_ordinal)

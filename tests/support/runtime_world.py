@@ -49,10 +49,10 @@ from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.duties import LeaderDuties
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.epoch.model import NO_EPOCH
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
-NS_PER_MS = 1_000_000
 ZERO = LogOffset(0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster, MarkAlive, MarkSilent, RecordMilestones
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
-from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
@@ -115,6 +116,17 @@ def test_a_replica_that_was_cleaned_is_told_and_nothing_is_proposed_about_it_any
     world.pass_ms(10_000, master, slave)
 
     assert {type(proposal.command) for proposal in world.proposals[proposed:]} <= {RecordMilestones}
+
+
+def test_a_link_report_of_nobody_leaves_no_trace() -> None:
+    """A peer on the port could fill the leader's memory with reports under made-up ids."""
+    world, (master, slave, _) = _world()
+    for broker_id in range(1_000, 2_000):
+        world.report_link(replace(slave, broker_id=BrokerId(broker_id)), master)
+
+    session = world.duties.sessions.get(KEY, master.broker_id)
+    assert session is not None
+    assert session.open_links == {}
 
 
 def test_nothing_is_proposed_while_everybody_beats() -> None:
