@@ -47,7 +47,7 @@ class CommandExit(IntEnum):
 
 @dataclass(slots=True)
 class CommonOptions:
-    """What the caller said for all commands; tests replace ``make_client``."""
+    """Options of all commands; tests replace ``make_client``."""
 
     controllers: str = ""
 
@@ -61,7 +61,7 @@ def complain(message: str) -> None:
 
 
 def fail(message: str, code: CommandExit) -> typer.Exit:
-    """Say why and return the exception to raise."""
+    """Print the reason, and return the exception to raise."""
     complain(message)
     return typer.Exit(int(code))
 
@@ -83,6 +83,8 @@ def controller_addresses() -> tuple[str, ...]:
             fleet = load_fleet_file(DEMO_FLEET_FILE)
         except ConfigError as error:
             raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+        # Said, on standard error: an operator in the wrong directory would elect in the demo, or believe that it is
+        # calm.
         complain(f"(controllers from {DEMO_FLEET_FILE})")
         return tuple(section.rest for section in fleet.controllers.values())
     raise fail(
@@ -110,6 +112,7 @@ def client(form: Format = Format.TABLE) -> Iterator[Client]:
     except RefusedError as error:
         raise _refused(error, form) from None
     except OutcomeUnknown as error:
+        # An exit code of its own, with the id: a script that takes it for a failure elects a second time.
         raise fail(
             f"OUTCOME UNKNOWN  request {error.request_id}: {error}\n"
             f"It may have been executed. Find out with: rollcall events --request {error.request_id}\n"
@@ -128,6 +131,7 @@ def _refused(error: RefusedError, form: Format) -> typer.Exit:
     from rollcall_ha.api.cli.decisions import refusal_report
     from rollcall_ha.api.cli.output import print_report
 
+    # A program reads the refusal where it reads answers; a person's pipe must not get it as data.
     is_for_programs = form in (Format.JSON, Format.YAML, Format.TSV)
     print_report(refusal_report(error.problem), form, stream=sys.stdout if is_for_programs else sys.stderr)
     return typer.Exit(int(CommandExit.REFUSED))
@@ -150,6 +154,7 @@ def find_set(page: SetPage, name: str) -> SetStatus:
     found = [status for status in page.sets if name in (str(status.view.set_key), status.view.set_key.name)]
     if len(found) == 1:
         return found[0]
+    # Never the first of two: a clean in the wrong cluster cannot be undone.
     if found:
         names = ", ".join(str(status.view.set_key) for status in found)
         raise fail(f"rollcall: {name} is ambiguous; name the cluster too: {names}", CommandExit.WRONG_USE)

@@ -4,10 +4,9 @@ Founding a fleet: its identity, the private certificate authority of its control
 Here: everything that exists before the first process starts. Not here: starting anything (``deploy.local``), reading
 the fleet file (``node.config``).
 
-Rule 1: runs once. The fleet file is written last, by one rename: where it exists, founding was complete and is refused.
-Rule 2: a controller may start on an empty directory only beside a file ``FOUNDING`` that names the fleet incarnation;
-otherwise an emptied controller would vote as if it had never promised anything.
-Rule 3: private keys are readable by their owner only. They never leave the folder by themselves.
+Rule 1: a fleet is founded once.
+Rule 2: a controller may start on an empty directory only beside a file ``FOUNDING`` that names the fleet incarnation.
+Rule 3: private keys are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -97,7 +96,11 @@ def init(directory: Path, plan: Founding) -> None:
     for section in fleet.controllers.values():
         data = directory / section.data
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Without this file an empty directory may be one whose disk was replaced: that controller would vote again in a
+        # term in which it has voted (rule 2). The first start moves it away.
         atomic_replace(data / FOUNDING_FILE_NAME, f"{fleet.fleet.incarnation}\n".encode())
+    # LAST, by one rename: a crash before it leaves no fleet, and the next init begins again. Written first, half a
+    # fleet would refuse to be founded (rule 1).
     atomic_replace(fleet_file, render_fleet_file(fleet).encode())
     who = f"{len(fleet.controllers)} controllers and {len(fleet.brokers)} brokers"
     sys.stdout.write(f"OK  founded fleet {plan.name} with {who}: {fleet_file}\n")
@@ -165,7 +168,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _node(option: str, text: str) -> tuple[str, list[str]]:
-    """``NAME=A,B,C`` as its parts."""
+    """Name and addresses of ``NAME=A,B,C``."""
     node, equals, rest = text.partition("=")
     addresses = rest.split(",")
     _require(

@@ -22,7 +22,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
 app = typer.Typer(
     name="rollcall",
-    help="High-availability control plane for replicated logs: see who is master, why, and make it somebody else.",
+    help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -99,7 +99,7 @@ def history(
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many reigns.")] = 20,
     before: Annotated[int | None, typer.Option(help="Only reigns before this masterEpoch.")] = None,
 ) -> None:
-    """Who reigned when, how it came about, how long it took, what was lost."""
+    """The masters of a set: when, why, how long each change took, how many bytes were lost."""
     from rollcall_ha.api.cli import reads
 
     reads.history(name, output, watch, limit=limit, before=before)
@@ -141,7 +141,7 @@ app.add_typer(controllers_app, name="controllers")
 
 @controllers_app.command("list")
 def controllers_list(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """Who leads, by each controller's own word."""
+    """Each controller as it tells of itself: role, term, how far it has applied."""
     from rollcall_ha.api.cli import reads
 
     reads.controllers(output, watch)
@@ -149,7 +149,7 @@ def controllers_list(output: OutputOption = Format.TABLE, watch: WatchOption = N
 
 @controllers_app.callback(invoke_without_command=True)
 def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """Who leads, by each controller's own word."""
+    """Each controller as it tells of itself: role, term, how far it has applied."""
     if caller.invoked_subcommand is None:
         controllers_list(output, watch)
 
@@ -199,7 +199,7 @@ def bootstrap(
     request_id: RequestIdOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """First election by your word, for sets that may not elect by themselves."""
+    """First election by your decision, for a set that may not elect by itself."""
     from rollcall_ha.api.cli import orders
 
     order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=_identity(request_id))
@@ -288,7 +288,7 @@ def import_rocketmq(
     dry_run: DryRunOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Know running sets with their ids and epochs; nobody is elected before all brokers of a set have come here."""
+    """Take running sets over with their ids and epochs; no election before all brokers of a set have come here."""
     from rollcall_ha.api.cli import move, orders
 
     order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run)

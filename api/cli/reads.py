@@ -2,7 +2,7 @@
 Commands that look: status, sets, history, explain, events, controllers.
 
 Here: which questions are asked and in which order. Not here: how answers look (``tables``, ``decisions``).
-Everything heavy is imported inside the functions, so that ``rollcall --help`` is fast.
+Heavy modules are imported inside the functions, so that ``rollcall --help`` is fast.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> 
     with context.client(form) as asking:
         while True:
             report = fetch(asking)
+            # After the answer has come, not before: a slow controller would leave the operator with an empty screen.
             if pause_s is not None and sys.stdout.isatty():
                 sys.stdout.write(CLEAR_SCREEN)
             print_report(report, form)
@@ -66,7 +67,7 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
 
 
 def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
-    """The leader's view; without a leader that of the controller that knows most."""
+    """The leader's view; without a leader, the view of the controller that has applied most."""
     from rollcall_ha.api.errors import NoLeader, OutcomeUnknown, Unreachable
 
     answers = [(answer.status, answer.address) for answer in reached if answer.status is not None]
@@ -76,7 +77,8 @@ def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
         try:
             return asking.status()
         except (NoLeader, OutcomeUnknown, Unreachable):
-            pass  # It lost its majority in between: show what is known.
+            pass  # It lost its majority in between: the page must not go dark with the quorum.
+    # Not the first that answers: a controller that has been away for an hour would show the masters of an hour ago.
     _, address = max(answers, key=lambda answer: (answer[0].controller.applied_index, answer[1]))
     return asking.status_from(address)
 
@@ -130,7 +132,7 @@ def explain(name: str, epoch: int | None, form: Format) -> None:
 
 
 def controllers(form: Format, watch: str | None) -> None:
-    """Each controller by its own word."""
+    """Each controller as it tells of itself."""
     from rollcall_ha.api.cli import tables
     from rollcall_ha.api.errors import Unreachable
 
@@ -160,6 +162,8 @@ def events(form: Format, *, start: str | None, name: str | None, limit: int, fol
             if page.events or not follow:
                 print_report(tables.events_report(page), form)
                 sys.stdout.flush()
+            # A page without a match is not the end: the order whose outcome is unknown may be 10,000 events further on,
+            # and "No events." would be read as "it was not executed".
             is_searching = request is not None and page.next_from is not None and not page.events
             if not follow and not is_searching:
                 return
