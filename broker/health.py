@@ -1,11 +1,11 @@
 """
 /livez, /readyz and /metrics on the broker's health address.
 
-Here: a minimal HTTP/1.1 answerer, the gauges, and the counters of every port. Not here: what ready means
-(``broker.server`` says).
+Here: a minimal HTTP/1.1 answerer, the gauges, and the counters of every port. Not here: the meaning of ready
+(``broker.status``).
 Rule 1: one request per link, at most ``REQUEST_BYTES_MAX`` of headers, answered or closed in ``REQUEST_MS_MAX`` and one
 sweep; links are limited and counted as on every port (``node.remoting.links``).
-Rule 2: gauges are read when somebody asks; nothing is counted per message.
+Rule 2: gauges are read at a scrape; nothing is counted per message.
 
 Not h11, nor a web server: three fixed paths need the first line of a request and nothing else of HTTP. h11 took 300 us
 of the loop that acknowledges messages for each answer, this takes 4 us, and it would not save a line: the limits and
@@ -49,7 +49,7 @@ class HealthSnapshot:
 
 
 class BrokerCollector:
-    """Turns a snapshot into metrics, each time that somebody scrapes."""
+    """Turns a snapshot into metrics, at each scrape."""
 
     def __init__(self, snapshot: Callable[[], HealthSnapshot], ports: dict[str, LinkTable[Any]]) -> None:
         """Register it with the process's registry; ``ports``: the links of each, by its name in the fleet file."""
@@ -131,7 +131,7 @@ class HealthServer:
     """Listens on one address until ``stop``."""
 
     def __init__(self, telemetry: Telemetry, snapshot: Callable[[], HealthSnapshot]) -> None:
-        """Does not listen yet."""
+        """Registers its metrics; ``start`` listens."""
         self.ports: dict[str, LinkTable[Any]] = {"health": LinkTable(LIMITS)}
         """Links that /metrics tells of; the process adds its other ports."""
         self._telemetry = telemetry

@@ -2,7 +2,7 @@
 HA links of one broker: the address that slaves connect to, and the connection to the own master.
 
 Here: accepting, dialling, reconnecting, one link per replica, timers. Not here: bytes on sockets (``transport``),
-decisions (``master_link``, ``slave_link``), what acks are worth (``sync_state``, which the broker feeds by the events).
+decisions (``master_link``, ``slave_link``), which acks count (``sync_state``, which the broker feeds by the events).
 
 Rule 1: one link per replica; a newer one replaces the older one, which is told closed first (W10).
 Rule 2: every link ends with its reign; a slave that comes before the reign waits for it (R12).
@@ -169,7 +169,7 @@ class HaServer:
         """The log grew: send. Called once per batch of appends."""
         for connection in list(self._current.values()):
             if not connection.has_queue:
-                connection.guarded_pump()
+                connection.guarded_send()
 
     def confirm_moved(self, offset: LogOffset) -> None:
         """Slaves hear it with the next data, or after ``confirm_delay_ms``."""
@@ -238,9 +238,12 @@ class HaServer:
                 self._events.slave_acked(ack)
             case SlaveOpened(handshake=handshake, link_generation=generation):
                 older = self._current.get(handshake.broker_id)
+                # Links 7 and 8 of one slave may both shake hands, 8 first: 7, answered late, must not take its place.
                 if older is not None and older.link.link_generation > generation:
                     connection.execute(connection.link.end(ErrorCode.LINK_REPLACED, "a newer link of the same replica"))
                     return
+                # Told closed BEFORE the newer one is told opened (W10): else the broker would hear of an end last, and
+                # take a replica that has just come back for gone.
                 if older is not None:
                     del self._current[handshake.broker_id]
                     older.execute(older.link.end(ErrorCode.LINK_REPLACED, f"link {generation} of the same replica"))
@@ -376,6 +379,8 @@ class HaClient:
     async def _run(self, target: FollowTarget) -> None:
         delay_ms = self._delay_ms
         while True:
+            # The cut for the last link may still run. Two plans for one log would cut it twice, the second by a history
+            # of before (rule 3).
             await self._is_idle.wait()
             self._was_ready = False
             try:

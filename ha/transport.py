@@ -142,6 +142,7 @@ class _Connection(LimitedLink, Generic[ActionT]):
                 else:
                     length = min(part.length, budget_bytes - written)
                     count = os.sendfile(self._sock.fileno(), part.fd, part.position, length)
+                    # A file cut below an announced body sends 0 bytes for ever, while the slave waits inside the body.
                     if count == 0:
                         raise OSError(f"file {part.fd} ends at {part.position}, {part.length} bytes early")
                     rest = FileRegion(fd=part.fd, position=part.position + count, length=part.length - count)
@@ -161,14 +162,14 @@ class _Connection(LimitedLink, Generic[ActionT]):
             return
         self._is_waiting_to_write = wanted
         if wanted:
-            self._loop.add_writer(self._sock.fileno(), self.guarded_pump)
+            self._loop.add_writer(self._sock.fileno(), self.guarded_send)
         else:
             self._loop.remove_writer(self._sock.fileno())
 
-    def guarded_pump(self) -> None:
-        """As ``pump``; an error closes the connection."""
+    def guarded_send(self) -> None:
+        """As ``send_queued``; an error closes the connection."""
         try:
-            self.pump()
+            self.send_queued()
         except OSError as error:
             self.lost(f"send: {error.strerror or error}", error)
         except Exception as error:  # noqa: BLE001 (ours; a writable socket would call again, for ever)
@@ -179,8 +180,8 @@ class _Connection(LimitedLink, Generic[ActionT]):
         _log.error("ha_link_fault", error=f"{type(error).__name__}: {error}", exc_info=error)
         self.close(f"a fault of our own: {type(error).__name__}", CloseCause.FAULT)
 
-    def pump(self) -> None:
-        """Write what is queued; raises ``OSError``."""
+    def send_queued(self) -> None:
+        """Write queued parts, one turn's worth; raises ``OSError``."""
         self._write_some(TURN_BYTES_MAX)
         self._want_write(bool(self._parts))
 
@@ -194,6 +195,8 @@ class _Connection(LimitedLink, Generic[ActionT]):
     def execute(self, actions: Sequence[ActionT]) -> None:
         """Do these behind those that are being done: an event may call back and cause more."""
         self._actions.extend(actions)
+        # An ack may end a reign, and that may end this very link: done at once, the frame that says why would overtake
+        # the frames of the actions before it.
         if self._is_executing:
             return
         self._is_executing = True
@@ -208,7 +211,7 @@ class _Connection(LimitedLink, Generic[ActionT]):
                 elif isinstance(action, SendTransfer):
                     self._queue(memoryview(action.header), action.region)
                 elif isinstance(action, CloseLink):
-                    self._say_last_word()
+                    self._send_last_frame()
                     cause = CloseCause.PEER if action.is_by_peer else _CAUSES.get(action.code, CloseCause.HANDLER)
                     if cause is CloseCause.IDLE and not self.has_frame:
                         cause = CloseCause.SAID_NOTHING
@@ -220,9 +223,9 @@ class _Connection(LimitedLink, Generic[ActionT]):
         finally:
             self._is_executing = False
         if self._parts and not self._is_waiting_to_write and not self.is_closed:
-            self.guarded_pump()
+            self.guarded_send()
 
-    def _say_last_word(self) -> None:
+    def _send_last_frame(self) -> None:
         try:
             self._write_some(SEND_QUEUE_BYTES_MAX)
         except OSError:
@@ -255,15 +258,15 @@ class _Connection(LimitedLink, Generic[ActionT]):
 
     @abstractmethod
     def tick(self, now_ms: int) -> None:
-        """What is due."""
+        """Time passed: heartbeats, confirm offsets, timeouts."""
 
     @abstractmethod
     def _tell(self, action: ActionT) -> None:
-        """Pass an event on."""
+        """Hand an event of the machine to the service."""
 
     @abstractmethod
     def _tell_closed(self, code: ErrorCode | None, detail: str) -> None:
-        """The socket is closed."""
+        """The socket is closed: tell the machine and the service, once."""
 
 
 class MasterConnection(_Connection[MasterAction]):
@@ -281,7 +284,7 @@ class MasterConnection(_Connection[MasterAction]):
         on_event: Callable[[MasterConnection, MasterAction], None],
         on_closed: Callable[[MasterConnection, ErrorCode | None, str], None],
     ) -> None:
-        """``on_event`` gets what is not for the shell; ``on_closed`` is called once."""
+        """``on_event`` gets the actions that are events for the broker; ``on_closed`` is called once."""
         super().__init__(sock, loop, clock_ms)
         self.link = link
         self._log = log
@@ -290,10 +293,10 @@ class MasterConnection(_Connection[MasterAction]):
         self._on_closed = on_closed
         self._sniffed = bytearray()
         self._is_native = False
-        self._read_ahead = _ReadAhead(loop, self.guarded_pump)
+        self._read_ahead = _ReadAhead(loop, self.guarded_send)
 
-    def pump(self) -> None:
-        """Send what is queued and then more of the log, one turn's worth. Raises ``OSError``."""
+    def send_queued(self) -> None:
+        """Send queued parts and then more of the log, one turn's worth. Raises ``OSError``."""
         if self.is_closed:
             return
         budget = TURN_BYTES_MAX
@@ -312,6 +315,7 @@ class MasterConnection(_Connection[MasterAction]):
 
     def _plan(self) -> bool:
         link = self.link
+        # Bytes of an hour ago are on the disk: sendfile would wait for it on the loop, and every ack with it.
         is_cold = link.lag_bytes > COLD_LAG_BYTES
         if is_cold and not self._read_ahead.covers(self._log, link.position):
             return False
@@ -354,7 +358,7 @@ class MasterConnection(_Connection[MasterAction]):
         was_idle = not self._parts
         self.execute([action for action in actions if not isinstance(action, SlaveAcked) or action is last_ack])
         if was_idle and last_ack is not None and not self._is_waiting_to_write:
-            self.guarded_pump()  # the first ack says where to begin
+            self.guarded_send()  # the first ack says where to begin
 
     def _is_our_protocol(self) -> bool:
         try:
@@ -388,7 +392,7 @@ class SlaveConnection(_Connection[SlaveAction]):
         on_event: Callable[[SlaveAction], None],
         on_closed: Callable[[ErrorCode | None, str], None],
     ) -> None:
-        """``on_event`` gets what is not for the shell; ``on_closed`` is called once."""
+        """``on_event`` gets the actions that are events for the broker; ``on_closed`` is called once."""
         super().__init__(sock, loop, clock_ms)
         self.link = link
         self._on_event = on_event
@@ -415,6 +419,7 @@ class SlaveConnection(_Connection[SlaveAction]):
 
     def _read_header(self) -> int:
         wanted = self.link.header_wanted
+        # The broker cuts its log, or records an epoch, for this link: no byte of the stream may reach the log before.
         if wanted == 0:
             self._pause_reading()
             return 0
@@ -429,6 +434,7 @@ class SlaveConnection(_Connection[SlaveAction]):
         return len(data)
 
     def _read_body(self, budget_bytes: int) -> int:
+        # The next segment is being made: its bytes would wait for the disk, on the loop. ``answer`` reads on.
         if not self.link.has_room:
             self._pause_reading()
             return 0

@@ -1,8 +1,7 @@
 """
 The fleet file: one TOML document that every process of a fleet starts from, with only its name differing.
 
-Here: its shape, reading it, and resolving paths. Not here: what a server thinks of its own part (each server checks
-that itself).
+Here: its shape, reading it, and resolving paths. Not here: the checks of one server's own part (in that server).
 Written by ``rollcall init``; paths in it are relative to the folder that it lies in.
 Raises ``ConfigError`` with the key, the value and the remedy.
 """
@@ -23,7 +22,7 @@ class ConfigError(ValueError):
 
 
 class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is common to all."""
+    """Settings that all processes of the fleet share."""
 
     name: str
     """Default cluster name of its brokers."""
@@ -54,7 +53,7 @@ class TlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BrokerPortTlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What controllers show on their broker ports to who begins with TLS; plain links are taken as well."""
+    """The certificate of the controllers' broker ports, for clients that begin with TLS; plain links are taken too."""
 
     certificate: str
     """PEM, with its chain."""
@@ -89,7 +88,7 @@ class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     flush: str = "async"
     segment_bytes: int = 64 * 1024 * 1024
     quarantine_days: int = 7
-    """How long what was cut from the log is kept beside it; looked at when the broker starts."""
+    """How long a tail that was cut from the log is kept beside it; looked at when the broker starts."""
     quarantine_bytes: int = 8 * 1024**3
     """The same by size: the oldest cuts go first, the newest one by its age only."""
 

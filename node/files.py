@@ -1,8 +1,8 @@
 """
 Files that survive a power cut: replace, sync, lock, and a version for every data directory.
 
-Durability: each function says what is on disk when it returns. A failed fsync is never retried: it is raised, and who
-gets it stops (a second fsync would report success for pages that the kernel has dropped).
+Durability: each function says what is on disk when it returns. A failed fsync is never retried: it is raised, and its
+caller stops (a second fsync would report success for pages that the kernel has dropped).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 def atomic_replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """
-    ``path`` holds ``data``, or, after a crash at any moment, what it held before; durable on return.
+    ``path`` holds ``data``, or, after a crash at any moment, its old content; durable on return.
 
     Raises ``OSError``; the old content is then still there.
     """
@@ -59,6 +59,7 @@ def replace_together(paths: Sequence[Path], data: bytes, *, mode: int = 0o600) -
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    # Renamed AFTER the sync: a name may reach the disk before its bytes, and an empty epoch file is a lost promise.
     for temporary, path in zip(temporaries, paths, strict=True):
         temporary.replace(path)
     fsync_directory(paths[0].parent)
@@ -71,7 +72,7 @@ def durable_unlink(path: Path) -> None:
 
 
 class DataDirectory:
-    """A folder that one process owns while it lives, with the version of what is in it."""
+    """A folder that one process owns while it lives, with the version of its content."""
 
     def __init__(self, path: Path, lock_descriptor: int, *, was_empty: bool) -> None:
         self.path = path

@@ -25,7 +25,7 @@ COLLECTOR_THRESHOLDS = (5_000, 20, 50)
 New objects before the cycle collector looks at the young ones, and how often before it looks at older ones and at all.
 
 State is many frozen values without cycles. With Python's (700, 10, 10), 250 broker sets cost a tenth of a controller's
-processor time and, for a look at everything, 64 ms during which it answered nobody.
+processor time and, for a look at everything, 64 ms without an answer.
 """
 
 
@@ -54,7 +54,7 @@ def run(main: Callable[[asyncio.Event], Coroutine[None, None, int]]) -> int:
     ``stop`` is set by the first SIGTERM or SIGINT.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    # What was imported by now stays: no look at everything needs to go through it again.
+    # Modules stay for the life of the process: the collector need not go through them again.
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     _raise_open_files_limit()

@@ -91,7 +91,7 @@ class LoopLag:
         self.last_lag_ms = 0
 
     def start(self) -> None:
-        """On the running loop."""
+        """Measure from now on, on the running loop."""
         self._arm()
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """
 The listen port: requests of producers, consumers and probes.
 
-Here: what is asked and answered, and the reader that takes sends out of the receive buffer where they lie; sends go to
+Here: requests and their answers, and the reader that takes sends out of the receive buffer where they lie; sends go to
 ``put``. Not here: sockets, limits and counters (``node.remoting``), HA links (``ha.transport``), the controller's
 session (``broker.session``).
 
@@ -53,7 +53,7 @@ class ListenLink:
     """One client's link: reads its batches (``BatchReader``) and takes its answers (``AnswerSink``)."""
 
     def __init__(self, service: ListenService, connection: RemotingConnection) -> None:
-        """The connection stands."""
+        """Made when the connection stands: records carry the address of its peer."""
         host, _, port = connection.peer.rpartition(":")
         self.peer_host = ipaddress.ip_address(host).packed + int(port).to_bytes(4, "big") if host else b"\x00" * 8
         """IP and int32 port, as records carry them."""
@@ -108,7 +108,7 @@ class _Watch(msgspec.Struct):
 
 
 class ListenService:
-    """What is answered on the listen port. On the loop thread."""
+    """The requests of the listen port and their answers. On the loop thread."""
 
     def __init__(self, *, put: PutPath, log: BrokerLog, routes: RouteSource, probes: ProbeSource) -> None:
         """``add_responder`` adds codes that other parts of the broker answer."""
@@ -189,7 +189,8 @@ class ListenService:
         elif fields.get("committed") == "false":
             offset = queues.max_offset(topic, queue_id)
         else:
-            # As RocketMQ, whose consume queues end at confirm: what lies behind it may yet be cut.
+            # As RocketMQ, whose consume queues end at confirm: bytes behind it may yet be cut, and a consumer that
+            # began at an end behind them would miss the messages that get these numbers next.
             pending_bytes = self._log.max_offset - self._log.confirm_offset
             if pending_bytes > UNCONFIRMED_BYTES_MAX:
                 remark = f"{pending_bytes} bytes are not confirmed, {UNCONFIRMED_BYTES_MAX} are looked through; retry"

@@ -1,7 +1,7 @@
 """
-What the listen port asks of the rest of the broker.
+Parts of the broker that the listen port asks.
 
-Here: the gate that says whether this replica may append, where routes come from, who answers probes, and the
+Here: the gate that says whether this replica may append, the source of routes, the answer to probes, and the
 connection that answers are written to. Implemented by the broker's role shell and by fakes in tests.
 """
 

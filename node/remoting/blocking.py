@@ -1,7 +1,7 @@
 """
 One blocking link for tools that ask one thing after the other: a command line, a launcher.
 
-Here: connect, ask, ask many at once, close. Not here: servers and anything on a loop (``connection``), what is asked.
+Here: connect, ask, ask many at once, close. Not here: servers and anything on a loop (``connection``), the questions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BlockingLink:
         self._socket.close()
 
     def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:
-        """The answer. Raises ``OSError``, ``TimeoutError`` among them, and ``FrameError``: it may have been done."""
+        """The answer. Raises ``OSError``, ``TimeoutError`` included, and ``FrameError``: it may have been executed."""
         return self.ask_all([(code, fields or {}, body)])[0]
 
     def ask_all(self, requests: Sequence[tuple[int, Mapping[str, object], bytes]]) -> list[Frame]:
@@ -54,6 +54,7 @@ class BlockingLink:
             out += encode_frame(Frame(code=code, opaque=opaque, ext_fields=texts or None, body=body))
         self._socket.sendall(out)
         answers: dict[int, Frame] = {}
+        # Of all answers together: a peer that sends a byte now and then would keep each single read from timing out.
         deadline = time.monotonic() + self._timeout_s
         while waiting:
             if time.monotonic() > deadline:

@@ -33,7 +33,7 @@ _log = logging.getLogger("remoting")
 
 
 class RemotingError(Exception):
-    """Base of what can go wrong with a link."""
+    """Base of the errors of a link."""
 
 
 class LinkClosed(RemotingError):
@@ -45,10 +45,10 @@ class RemotingTimeout(RemotingError):
 
 
 class FrameHandler(Protocol):
-    """What a server or a client does with its links. Called on the loop thread; must not block or raise."""
+    """Gets the requests of a server's or client's links. Called on the loop thread; must not block or raise."""
 
     def connected(self, connection: RemotingConnection) -> None:
-        """A link is open."""
+        """A link is open; requests follow."""
         ...
 
     def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
@@ -94,7 +94,7 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         """Made by ``RemotingServer`` and ``connect``."""
         super().__init__(limits)
         self.session: object | None = None
-        """Free for the handler: what it knows about this link."""
+        """Free for the handler's own facts about this link."""
         self._handler = handler
         self._opaques = opaques
         self._make_reader = make_reader
@@ -136,7 +136,7 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         self._read_batch(nbytes)
 
     def _read_batch(self, new_bytes: int | None) -> None:
-        """Rule 1. None: nothing new; what is held is looked at again."""
+        """Hand on all frames that are whole (rule 1). None: nothing new came; the held ones are tried again."""
         reader, received = self._reader, self._received
         try:
             taken = received.cut(new_bytes, reader.take_frame)
@@ -250,6 +250,7 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         """
         if not self.is_open:
             raise LinkClosed(f"{self.peer}: {self._close_reason or 'not open'}")
+        # A peer that answers nothing would be asked for ever, and every question kept.
         if len(self._pending) >= self._limits.pending_requests_max:
             raise RemotingTimeout(f"{self.peer}: {len(self._pending)} requests wait already; this one was not sent")
         opaque = self._next_opaque()

@@ -1,7 +1,7 @@
 """
 JSON as fastjson 1.2 writes it: numeric keys of maps stand without quotes (docs/wire.md, JSON bodies).
 
-Here: making it legal. Not here: what is in it. Rule: linear in the length, whatever the bytes are.
+Here: making it legal. Not here: its meaning. Rule: time grows with the length alone, for any bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(\s*:)')
 
 
 def quote_keys(body: bytes) -> bytes:
-    """``body`` with its bare numeric keys in quotes; what is a string stays as it is."""
+    """``body`` with its bare numeric keys in quotes; strings stay as they are."""
     return _TOKENS.sub(_quoted, body)
 
 

@@ -2,11 +2,11 @@
 RocketMQ's remoting frame: bytes to values and back, both header forms. Sans-IO.
 
 Here: ``Frame``, ``cut_frames`` and ``FrameDecoder`` (independent of chunking, bounded), ``encode_frame``. Not here:
-sockets (``connection``), what codes mean.
+sockets (``connection``), the meaning of codes.
 Layout (docs/wire.md, the frame): int32 length of the rest, 8 bits header form + 24 bits header length, header, body.
 
 Rule 1: nonsense raises ``FrameError`` and nothing else; the owner of the link closes it.
-Rule 2: decoding and encoding again gives the same bytes for what Java writes; key order inside extFields is kept.
+Rule 2: a frame as Java writes it encodes to the bytes that it was decoded from; key order in extFields is kept.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def cut_frames(
         Bytes of the frames that were taken, and how long the next one is if it is not whole (0: not known).
 
     Raises:
-        FrameError: these bytes are no frames; and what ``take`` raises.
+        FrameError: these bytes are no frames. Errors of ``take`` pass through.
     """
     at, length_max, length_at = 0, frame_bytes_max - 4, _INT32.unpack_from
     while filled - at >= 4:

@@ -1,11 +1,11 @@
 """
-What a link may cost, why it was closed, and the table of all links of one port.
+The limits of a link, the causes of its end, and the table of all links of one port.
 
 Here: ``LinkLimits``, ``CloseCause``, the clocks of one link, the limits over all links. Not here: sockets and bytes
-(``connection``, ``ha.transport``, ``broker.health``), what a request means. Every port that accepts links has one
+(``connection``, ``ha.transport``, ``broker.health``), the meaning of requests. Every port that accepts links has one
 ``LinkTable``: the controllers' broker port, the brokers' listen port, HA port and health port.
 Rule 1: a peer's nonsense, silence or greed closes that link and nothing else, with a cause that is counted.
-Rule 2: what all links of a port hold together has a limit too; above it the links that hold most are closed.
+Rule 2: the memory of all links of a port together has a limit too; above it the links that hold most are closed.
 Rule 3: a port leaves descriptors to everything else that the process does.
 """
 
@@ -49,13 +49,13 @@ class CloseCause(StrEnum):
     HANDLER = "handler"
     """The owner of the link closed it."""
     FAULT = "fault"
-    """Our own code failed on what the peer sent."""
+    """Our own code failed on bytes of the peer."""
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLimits:
-    """What a peer may cost."""
+    """The most that a peer may cost."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
     header_bytes_max: int = 256 * 1024
@@ -80,7 +80,7 @@ class LinkLimits:
 
 
 class LimitedLink(ABC):
-    """One link as its table sees it: what it holds, its clocks (the loop's seconds), and the way to close it."""
+    """One link as its table sees it: bytes held, clocks (the loop's seconds), and the way to close it."""
 
     def __init__(self, limits: LinkLimits) -> None:
         self.peer = "?"
@@ -106,7 +106,7 @@ class LimitedLink(ABC):
 
     @abstractmethod
     def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER) -> None:
-        """Close now; what is buffered is dropped."""
+        """Close now; buffered bytes are dropped."""
 
     def note_opened(self, peer: object, now: float) -> None:
         """The link stands; ``peer`` as sockets name it."""
@@ -131,7 +131,7 @@ class LimitedLink(ABC):
             self.on_unfinished(moved)
 
     def note_gone(self, error: Exception | None) -> CloseCause:
-        """The socket is closed; the cause, if nobody here had one, is the peer's."""
+        """The socket is closed; if this end had no cause for it, the cause is the peer's."""
         if self.close_cause is None:
             gone = CloseCause.PEER if self._has_read else CloseCause.PROBE
             self.close_cause = CloseCause.BROKEN if error is not None and self._has_read else gone
@@ -159,7 +159,7 @@ class LinkTable(Generic[LinkT]):
     SWEEP_MS = 1_000
 
     def __init__(self, limits: LinkLimits) -> None:
-        """Nothing is swept yet."""
+        """The sweep begins with ``open``."""
         self.limits = limits
         self.connections_max = limits.connections_max
         self.unfinished_bytes = 0

@@ -1,10 +1,10 @@
 """
 Where a link's bytes lie until they are whole frames. Sans-IO.
 
-Rule 1: what one readable event brings lies in a scratch buffer that all links of a thread share, and its frames are
+Rule 1: the bytes of one readable event lie in a scratch buffer that all links of a thread share, and their frames are
 taken there, before the next event: an idle link holds nothing.
-Rule 2: an unfinished frame is copied into a buffer of the link, which grows with what has arrived, never with what a
-length word promises. Some such buffers are used again: new memory costs more than the copy.
+Rule 2: an unfinished frame is copied into a buffer of the link, which grows with the bytes that came, never with the
+promise of a length word. Some such buffers are used again: new memory costs more than the copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from rollcall_ha.node.remoting.frame import cut_frames
 
 SCRATCH_BYTES: Final = 256 * 1024
-"""What one readable event brings at most."""
+"""Most bytes of one readable event."""
 SMALL_REST_BYTES: Final = 16 * 1024
 """So much of an unfinished frame is copied to the front of the scratch buffer, so that a batch is read behind it."""
 SPARE_BYTES_MAX: Final = 1024 * 1024
@@ -39,7 +39,7 @@ class _Shared(threading.local):
         return bytearray(size)
 
     def give_back(self, buffer: bytearray) -> None:
-        """Nobody has a view of it any more."""
+        """Keep it for another link; no view of it is left."""
         if SMALL_REST_BYTES < len(buffer) <= SPARE_BYTES_MAX:
             self.spares.append(buffer)
             if len(self.spares) > SPARES_MAX:
@@ -114,7 +114,7 @@ class ReceiveBuffer:
         return self._taken
 
     def keep(self) -> None:
-        """Copy what is not whole out of the way. Views that ``take`` kept must be released."""
+        """Copy the unfinished rest out of the way. Views that ``take`` kept must be released."""
         view, taken, filled, own = self._view, self._taken, self.rest_bytes, self._own
         self.rest_bytes = rest = filled - taken
         if not rest:
@@ -122,7 +122,7 @@ class ReceiveBuffer:
         elif rest <= SMALL_REST_BYTES:
             self._own = bytearray(view[taken:filled])
         elif taken or rest >= len(own):
-            # Twice as much as has come, not as much as is promised: else 8 bytes would cost 16 MiB.
+            # Twice the bytes that came, not the promised length: else 8 bytes of a peer would cost 16 MiB.
             self._own = _shared.buffer(min(2 * rest, self._wanted or 2 * rest))
             self._own[:rest] = view[taken:filled]
         if own is not self._own:

@@ -59,7 +59,7 @@ class SecuredTransport:
         self.flush()
 
     def flush(self) -> None:
-        """Send what TLS has to say."""
+        """Send records that TLS has made: handshake, data, goodbye."""
         if self._outgoing.pending:
             self._raw.write(self._outgoing.read())
 
@@ -120,7 +120,7 @@ class PlainOrSecured(asyncio.BufferedProtocol):
         if self._tls is None:
             self._link.buffer_updated(nbytes)
         else:
-            # Copied before the link reads: what was decrypted goes where these bytes lie.
+            # Copied BEFORE the link reads: decrypted bytes go to the place where these lie.
             self._incoming.write(self._room[:nbytes])
             self._read_secured(self._tls, self._transport)
 
