@@ -99,7 +99,7 @@ judge-raft: $(STAMP)  ## what judges a new release of PySyncObj, or a change of 
 	@$(BIN)/python -m pytest tests/unit/test_replication_stock_faults.py tests/property/test_replication_raft.py tests/unit/test_replication_member.py
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS)
 	@$(BIN)/python -m pytest tests/cluster/test_raft_durability.py
-	@$(BIN)/python -m rollcall_ha.deploy.local.kill_controllers --rounds $(ROUNDS)
+	@$(BIN)/python -m tests.chaos.kill_controllers --rounds $(ROUNDS)
 
 coverage: $(STAMP)  ## branch coverage of the cores and link machines
 	@deploy/check.sh $(BIN) coverage
@@ -128,7 +128,7 @@ port-abuse: $(STAMP)  ## elections in peace and while bad neighbours abuse the b
 analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared with what really happened [FAILOVERS=1000000]
 	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
 
-kill-controllers: $(SERVER)  ## kill -9 all controllers under load, ROUNDS times
+kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m tests.chaos.kill_controllers --rounds $(ROUNDS)
 
 clean:           ## remove caches and build results; keeps .venv and .demo

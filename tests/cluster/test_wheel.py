@@ -132,6 +132,7 @@ def test_a_fleet_runs_from_the_wheel_among_clashing_names(wheel: Path, tmp_path:
     install(from_wheel, wheel, make_clash(tmp_path / "clash"))
     install(editable, "--editable", ROOT)
     commands = [from_wheel.parent / "rollcall", editable.parent / "rollcall", ROOT / "rollcall"]
+    versions = [run(workplace, [command, "--version"]).stdout for command in commands]
 
     try:
         up = run(workplace, [commands[0], "demo", "up"])
@@ -139,6 +140,7 @@ def test_a_fleet_runs_from_the_wheel_among_clashing_names(wheel: Path, tmp_path:
     finally:
         down = run(workplace, [commands[1], "demo", "down"])
 
+    assert versions == [f"rollcall {rollcall_ha.__version__}\n"] * 3
     assert "3 replicas in sync" in up.stdout
     assert ["broker-a" in page.stdout for page in pages] == [True] * 3
     assert "stopped 7" in down.stdout
