@@ -94,7 +94,7 @@ class TruncationPlanned:
     generation: int
     plan: TruncationPlan
     released: LogOffset
-    """Highest end that this replica ever acknowledged as a master (proof 4)."""
+    """Highest end that this replica ever acknowledged as a master (fact 4 of a proof)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

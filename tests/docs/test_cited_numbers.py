@@ -27,8 +27,6 @@ from tests.docs.test_scenarios_page import is_there
 
 UNCITED = {
     "R16": "there is no drain and no lease",
-    "P2": "the test of the journal's own format covers it, without its number",
-    "P8": "R5 in code and tests",
     "P9": "the tests of transport and messages are about nothing else",
     "P10": "the tests of authority are about nothing else",
 }

@@ -575,6 +575,18 @@ def peer_in_a_higher_epoch() -> None:
     must(machine.goal.master_epoch == epoch + 1, f"R21: A goes on in epoch {epoch}, B is master of {epoch + 1}")
 
 
+def peer_below_the_promise() -> None:
+    """B has promised epoch 2 and nobody reigns in it yet; A, master of 1 and cut off, shows its epoch on a link."""
+    fleet = Fleet().serving()
+    epoch = fleet.set.master_epoch
+    machine = _registered_machine(fleet, B, EpochMarks(promised=MasterEpoch(epoch + 1)))
+    incarnation = fleet.replica(A).incarnation
+    assert incarnation is not None
+    shown = PeerShowedEpoch(broker_id=BrokerId(A), incarnation=incarnation, master_epoch=epoch, is_master=True)
+    machine.handle(shown, now_us=100)
+    must(machine.goal.kind is not GoalKind.FOLLOW, f"R9: B promised epoch {epoch + 1} and follows the peer of {epoch}")
+
+
 def stale_master_after_a_restart() -> None:
     """B promised epoch 2 and restarts; what it is told still names A in epoch 1: B must not follow."""
     fleet = Fleet().serving()
@@ -649,6 +661,7 @@ CASES: dict[str, Callable[[], None]] = {
     "stale-master-after-a-restart": stale_master_after_a_restart,
     "epoch-entered-twice": epoch_entered_twice,
     "peer-in-a-higher-epoch": peer_in_a_higher_epoch,
+    "peer-below-the-promise": peer_below_the_promise,
     "election-in-a-batch": election_in_a_batch,
     "cut-below-confirm": cut_below_confirm,
     "append-behind-unindexed-records": append_behind_unindexed_records,

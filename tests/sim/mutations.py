@@ -321,6 +321,14 @@ def _unknown_members_are_skipped(original: Function) -> Function:
     return mutated
 
 
+def _any_peer_is_followed(original: Function) -> Function:
+    def mutated(event: Any, view: Any, standing: Any) -> Any:
+        goal = _dataclass_replace(standing.goal, master_epoch=NO_EPOCH)
+        return original(event, view, _dataclass_replace(standing, promised=NO_EPOCH, goal=goal))
+
+    return mutated
+
+
 def _in_the_order_of_the_batch(original: Function) -> Function:
     def mutated(state: Any, operations: Any, *, term: int, index: int) -> Any:
         replies: tuple[Any, ...] = ()
@@ -554,6 +562,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.role:RoleMachine.handle",
         mutate=_promise_is_not_written,
         story="s01_answer_lost",
+    ),
+    Mutation(
+        name="R9-peer-below-the-promise",
+        what="a replica follows a peer whose epoch is below its own promise",
+        target="rollcall_ha.broker.core.goals:goal_for_peer",
+        mutate=_any_peer_is_followed,
+        case="peer-below-the-promise",
     ),
     Mutation(
         name="R12-order",
