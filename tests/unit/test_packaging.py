@@ -23,8 +23,8 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 TABLES = lock.read_tables(PROJECT)
 ENTRIES = lock.read_lock(lock.LOCK.read_text())
 FOLDERS = sorted(path.name for path in (ROOT / "src" / "rollcall_ha").iterdir() if path.is_symlink())
-NOT_IMPORTED = {"pandas", "h11"}
-"""pyspark imports pandas when it runs; h11 is declared for work under way."""
+NOT_IMPORTED = {"pandas"}
+"""pyspark imports it when it runs."""
 
 
 @cache
