@@ -32,6 +32,10 @@ from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, 
 
 PREVIOUS_INCARNATIONS_MAX = 64
 """What a registration may name; brokers keep fewer."""
+SHOWN_EPOCH_MAX = 2**30
+"""A masterEpoch has 31 bits on RocketMQ's wire; as many again are left above this one for elections and jumps (R7)."""
+SHOWN_NUMBER_MAX = 2**62
+"""Offsets and SyncStateSetEpochs have 63 bits on the wire."""
 
 
 def decide_register(fleet: FleetState, operation: Operation, command: RegisterReplica) -> Decision:
@@ -87,6 +91,10 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
         complaint = f"broker id {command.broker_id} is below 1"
     elif command.positions.max_offset < 0:
         complaint = f"max offset {command.positions.max_offset} is below 0"
+    elif too_high := _too_high(command):
+        # Epochs only rise. A forged 2**70 would be the floor of every later election of the set, and no broker could
+        # read it: the codecs hold 63 bits, RocketMQ's 31.
+        complaint = too_high
     elif not 1 <= configuration.effective_min_in_sync <= configuration.expected_replicas <= REPLICAS_PER_SET_MAX:
         complaint = (
             f"min_in_sync {configuration.effective_min_in_sync} and {configuration.expected_replicas} expected "
@@ -104,6 +112,22 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
     return refuse(
         operation, RefusalCode.INVALID_ARGUMENT, complaint, "correct the broker's configuration and restart it"
     )
+
+
+def _too_high(command: RegisterReplica) -> str:
+    holds, stored = command.positions, command.stored
+    shown = [
+        ("masterEpoch", holds.last_epoch, SHOWN_EPOCH_MAX),
+        ("max offset", holds.max_offset, SHOWN_NUMBER_MAX),
+        ("confirm offset", holds.confirm_offset, SHOWN_NUMBER_MAX),
+        ("released offset", holds.released, SHOWN_NUMBER_MAX),
+    ]
+    if stored is not None:
+        shown += [
+            ("stored masterEpoch", stored.master_epoch, SHOWN_EPOCH_MAX),
+            ("stored SyncStateSetEpoch", stored.sync_state_set_epoch, SHOWN_NUMBER_MAX),
+        ]
+    return next((f"{name} {number} is above {limit}" for name, number, limit in shown if number > limit), "")
 
 
 def _validate_readmission(
