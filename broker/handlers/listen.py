@@ -36,9 +36,9 @@ from rollcall_ha.node.remoting.links import LinkLimits
 WATCHERS_MAX: Final = 10_000
 UNCONFIRMED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Behind confirm; a question for the confirmed end of a queue has so much looked through, on the loop."""
-LIMITS: Final = LinkLimits(first_frame_ms_max=30_000, unfinished_bytes_max=64 * 1024 * 1024)
+LIMITS: Final = LinkLimits(first_frame_ms_max=30_000, unfinished_bytes_max=48 * 1024 * 1024)
 """
-A broker's whole memory stays under 150 MiB: unfinished frames may have four of the largest, or sixteen of the largest
+A broker's whole memory stays under 150 MiB: unfinished frames may hold three of the largest, or twelve of the largest
 messages (4 MiB), at any moment.
 """
 

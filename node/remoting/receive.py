@@ -80,6 +80,11 @@ class ReceiveBuffer:
         self._view = memoryview(_NOTHING)
         """Where the last room was."""
 
+    def drop(self) -> None:
+        """The link is closed: hold nothing. Not given back: a batch may still have views."""
+        self._own, self._view = _NOTHING, memoryview(_NOTHING)
+        self.rest_bytes = self.held_bytes = 0
+
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
         filled = self.rest_bytes

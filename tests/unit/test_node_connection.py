@@ -262,6 +262,28 @@ def test_unfinished_frames_of_all_links_have_a_limit_and_the_greediest_go_first(
     with_server(scenario, LinkLimits(unfinished_bytes_max=100_000))
 
 
+def test_a_closed_link_lets_go_of_its_unfinished_frame_at_once() -> None:
+    """Its memory came back with the next full look of the cycle collector: 57 closed links held 850 MiB until then."""
+
+    async def scenario(echo: Echo, server: RemotingServer, port: int) -> None:
+        for is_ours in (True, False):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(struct.pack(">iI", 1_000_000, 10) + b"z" * 90_000)
+            while server.unfinished_bytes < 90_000:  # noqa: ASYNC110 - a counter of the server
+                await asyncio.sleep(0)
+            (link,) = server.links.snapshot()
+            if is_ours:
+                link.close("enough")
+            else:
+                writer.transport.abort()
+            while server.connections:  # noqa: ASYNC110 - a counter of the server
+                await asyncio.sleep(0)
+            assert (link._received.held_bytes, len(link._received._own), server.unfinished_bytes) == (0, 0, 0)
+            writer.transport.abort()
+
+    with_server(scenario)
+
+
 def test_unread_answers_of_all_links_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each below its own limit, together above what we may hold."""
     monkeypatch.setattr(LinkTable, "SWEEP_MS", 5)
