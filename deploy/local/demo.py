@@ -112,7 +112,7 @@ def demo_verb(verb: str, directory: Path) -> str:
 
 def audit_command(directory: Path) -> str:
     """The audit as it is called here."""
-    script = Path(audit.__file__)
+    script = Path(audit.__file__).resolve()  # where it lies, not the link in src through which it was imported
     here = Path.cwd()
     return f"python3 {script.relative_to(here) if script.is_relative_to(here) else script} {directory}"
 
