@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.peers import Peers
@@ -80,6 +80,8 @@ from rollcall_ha.controller.runtime.service import ControllerService
 BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
 STREAM_IDLE_MS = 5_000
+_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""A proxy must neither keep events for others nor gather them before it passes them on."""
 INT64_MAX = 2**63 - 1
 
 T = TypeVar("T")
@@ -181,7 +183,7 @@ class Routes:
             200: {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": _TEXT}}}
         }
         stream[422] = answers(SetPage, problems=(422,))[422]
-        add("/events/stream", self.stream, **read, responses=stream, response_class=EventSourceResponse)
+        add("/events/stream", self.stream, **read, responses=stream)
 
     async def status(
         self,
@@ -243,25 +245,31 @@ class Routes:
         key = parse_set_key(set_key) if set_key is not None else None
         return _json(await self._queries.events(_mark(start), limit=limit, wait_ms=wait_ms, set_key=key))
 
-    async def stream(self, request: Request, start: FromMark = None) -> AsyncIterator[ServerSentEvent]:
+    async def stream(self, request: Request, start: FromMark = None) -> Response:
         """The same as server-sent events, without end; ``id`` is the mark to go on from."""
         try:
             mark = _mark(request.headers.get("Last-Event-ID") or start)
         except ValueError:
             # The header is the browser's memory, of another fleet perhaps. Refused, it would come again for ever.
             mark = None
+        # Not a generator as the route: of FastAPI's two tasks per stream one raises "broken resource" with a traceback
+        # whenever a listener hangs up that reads slower than the events come.
+        return EventSourceResponse(self._stream(mark), headers=_STREAM_HEADERS)
+
+    async def _stream(self, mark: EventRef | None) -> AsyncIterator[bytes]:
         while True:
             page = await self._queries.events(mark, limit=PAGE_EVENTS_MAX, wait_ms=STREAM_IDLE_MS)
             mark = page.next_from or mark
             if page.gap is not None:
-                yield ServerSentEvent(event="gap", raw_data=msgspec.json.encode(page.gap).decode())
+                yield format_sse_event(event="gap", data_str=msgspec.json.encode(page.gap).decode())
             if not page.events:
-                # Only a write shows that the listener has gone, and proxies end a link that is silent for a minute.
-                yield ServerSentEvent(comment="nothing new")
+                # A listener whose machine has gone closes nothing: only a write finds that out. And proxies end a link
+                # that is silent for a minute.
+                yield format_sse_event(comment="nothing new")
             for record in page.events:
                 # The mark behind this event: with its own, a listener that comes again would get it twice.
                 following = f"{record.term}.{record.index}.{record.ordinal + 1}"
-                yield ServerSentEvent(id=following, raw_data=msgspec.json.encode(record).decode())
+                yield format_sse_event(id=following, data_str=msgspec.json.encode(record).decode())
 
     # --- orders of operators -----------------------------------------------------------------------------------------
 

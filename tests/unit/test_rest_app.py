@@ -299,8 +299,8 @@ def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
     _run(tmp_path, scenario)
 
 
-async def _listen(app: Any, headers: dict[str, str], count: int) -> list[bytes]:
-    """The first ``count`` server-sent events of the stream; then the listener hangs up."""
+async def _listen(app: Any, headers: dict[str, str], count: int, *, stops_reading: bool = False) -> list[bytes]:
+    """The first ``count`` server-sent events of the stream; then the listener hangs up, perhaps in mid-write."""
     chunks: list[bytes] = []
     enough = asyncio.Event()
 
@@ -309,9 +309,15 @@ async def _listen(app: Any, headers: dict[str, str], count: int) -> list[bytes]:
             chunks.append(message["body"])
         if len(chunks) >= count:
             enough.set()
+            if stops_reading:
+                await asyncio.Event().wait()
 
     async def receive() -> dict[str, Any]:
         await enough.wait()
+        if stops_reading:
+            # Until all that the stream prepares ahead of a slow listener is prepared.
+            for _ in range(50):
+                await asyncio.sleep(0)
         return {"type": "http.disconnect"}
 
     scope = {
@@ -342,6 +348,18 @@ def test_event_stream_resumes_where_it_ended(tmp_path: Path) -> None:
         again = await _listen(leader.app, {"Last-Event-ID": first_id.removeprefix("id: ")}, total - 1)
         assert again == chunks[1:]
         assert await _listen(leader.app, {"Last-Event-ID": "here"}, 1) == chunks[:1]
+
+    _run(tmp_path, scenario)
+
+
+def test_a_listener_that_hangs_up_behind_its_backlog_is_no_fault(tmp_path: Path) -> None:
+    """It stops reading with events still to come and closes its link: the stream ends, and nothing is raised."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader)
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        assert len(await _listen(leader.app, {}, 1, stops_reading=True)) == 1
 
     _run(tmp_path, scenario)
 
