@@ -1,0 +1,118 @@
+"""
+A broker's ports under a flood, on a real process: memory stays bounded, and every closed link is counted by its cause.
+
+Before there was one server for all ports, 60 unfinished frames took a broker from 53 to 954 MiB, and each idle link cost
+256 KiB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import struct
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.node.config import split_address
+
+pytestmark = pytest.mark.cluster
+
+MIB = 1024 * 1024
+RSS_BYTES_MAX = 150 * MIB
+GREEDY_LINKS = 60
+FRAME_BYTES = 15 * MIB
+IDLE_LINKS = 4_000
+HALF_REQUESTS = 2_000
+DEADLINE_S = 60
+DESCRIPTORS_WANTED = IDLE_LINKS + 1_000
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Room for both ends: ours here, and the broker takes what the hard limit grants."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_WANTED:
+        pytest.skip(f"the hard limit of open files is {hard}; {DESCRIPTORS_WANTED} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, DESCRIPTORS_WANTED), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Victim:
+    """One broker process whose controllers are not there: it listens, and that is all that the flood needs."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.section = fleet.file.broker("broker-a-1")
+        self.process = psutil.Process(fleet.start("broker-a-1"))
+        fleet.wait_live(["broker-a-1"], deadline_s=DEADLINE_S)
+        self.listen = split_address(self.section.listen)
+        wait_until(self._is_listening, deadline_s=DEADLINE_S, what="the listen port")
+
+    def _is_listening(self) -> bool:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(self.listen, timeout=5):
+            return True
+        return False
+
+    def rss(self) -> int:
+        """Resident bytes; the test ends at once when they pass the limit: the flood could take the whole machine."""
+        found: int = self.process.memory_info().rss
+        assert found < RSS_BYTES_MAX, f"{found / MIB:.0f} MiB resident"
+        return found
+
+    def closed(self, port: str, cause: str) -> float:
+        """Links that this port closed for ``cause``, by /metrics."""
+        with urllib.request.urlopen(f"http://{self.section.health}/metrics", timeout=5) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f'rollcall_links_closed_total{{port="{port}",reason="{cause}"}} '):
+                    return float(line.rpartition(" ")[2])
+        return 0.0
+
+
+def send_most_of_a_frame(victim: Victim, link: socket.socket) -> None:
+    """All but the last byte; the broker may close the link meanwhile."""
+    body = b"x" * MIB
+    with contextlib.suppress(ConnectionError):
+        link.sendall(struct.pack(">iI", FRAME_BYTES, 100))
+        for _ in range(FRAME_BYTES // MIB - 1):
+            link.sendall(body)
+            victim.rss()
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_flood_of_unfinished_frames_and_of_idle_links_does_not_take_the_memory(tmp_path: Path) -> None:
+    """60 x 15 MiB unfinished, 4,000 idle links and 2,000 half requests together: each is bounded, closed and counted."""
+    with Fleet.create(tmp_path / "fleet", Layout(sets={"broker-a": 1})) as fleet, ExitStack() as links:
+        victim = Victim(fleet)
+        for _ in range(GREEDY_LINKS):
+            send_most_of_a_frame(victim, links.enter_context(socket.create_connection(victim.listen, timeout=10)))
+        shed = victim.closed("listen", "unfinished-frames")
+        victim.rss()
+        for _ in range(IDLE_LINKS):
+            links.enter_context(socket.create_connection(victim.listen, timeout=10))
+        victim.rss()
+        wait_until(
+            lambda: (
+                victim.closed("listen", "slow-frame") + victim.closed("listen", "unfinished-frames") == GREEDY_LINKS
+            ),
+            deadline_s=DEADLINE_S,
+            what="every unfinished frame to be given up",
+        )
+        for _ in range(HALF_REQUESTS):
+            with contextlib.suppress(ConnectionError):
+                half = links.enter_context(socket.create_connection(split_address(victim.section.health), timeout=10))
+                half.sendall(b"GET /metrics HT")
+        wait_until(
+            lambda: victim.closed("health", "slow-frame") + victim.closed("health", "too-many-links") == HALF_REQUESTS,
+            deadline_s=DEADLINE_S,
+            what="every half request to be closed",
+        )
+        victim.rss()
+        assert shed > 0
