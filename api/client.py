@@ -120,7 +120,7 @@ class _Findings:
         """The one error that says most about them."""
         what = "; ".join(f"{base}: {trouble}" for base, trouble in self.troubles.items())
         # First: an election whose answer was lost on c1 may be committed although c2 said "no leader" afterwards. Told
-        # that nothing happened, the operator would elect again, and depose the master that the first one made.
+        # that nothing happened, the operator might move the master elsewhere, and depose the one that is just serving.
         if self.may_have_run and call.request_id is not None:
             return OutcomeUnknown(call.request_id, what)
         if self.answered:
@@ -314,7 +314,8 @@ class Client:
 
     def _post(self, key: SetKey, verb: str, body: dict[str, Any], *, request_id: RequestId | None) -> bytes:
         # Drawn once for all attempts, and in the body: the second attempt is the same bytes. With a fresh id for each,
-        # an answer that is lost after the commit makes two elections, two epochs, and one needless failover.
+        # the order would be judged twice: after a lost answer its caller hears "2 is master already", a refusal of an
+        # order that was done.
         identity = request_id or new_request_id()
         content = msgspec.json.encode({**body, "requestId": identity})
         call = _Call(method="POST", path=f"{_set_path(key)}/{verb}", body=content, request_id=identity)

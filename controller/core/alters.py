@@ -143,7 +143,8 @@ def _validate_master(set_state: SetState, operation: Operation, command: AlterSy
 def _refusal(set_state: SetState, command: AlterSyncStateSet) -> tuple[RefusalCode, str] | None:
     """Why the present master's alter cannot be; None if it can."""
     # The compare-and-set. {1,2}: "remove 2" is delayed; both ack v1; 1 loses power and leaves: {2}. Were the alter
-    # applied to that set, {1} would be committed, and an empty replica 1 elected.
+    # applied to that set, {1} would be committed, and an empty replica 1 elected. A second guard is the incarnation,
+    # above: 1 that came back is no master any more.
     if command.sync_state_set_epoch != set_state.sync_state_set_epoch:
         return (
             RefusalCode.FENCED_SYNC_STATE_SET_EPOCH,

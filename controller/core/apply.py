@@ -175,7 +175,8 @@ class _Entry:
             self._requests[operation.request_id] = AnsweredRequest(digest=digest, reply=reply)
             return reply
         if answered.digest == digest:
-            # The first answer was lost and the caller asks again. Deciding anew would bootstrap, clean or elect twice.
+            # The first answer was lost and the caller asks again. Decided anew, an election that was held would be
+            # refused ("is master already"), and a forced clean would remove a set that has registered again since.
             return answered.reply
         # Another command under a used id: the first answer would tell its caller that this one was done.
         reused = refuse(

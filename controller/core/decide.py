@@ -84,8 +84,8 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             return decide_feature_level(fleet, command)
         case Barrier():
             return Decision(answer=DONE)
-    # Before a fleet has its incarnation a set would be stored under none, and every broker's stored view would look
-    # like that of another fleet: a recovery (R7) of sets that never had a past.
+    # Before a fleet has its incarnation brokers would store views of none, and each of them would look like that of
+    # another fleet as soon as it has one (R7).
     if not fleet.fleet_incarnation:
         return refuse(
             operation,

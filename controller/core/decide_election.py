@@ -67,7 +67,8 @@ def decide_elect(
         return case
     recovering = case.set_state.recovery
     # Wiped controllers heard replica 2 first, whose view names {1,2}. Replica 1 holds 500 bytes more, acknowledged
-    # while the set was {1} alone. Elected now, 2 would cut them; so everybody that any view names reports first (R7).
+    # while the set was {1} alone. With 2 elected now they are cut; so every replica that any view names reports first
+    # (R7).
     if recovering is not None and recovering.awaited:
         return refuse(
             operation,
@@ -80,8 +81,8 @@ def decide_elect(
     stale_import = validate_imported(case.set_state, operation, case.evidence)
     if stale_import is not None:
         return stale_import
-    # A set without a past has no member that a clean election could choose from; the first election has rules of its
-    # own (R8). With the rules below, the first replica that came would be elected over a fuller log that boots later.
+    # A set without a past has no members, and the rules below choose among members: it would never get a master. The
+    # first election has rules of its own (R8).
     if recovering is None and not case.set_state.is_established:
         return decide_first(case.set_state, operation, command, case.evidence)
     policy, further = _clean_policy(case.set_state, case.evidence)
@@ -105,7 +106,7 @@ def decide_elect_unclean(
     case = _prepare(fleet, operation, command, assumes_master_lost=assumes_master_lost)
     if isinstance(case, Decision):
         return case
-    # Its loss estimate would be 0, for nothing was ever confirmed here; the logs may be full all the same (R8).
+    # The estimate of the loss rests on what this set confirmed: nothing. The logs may be full all the same (R8).
     if case.set_state.recovery is None and not case.set_state.is_established:
         return refuse(
             operation,
@@ -204,8 +205,8 @@ def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | De
     if command.designated not in (None, master):
         reason = f"current master; replica {command.designated} is designated"
         return replace(case, set_aside={master: reason})
-    # ``expected_epoch`` is the guard. Two proposals "epoch 3 was not entered in time" stand in the log; the first
-    # elects 2 in epoch 4. Without it the second would find 2 "entering" and depose it in the moment in which it enters.
+    # ``expected_epoch`` is the guard: without it each "elect" that comes while 2 is entering epoch 4 would depose 2. Of
+    # two proposals "epoch 3 was not entered in time" the second is refused by its epoch, and by its evidence (R14).
     if command.designated is None and not set_state.has_entered and command.expected_epoch == set_state.master_epoch:
         reason = f"did not enter epoch {set_state.master_epoch} in time"
         return replace(case, set_aside={master: reason}, is_set_aside_final=False)
@@ -342,9 +343,8 @@ def _elected(
     set_state, evidence = case.set_state, case.evidence
     replica = set_state.replica(winner)
     assert replica is not None
-    # A winner that may lack records takes no survivors with it. Replica 2, a survivor that holds more than the winner,
-    # would be cut to the winner's log only at its handshake, and could be elected before that with bytes that the new
-    # epoch does not have.
+    # A winner that may lack records stands alone. The others were members of a set that agreed on another log; each
+    # joins again by the handshake with this one, and the join test (R2).
     is_proven = set_state.is_intact_member(replica)
     return master_elected(
         set_state,
@@ -382,9 +382,9 @@ def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:
         for replica in case.set_state.replicas
         if replica.broker_id == winner.broker_id
         or (
-            # Each of these conditions has its loss. Silent: the winner waits for it with every send. A learner: it was
-            # never waited for. Not intact: v1 acked by 1 and 2; 1 loses it; 2 wins with {1,2}; 2 dies, 1 is elected.
-            # Not a member, only alive: master 1 is elected again with {1,2,3}, and 3 never had v1.
+            # Each of these conditions has its loss. Silent: the winner waits for it until it is removed. A learner: it
+            # was never waited for. Not intact: v1 acked by 1 and 2; 1 loses it; 2 wins with {1,2}; 2 dies, 1 is
+            # elected. Not a member, only alive: master 1 is elected again with {1,2,3}, and 3 never had v1.
             replica.is_alive
             and replica.is_voter
             and replica.broker_id != lost

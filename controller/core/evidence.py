@@ -33,8 +33,8 @@ def validate_evidence(set_state: SetState, operation: Operation) -> Evidence | D
             "an election needs evidence, none came",
             "ask the leading controller",
         )
-    # A draw out of range would jump over epochs that another controller may draw, and a replica that is named twice
-    # would be checked once and ranked by its other half.
+    # A draw of -1 would jump to an epoch that is not above those already shown (R7). A replica that is named twice,
+    # with two ends, would be ranked by the later one.
     ids = [replica.broker_id for replica in evidence.replicas]
     if len(set(ids)) != len(ids) or not 0 <= evidence.epoch_jump_draw < EPOCH_JUMP_DRAWS:
         return refuse(

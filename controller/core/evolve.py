@@ -120,8 +120,9 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         # So that a registration of one of them that arrives late is refused, not taken for a new process (R13).
         ended_incarnations=ended,
     )
-    # A master that restarts is not the master any more: its dead process was elected. On record it would enter its
-    # epoch a second time, with another start, after its waiters have been told "stored" (R9).
+    # A master that restarts is not the master any more: its dead process was elected. Left on record, the set would
+    # look served, and no successor be elected. (That the new process does not enter the epoch a second time is kept by
+    # the incarnation in the notice, R9.)
     is_master_over = set_state.master == event.broker_id and is_new
     has_left = event.broker_id in set_state.sync_state_set and event.broker_id not in event.sync_state_set
     result = replace(
@@ -130,7 +131,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         replicas=_with_replica(set_state, after),
         master=None if is_master_over else set_state.master,
         master_incarnation=None if is_master_over else set_state.master_incarnation,
-        # Kept until the next election: RocketMQ's longest log is looked for among all former members (R3).
+        # Kept until the next election or alter: RocketMQ's longest log is looked for among all former members (R3).
         fallen=tuple(sorted({*set_state.fallen, event.broker_id})) if has_left and after.is_voter else set_state.fallen,
         known_confirm=_confirm_after(set_state, event),
     )
@@ -170,7 +171,7 @@ def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned | 
     Bind the event's set to the incarnations that are registered now; members without a proof of their own are suspects.
     """
     # The set of a recovery comes from a stored view: its members are members because a view says so, and each that
-    # proved nothing is a suspect. As full members they could win over one that holds more (R7).
+    # proved nothing is a suspect. As full members they would rank before a longer log in an unclean election (R7).
     members = event.sync_state_set
     replicas = set_state.replicas
     if set_state.recovery is not None and not set_state.recovery.awaited:
@@ -209,8 +210,8 @@ def _session_opened(set_state: SetState, event: SessionOpened) -> SetState:
 
 
 def _silent(set_state: SetState, event: ReplicaSilent) -> SetState:
-    # It stays a member and, if it is the master, stays the master on record: only an election may end a reign. A member
-    # that left by being silent would take the last-known-good set with it, and with it the way back (S08).
+    # It stays a member and, if it is the master, the master on record: silence ends no reign. With members that leave
+    # by being silent the last-known-good set would be gone, and with it the way back (S08).
     return _changed(set_state, event.broker_id, is_alive=False, silence=event.cause)
 
 
@@ -334,7 +335,7 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
         is_established=set_state.is_established and not begins_anew,
         accepts_any_epoch=set_state.accepts_any_epoch and not begins_anew,
         fallen=tuple(broker_id for broker_id in set_state.fallen if broker_id in event.remaining),
-        # A set that begins anew has confirmed nothing: the old value would veto its first empty logs.
+        # A set that begins anew has confirmed nothing: the old value would veto each restart of its new, shorter logs.
         known_confirm=LogOffset(0) if begins_anew else set_state.known_confirm,
         recovery=recovering if event.remaining else None,
         is_tombstone=not event.remaining,

@@ -27,8 +27,8 @@ def decide_first(set_state: SetState, operation: Operation, command: ElectMaster
     """Elect the first master if rule 1 allows it."""
     voters = tuple(replica.broker_id for replica in set_state.replicas if replica.is_voter)
     expected = set_state.configuration.expected_replicas if set_state.configuration is not None else 1
-    # Three replicas are unpacked from a backup, 1 of them fuller. The first that boots, empty, would be elected and the
-    # full one refused, or cut: so nobody is elected before the set is complete.
+    # Three machines, one with an old log. The first that boots, empty, would be elected, and the full one refused from
+    # then on: so no replica is elected before the set is complete.
     if len(voters) < expected:
         return refuse(
             operation,
@@ -38,8 +38,8 @@ def decide_first(set_state: SetState, operation: Operation, command: ElectMaster
             requested=expected,
             current=len(voters),
         )
-    # Records that no election here wrote: which log is the right one, only a person knows. Electing the longest would
-    # cut the others, silently.
+    # Records that no election here wrote: which log is the right one, only a person knows. If the longest were elected,
+    # the others would be cut to what they share with it, or set aside.
     filled = _ends(set_state, evidence)
     if filled:
         return refuse(

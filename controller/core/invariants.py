@@ -42,8 +42,7 @@ def check_entry(before: FleetState, after: FleetState, records: Sequence[EventRe
     """
     Every rule that one entry breaks, by its step or by the state that it leaves; empty if it is sound.
 
-    Sets that the entry left alone are the same objects before and after and are not looked at again: the cost follows
-    the entry, not the number of sets.
+    Sets that the entry left alone are the same objects before and after, and are compared by identity only.
     """
     changed = [key for key in sorted(after.sets) if after.sets[key] is not before.sets.get(key)]
     broken = [f"{key}: {text}" for key in changed for text in _check_set(key, after.sets[key])]

@@ -111,7 +111,7 @@ def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye)
     replica = validate_session(fleet, operation, command)
     if isinstance(replica, Decision):
         return replica
-    # Every mark without a nonce equals every other: the one of last month's stop would prove this one (R3a).
+    # Without a nonce, marks with the same end are equal: the one of last month's stop would prove this one (R3a).
     if not command.clean_mark.nonce:
         return refuse(
             operation,

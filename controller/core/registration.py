@@ -149,8 +149,9 @@ def _validate_readmission(
             requested=stored.fleet_incarnation if stored is not None else None,
             current=fleet.fleet_incarnation,
         )
-    # An operator cleaned replica 2 because its disk is bad. Admitted by its old id it would be a member again by the
-    # next alter; with a fresh id it starts as anybody does (C6).
+    # An operator cleaned replica 2 while the set recovered its past, and 2's stored view names it all the same:
+    # admitted by that view it would be a member again, against the operator's word. With a fresh id it starts anew
+    # (C6).
     is_cleaned = command.broker_id < set_state.cleaned_below
     is_named = set_state.recovery is not None and command.broker_id in set_state.recovery.named
     is_past = stored is not None and (is_foreign or knows_more or set_state.recovery is not None)
@@ -191,8 +192,8 @@ def _validate_identity(
             f"id {command.broker_id} of {command.set_key} belongs to another register code",
             "forget the id and apply for a fresh one; two replicas may share one copied data directory",
         )
-    # A registration that was sent before its process died and arrives now. Applied, the dead process would be the
-    # current one, and the living one fenced.
+    # A repeated registration of a process that has ended since. Applied, the dead process would be the current one, and
+    # the living one fenced. Rule 5, below, stands behind this; here the broker learns that it must restart.
     if command.incarnation in replica.ended_incarnations:
         return refuse(
             operation,
@@ -205,7 +206,7 @@ def _validate_identity(
     if _has_moved(replica, command):
         return _moved(replica, operation, command)
     # A directory of another set, or of this set before it was founded anew. As a slave it would find no common epoch
-    # and throw its log away; a person has to say which of the two is wrong (R8).
+    # and set its log aside, or isolate itself (R26); a person has to say which of the two is wrong (R8).
     if not is_recovering and not _knows_records(set_state, command):
         return refuse(
             operation,
@@ -233,8 +234,8 @@ def _has_moved(replica: ReplicaState, command: RegisterReplica) -> bool:
 
     A new incarnation replaces an incarnation, a further session of the same one replaces a session.
     """
-    # i1 registers and its answer is lost; it dies, i2 registers and acks. Then i1's repeated registration arrives:
-    # without this check it would end i2, whose acks would count for nothing, in the middle of a send.
+    # i1 sends its registration and dies; i2 registers and acks. Then i1's arrives. It never was registered, so it is
+    # not among the ended ones: without this check it would end i2, whose acks would count for nothing from then on.
     current, replaces = replica.registered_as, command.replaces
     if current is None or replaces is None or current.incarnation != command.incarnation:
         return (current and current.incarnation) != (replaces and replaces.incarnation)

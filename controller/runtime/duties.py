@@ -200,7 +200,7 @@ class LeaderDuties:
     def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:
         """With the elections that follow from them."""
         # Behind ALL silences: when brokers 1 and 2 of a set die together, an election between the two silences would
-        # still take broker 2 for alive, and elect it.
+        # still keep broker 2 in the new set. (It is not elected: the evidence calls it not ready, rule 5 of sessions.)
         proposed = [action.command for action in actions if isinstance(action, ProposeCommand)]
         silences = [command for command in proposed if isinstance(command, MarkSilent)]
         elections = [action for silence in silences for action in self.elections.silence_proposed(silence, now_ns)]

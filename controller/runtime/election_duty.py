@@ -163,7 +163,8 @@ class ElectionDuty:
             and (view.master, view.master_incarnation) == (silence.broker_id, silence.incarnation)
         )
         # Evidence names a replica only by its positions. Without the master in it nothing would tie the election to the
-        # session that fell silent (R14): a master that registers anew in between would be deposed although it lives.
+        # session that fell silent (R14): a winner that is still entering and registers a further session in between
+        # would be deposed although it lives. A master that has entered is kept by apply as long as it is alive.
         is_known = session is not None and session.positions is not None
         # Rule 2 holds here too: when a rack with 1,000 masters dies, 512 elections share the entry of their silence and
         # the others wait in the queue.

@@ -291,7 +291,7 @@ class Sessions:
         """A member says whether its link to the master is open (R13)."""
         reporter = self._sessions.get((report.set_key, report.broker_id))
         if reporter is None:
-            return []  # noted all the same, a million reports under made-up ids would be a million lines of the master
+            return []  # noted all the same, a million reports under made-up ids would fill the leader's memory
         # R13 asks for an electable member's own word. A report of broker 2's last process, delivered late, would bear
         # witness for a link that its present process has open.
         refusal = _fenced(reporter, report.incarnation, report.session_ordinal)
@@ -314,7 +314,7 @@ class Sessions:
         for session in tuple(self._by_connection.get(connection, {}).values()):
             self._bind(session, None)
             session.closed_ns = now_ns
-            # Refusals count from this close: one of an earlier close was of an earlier process.
+            # Refusals count from this close: an earlier one says nothing about the process that was connected since.
             session.refused_ns = None
             session.probes = session.refusals = 0
             actions += self._maybe_probe(session)

@@ -81,8 +81,8 @@ def master_header(found: SetState, *, with_set_epoch: bool = True) -> MasterHead
             sync_state_set_epoch=elsewhere.sync_state_set_epoch if with_set_epoch else None,
         )
     master = found.replica(found.master)
-    # Restored controllers know an old master (R7): broker 1 of epoch 5, while 2 has reigned in 9. Named here, 1 would
-    # take the office up again.
+    # Restored controllers know an old master (R7): broker 1 of epoch 5, while 2 has reigned in 9. Named here, 1
+    # would take the office up again after a restart, when it has no epoch to compare.
     if found.recovery is not None:
         master = None
     return MasterHeader(

@@ -368,8 +368,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         return index
 
     def caught_up(self) -> None:
-        # The mark on disk FIRST: the others count on this member's vote from now on, and a restart that finds the mark
-        # takes the vote away again. With two of three members so marked nobody can be elected.
+        # The mark on disk goes FIRST: the others count on this member's vote from now on, and a restart that finds the
+        # mark takes the vote away again. With two of three members so marked nobody can be elected.
         self._on_caught_up()
         self.catch_up = None
         self.internals.expect_leader()

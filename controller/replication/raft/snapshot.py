@@ -124,7 +124,7 @@ def _chunks(raw: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     while offset + _CHUNK.size <= len(raw):
         length, checksum = _CHUNK.unpack_from(raw, offset)
         content = raw[offset + _CHUNK.size : offset + _CHUNK.size + length]
-        # At least the kind: a length of 0 has a right checksum, and would be read for ever.
+        # At least the kind: of zeros where a chunk should begin, the length 0 has a right checksum.
         if len(content) < max(1, length) or zlib.crc32(content) != checksum:
             raise SnapshotDamagedError(f"snapshot is damaged or cut short at byte {offset} of {len(raw)}")
         offset += _CHUNK.size + length

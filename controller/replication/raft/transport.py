@@ -410,8 +410,9 @@ class TlsTransport(RepairedTransport):
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of descriptors, or an aborted connection. Stock PySyncObj gives its listener up for ever: 114 idle
-                # connections are enough, and no restarted peer gets in any more. Here it listens again after a pause.
+                # Out of descriptors, or an aborted connection. Stock PySyncObj gives its listener up for ever (with a
+                # limit of 128 descriptors, 114 idle connections are enough), and no restarted peer gets in any more.
+                # Here it listens again after a pause.
                 _logger.warning("%s: cannot accept: %s", self.me.name, error)
                 self._drop_listener()
                 self._bind_at_ns = self.now_ns() + int(REBIND_SECONDS * 1e9)
