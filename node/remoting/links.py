@@ -224,6 +224,8 @@ class LinkTable(Generic[LinkT]):
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
+        # First of all: a close may stop the port, and an owner that raises in one must not end all sweeps to come.
+        self._sweep_handle = loop.call_later(self.SWEEP_MS / 1000, self._sweep)
         now, unread_bytes, limit = loop.time(), 0, self.limits.unread_bytes_max
         for link in self.snapshot():
             overdue = link.overdue(now)
@@ -233,7 +235,6 @@ class LinkTable(Generic[LinkT]):
                 unread_bytes += link.unread_bytes
         if unread_bytes > limit:
             self._shed(CloseCause.DOES_NOT_READ, lambda link: link.unread_bytes, unread_bytes, limit)
-        self._sweep_handle = loop.call_later(self.SWEEP_MS / 1000, self._sweep)
 
     def _note_unfinished(self, moved_bytes: int) -> None:
         self.unfinished_bytes += moved_bytes

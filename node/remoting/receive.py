@@ -22,6 +22,7 @@ SMALL_REST_BYTES: Final = 16 * 1024
 SPARE_BYTES_MAX: Final = 1024 * 1024
 SPARES_MAX: Final = 4
 _NOTHING: Final = bytearray()
+_NO_VIEW: Final = memoryview(_NOTHING)
 
 
 class _Shared(threading.local):
@@ -77,12 +78,12 @@ class ReceiveBuffer:
         """Bytes of a frame that is not whole, or was not taken, yet."""
         self.held_bytes = 0
         """Memory that the rest costs."""
-        self._view = memoryview(_NOTHING)
+        self._view = _NO_VIEW
         """Where the last room was."""
 
     def drop(self) -> None:
         """The link is closed: hold nothing. Not given back: a batch may still have views."""
-        self._own, self._view = _NOTHING, memoryview(_NOTHING)
+        self._own, self._view = _NOTHING, _NO_VIEW
         self.rest_bytes = self.held_bytes = 0
 
     def room(self) -> memoryview:
@@ -132,4 +133,7 @@ class ReceiveBuffer:
             self._own[:rest] = view[taken:filled]
         if own is not self._own:
             self.held_bytes = len(self._own)
+            # The view would keep the buffer alive, uncounted: 100 idle links with one message of 4 MiB behind them
+            # would cost 400 MiB.
+            self._view = _NO_VIEW
             _shared.give_back(own)

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 from rollcall_ha.node.remoting.links import CloseCause
 
 CLIENT_HELLO = 0x16
+_NO_ROOM = memoryview(b"")
 
 
 class FrameLink(Protocol):
@@ -94,7 +95,7 @@ class PlainOrSecured(asyncio.BufferedProtocol):
     def __init__(self, link: FrameLink, context: ssl.SSLContext) -> None:
         self._link = link
         self._context = context
-        self._room = memoryview(b"")
+        self._room = _NO_ROOM
         self._incoming = ssl.MemoryBIO()
         self._transport: SecuredTransport | None = None
         self._tls: ssl.SSLObject | None = None
@@ -112,8 +113,10 @@ class PlainOrSecured(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         assert self._transport is not None
+        # Kept, a view of the room would keep the buffer of a large frame alive as long as the link.
+        room, self._room = self._room, _NO_ROOM
         if self._tls is None and not self._is_plain:
-            if self._room[0] == CLIENT_HELLO:
+            if room[0] == CLIENT_HELLO:
                 self._tls = self._transport.secure(self._context, self._incoming)
             else:
                 self._is_plain = True
@@ -121,7 +124,7 @@ class PlainOrSecured(asyncio.BufferedProtocol):
             self._link.buffer_updated(nbytes)
         else:
             # Copied BEFORE the link reads: decrypted bytes go to the place where these lie.
-            self._incoming.write(self._room[:nbytes])
+            self._incoming.write(room[:nbytes])
             self._read_secured(self._tls, self._transport)
 
     def _read_secured(self, tls: ssl.SSLObject, transport: SecuredTransport) -> None:

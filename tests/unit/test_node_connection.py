@@ -18,7 +18,7 @@ from rollcall_ha.node.remoting.connection import (
     connect,
 )
 from rollcall_ha.node.remoting.frame import Frame, encode_frame
-from rollcall_ha.node.remoting.links import CloseCause, LinkLimits, LinkTable
+from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
 
 
 class Echo:
@@ -206,6 +206,38 @@ def test_each_kind_of_nonsense_has_its_own_count(
         assert (server.connections, server.unfinished_bytes) == (0, 0)
 
     with_server(scenario, LinkLimits(first_frame_ms_max=60, frame_ms_max=30, idle_ms_max=80))
+
+
+class _Idle(LimitedLink):
+    """A link that never sends; its owner fails when it hears of the end."""
+
+    unread_bytes = 0
+
+    def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER) -> None:
+        self.close_cause = cause
+        raise ValueError(reason)
+
+
+def test_an_owner_that_raises_ends_no_later_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One error of a listener, and no silent or slow link of the port would ever be closed again."""
+    monkeypatch.setattr(LinkTable, "SWEEP_MS", 5)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, _context: None)
+        table: LinkTable[_Idle] = LinkTable(LinkLimits(idle_ms_max=1))
+        table.open()
+        for _ in range(2):
+            link = _Idle(table.limits)
+            link.note_opened(None, loop.time())
+            table.admit(link)
+            async with asyncio.timeout(5):
+                while link.close_cause is None:  # noqa: ASYNC110 - a value of the link
+                    await asyncio.sleep(0.002)
+            table.ended(link)
+        table.stop("the end")
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("resets", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,3 +122,19 @@ def test_a_frame_that_comes_byte_by_byte_is_found() -> None:
     link.read(data[:-3])
     link.read(data[-3:])
     assert link.bodies == [b"first", b"second", b"third"]
+
+
+def test_a_link_that_has_had_a_large_frame_holds_no_memory_of_it() -> None:
+    """A hundred links that sent one message of 4 MiB each and idle would else cost 400 MiB that nobody counts."""
+    frame, reader = a_frame(bytes(4 * 1024 * 1024)), Reader()
+    reader.read(b"")
+    tracemalloc.start()
+    try:
+        reader.read(frame)
+        reader.bodies.clear()
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert reader.buffer.held_bytes == 0
+    assert held_bytes < receive.SPARE_BYTES_MAX * (receive.SPARES_MAX - 1)
