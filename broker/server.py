@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,14 @@ STOP_MS_MAX = 20_000
 
 DISK_MS_MAX = 5_000
 """Time for a write or sync that is under way at the end."""
+
+NOT_OF_THE_DISK = frozenset(
+    {
+        *(errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT),
+    }
+)
+"""Errors that no failed sync ends in, or (a full disk) that lose no page of a segment, which has its space already."""
 
 _log = get_logger("server")
 
@@ -209,7 +218,9 @@ class _Server:
         store (R3b).
         """
         cause = error if isinstance(error, OSError) else error.__cause__
-        if isinstance(cause, OSError) and cause.errno not in (errno.EADDRINUSE, errno.ENOSPC, errno.EDQUOT):
+        # A name server that was away when the HA address was opened is an ``OSError`` too: the only replica of a set
+        # would come back as a suspect, and wait for an operator to elect it.
+        if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) and cause.errno not in NOT_OF_THE_DISK:
             self._disk.submit(disown, self._files)
 
     async def _until_ended(self, replica: Replica, stop: asyncio.Event) -> int:

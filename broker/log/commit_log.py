@@ -470,9 +470,10 @@ class CommitLog:
     def note_confirm(self, confirm: LogOffset, released: LogOffset) -> None:
         """Remember both; the flush thread makes them durable within its interval. Neither ever falls, but for a cut."""
         # A slave hears of a confirm beyond its own end. Remembered as it is (1000 by a log that ends at 900), it would
-        # isolate this replica at its next handshake: a loss below its own confirm that never happened (R26).
-        self._confirm = max(self._confirm, min(confirm, self._max))
-        self._released = max(self._released, min(released, self._max))
+        # isolate this replica at its next handshake: a loss below its own confirm that never happened (R26). Beyond the
+        # last whole record, a kill inside a record would look like lost bytes to the next start.
+        self._confirm = max(self._confirm, min(confirm, self._whole))
+        self._released = max(self._released, min(released, self._whole))
 
     def request_flush(self, offset: LogOffset) -> None:
         """Ask the flush thread for everything below ``offset``."""

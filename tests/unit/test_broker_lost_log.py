@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from rollcall_ha.broker import server
 from rollcall_ha.broker.log.checkpoint import STATE_FILE_NAME
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
+from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.verdicts import Intactness
@@ -22,7 +24,7 @@ from rollcall_ha.node.files import DataDirectory
 from rollcall_ha.node.process import ExitCode
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import judged
-from tests.support.log_tools import append_all, crash, draft, never_synced, open_log
+from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log
 from tests.unit.test_broker_replica import config_of, free_port
 
 
@@ -74,6 +76,26 @@ def test_a_log_that_lost_nothing_is_not_accused(tmp_path: Path, is_clean: bool) 
         assert log.recovery.lost == ""
         crash(log)
     assert accused == []
+
+
+def test_a_confirm_beyond_half_a_record_accuses_nobody(tmp_path: Path) -> None:
+    """A replica that catches up hears a confirm far ahead of it; killed inside a record, it has lost nothing."""
+    master, slave = open_log(tmp_path / "m"), open_log(tmp_path / "s")
+    append_all(master, draft(b"x" * 500), draft(b"x" * 500))
+    data = log_bytes(master)[:-100]
+    with slave.receive_view(len(data)) as view:
+        view[:] = data
+    slave.commit_received(len(data))
+    slave.note_confirm(LogOffset(1_000_000), LogOffset(0))
+    assert slave.confirm_offset == slave.whole_offset < slave.max_offset
+    slave._do_chores()
+    crash(slave)
+    crash(master)
+
+    slave = open_log(tmp_path / "s")
+
+    assert slave.recovery.lost == ""
+    crash(slave)
 
 
 # --- the store -------------------------------------------------------------------------------------------------------
@@ -157,6 +179,32 @@ def test_a_sync_that_fails_at_a_clean_stop_disowns_the_store(tmp_path: Path, mon
 
     assert len(failed) == 1
     assert (code, after) == (ExitCode.STORAGE, None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+        OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+        OSError(errno.EMFILE, "Too many open files"),
+    ],
+)
+def test_an_address_that_cannot_be_opened_says_nothing_about_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """The only replica of a set would else have to be elected by hand, because a name server was away for a second."""
+    _, before = start_once(tmp_path)
+    was_started = Replica.start
+
+    def start(replica: Replica) -> None:
+        was_started(replica)
+        replica.failed(error)
+
+    monkeypatch.setattr(Replica, "start", start)
+
+    code, after = start_once(tmp_path)
+
+    assert (code, after) == (ExitCode.STORAGE, before)
 
 
 # --- the controllers -------------------------------------------------------------------------------------------------
