@@ -190,8 +190,8 @@ class Mastership:
             sync_state_set_epoch=view.sync_state_set_epoch,
             now_ms=self._now_ms(),
         )
-        # Before confirm moves: a set that has become smaller than ``min_in_sync`` must stop the release that follows
-        # (R22).
+        # Also if nothing else comes of it: a set that has become smaller than ``min_in_sync`` must close the gate at
+        # once, for appends and for the answers to duplicates (R22).
         self._show_gate()
         self._handle(outputs)
 

@@ -125,8 +125,8 @@ class MasterLink:
 
     def reign_opened(self, reign: LinkReign, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
         """This broker entered an epoch; a slave that came early is answered now. A link of an older reign ends."""
-        # A link that shook hands with epoch 2 was cut against the history of 2. Kept for 3, its slave may hold bytes
-        # behind our start that only epoch 2 had.
+        # Its slave was cut against our history of then, and we may have been cut since: kept for epoch 3, the link
+        # would go on behind bytes that only the slave has. ``HaServer.open_reign`` has ended it already, if it ran.
         if self.state not in (MasterLinkState.HANDSHAKE, MasterLinkState.PARKED):
             return self.end(ErrorCode.REIGN_ENDED, f"masterEpoch {reign.master_epoch} begins")
         self._reign = reign
@@ -273,7 +273,8 @@ class MasterLink:
         if peer is None or reign is None:
             return []
         mine = reign.master_epoch, self.link_generation, peer.incarnation
-        # "Up to 1" of epoch 1, delivered late, would release v2 of epoch 2, which begins at the same offset (R12).
+        # "Up to 1" of epoch 1, delivered late, would release v2 of epoch 2, which begins at the same offset (R12). And
+        # it would say where this link begins; ``SlaveAcks.record`` only judges what it releases.
         if (ack.master_epoch, ack.link_generation, ack.incarnation) != mine:
             self.dropped_acks += 1
             return []

@@ -182,7 +182,8 @@ class SlaveLink:
 
     def truncation_done(self, now_ms: int) -> list[SlaveAction]:
         """The plan is executed and durable; with ``flush = sync`` the whole log is synced, too."""
-        # The answer to a plan of the link before: this one has not compared histories yet, and must not ack.
+        # An answer to a plan of the link before would let this one ack before it has compared histories. ``HaClient``
+        # dials no link while a plan waits for its answer (its rule 3): this is the second guard.
         if self.state is not SlaveLinkState.CUTTING:
             return []
         self.state = SlaveLinkState.TRANSFER
@@ -316,8 +317,8 @@ class SlaveLink:
         if (reply.broker_id, reply.incarnation) != meant:
             actual = f"{reply.broker_id} incarnation {reply.incarnation}"
             return self.fail(ErrorCode.WRONG_PEER, f"{meant[0]} incarnation {meant[1]}", actual)
-        # Our promise is of the target's epoch. To a master of 2 our acks would count although we promised 3; one of 4
-        # we have not promised yet: follow it by way of the role machine, promise first (R21).
+        # The cut below would follow its history: a stale master of 2 would have us cut the bytes of 3 that we have
+        # acked. A master of 4 we have not promised to: the role machine follows it, promise first (R21).
         if reply.master_epoch != target.master_epoch:
             is_higher = reply.master_epoch > target.master_epoch
             code = ErrorCode.EPOCH_UNKNOWN if is_higher else ErrorCode.EPOCH_STALE
@@ -343,8 +344,8 @@ class SlaveLink:
 
     def _take_header(self, header: Transfer) -> list[SlaveAction]:
         own = self.target.master_epoch, self._link_generation
-        # v1 of A's former link, still in a buffer, would be taken behind bytes of the new one at the same offset, and
-        # acked to C as v2 (R12).
+        # Bytes of another reign or link, at the same offset: v1 of A, taken on the link to C, would be acked to C as
+        # its v2 (R12).
         if (header.master_epoch, header.link_generation) != own:
             actual = f"epoch {header.master_epoch} link {header.link_generation}"
             return self.fail(ErrorCode.PROTOCOL, f"epoch {own[0]} link {own[1]}", actual)
@@ -390,8 +391,8 @@ class SlaveLink:
         return [LogGrew(start=start, end=end)]
 
     def _tell_confirm(self) -> list[SlaveAction]:
-        # The master's confirm may be ahead of this log: remembered unclamped, it would isolate us at the next
-        # handshake.
+        # The master's confirm may be ahead of this log: remembered unclamped, it would isolate us at the next handshake
+        # (R26). ``BrokerLog.note_confirm`` clamps again.
         told = min(self._master_confirm, self._log.max_offset), self._master_end
         if told == self._confirm_told:
             return []

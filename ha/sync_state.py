@@ -183,7 +183,7 @@ class SyncState:
     def in_sync_count(self) -> int:
         """Members of both the local and the proposed set (R22)."""
         # Only these are in the set whichever way the alter ends. Counted by the union, {A} that proposes {A, B} would
-        # satisfy ``min_in_sync = 2`` with one copy.
+        # satisfy ``min_in_sync = 2`` with one member: refused, B is none.
         proposed = self.proposed_set
         return len(self._local) if proposed is None else len(set(self._local) & set(proposed))
 
@@ -242,8 +242,8 @@ class SyncState:
             return []
         self._note_caught_up(ack, now_ms)
         outputs = self._report_in_sync(ack.broker_id)
-        # The proposal before confirm (rule 3): in the other order C passes the test at 100, confirm moves to 200 on A
-        # alone, and then C is proposed: elected, it lacks 100 acknowledged bytes.
+        # The proposal before confirm, which then waits for C, too. The test and the entry are one step in
+        # ``_propose_joining`` (rule 3): the other order could only keep C out for longer (L3).
         outputs += self._propose_joining(now_ms)
         return outputs + self._advance_confirm()
 

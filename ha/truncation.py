@@ -83,7 +83,8 @@ def plan_truncation(
     """
     if own.max_offset == own.min_offset:
         return _plan_for_empty(own, master)
-    # The bytes between both logs are gone on the master. Kept, this log would have a hole that no offset shows.
+    # The bytes between both logs are gone on the master, so nothing can be sent behind this log. The branches below
+    # would find a full copy too, but not say why.
     if own.max_offset < master.min_offset:
         return _resync(own, master, f"the own log ends at {own.max_offset}, the master's begins at {master.min_offset}")
     common = own.history.common_entry(master.history)

@@ -169,7 +169,8 @@ class Registration:
                 if self._moved_tries < MOVED_TRIES_MAX:
                     return [self._register(self._asked)]
             self.state = RegistrationState.BLOCKED
-            # A newer process of this replica is registered: to ask again would be to end that one (S12).
+            # A newer process of this replica is registered. Asked again when the controllers have forgotten this
+            # incarnation, behind 16 newer ones, they would register it, and fence the living process (S12).
             if reply.code is RefusalCode.FENCED_INCARNATION:
                 return [Ended(refusal=reply)]
             return [Blocked(refusal=reply)]

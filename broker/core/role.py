@@ -384,8 +384,8 @@ class RoleMachine:
         facts = self._facts
         if facts.reign is None or view.master_epoch != facts.reign or view.master_incarnation != facts.incarnation:
             return
-        # A view from before the last verdict would set the required set back to members that have left, or without one
-        # that has joined (R2).
+        # An overtaken view would bring back an older number of expected replicas. It cannot set the required set back:
+        # ``SyncState`` compares SyncStateSetEpochs itself (R2).
         if view.index > self._reign_view_index:
             self._reign_view_index = view.index
             self._actions.append(AdoptView(view=view))

@@ -136,7 +136,7 @@ def _other_link_stopped(facts: Facts, goal: Goal) -> LineAction | None:
 
 def _unmarked(facts: Facts, goal: Goal) -> LineAction | None:
     # A mark that says "stopped cleanly at 900" must not survive an append: after a power cut back to 900 it would prove
-    # to the controllers that nothing is missing (R3a).
+    # to the controllers that nothing is missing (R3a). They forget the goodbye at a registration, too.
     del goal
     return RemoveCleanMark(step=facts.steps + 1) if facts.has_clean_mark else None
 

@@ -156,8 +156,9 @@ class PutPath:
             self.counters.released += len(waiting.opaques)
             known = by_sink.setdefault(id(waiting.sink), (waiting.sink, []))
             known[1].extend(waiting.answers)
-        # Before the answers leave: the loss in a failover is judged by "released" (fact 4 of a proof). Noted after a
-        # write that the process does not outlive, an acknowledged message would be missing in it.
+        # Before the answers leave: the loss in a failover is judged by "released" (fact 4 of a proof). Noted behind
+        # them, a checkpoint or heartbeat in between, or a sink that raises, would leave an acknowledged message out of
+        # it.
         self._log.note_confirm(confirm, acks.released_offset)
         written_at_us = time.monotonic_ns() // 1_000
         for sink, answers in by_sink.values():

@@ -212,7 +212,7 @@ class CommitLog:
 
     @property
     def confirm_offset(self) -> LogOffset:
-        """Highest confirm that ``note_confirm`` was told, never above the end of the log."""
+        """Highest confirm that ``note_confirm`` was told, never above the end of the whole records."""
         return self._confirm
 
     @property
@@ -370,7 +370,8 @@ class CommitLog:
     def begin_run(self, *, stored_at_ms: int) -> None:
         """Start one append run. Raises ``IndexBehindError``."""
         # A slave that was elected in the middle of a burst has records that the index has not seen. The next message
-        # would get a queue offset that one of them has already, and a duplicate of one of them would be appended.
+        # would get a queue offset that one of them has already, and a duplicate of one of them would be appended. The
+        # role shell lets the index catch up before it prepares a reign; this is the second guard.
         if self._index.offset != self._max:
             raise IndexBehindError(
                 f"the log ends at {self._max}, whole records at {self._whole}, index at {self._index.offset} (R19)"
@@ -654,8 +655,8 @@ class CommitLog:
             write_small(self._files.root / INDEX_FILE_NAME, self._index.saved())
             self._store_state()
             self._files.epochs.save(self._files.history)
-            # Last of all: before the syncs, a power cut in between leaves a mark that vouches for pages that are gone,
-            # and with R3a the controllers would take this replica for intact.
+            # Last of all: before the syncs, a power cut in between leaves a mark by which the next start takes pages
+            # that are gone for records, unread.
             write_small(self._files.root / CLEAN_FILE_NAME, CleanStop(end_offset=self._max))
         self._preallocator.discard()
         for segment in self._files.segments:
