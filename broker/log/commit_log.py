@@ -212,7 +212,7 @@ class CommitLog:
 
     @property
     def confirm_offset(self) -> LogOffset:
-        """Highest confirm that ``note_confirm`` was told, never above the end of the whole records."""
+        """Highest confirm that ``note_confirm`` was told, never above ``whole_offset``."""
         return self._confirm
 
     @property

@@ -91,7 +91,7 @@ class GroupFlusher:
     def rewind(self, end: LogOffset) -> None:
         """The log was cut: requests above ``end`` are void."""
         # ``_flushed`` left at 900 after a cut to 500: the requests of the next 400 bytes would start no round, and in
-        # mode sync their acks would wait for ever.
+        # mode sync their acks would wait for the interval; for ever, if the log stops at 900 again.
         with self._wake:
             self._requested = min(self._requested, end)
             self._flushed = min(self._flushed, end)

@@ -108,7 +108,7 @@ class BrokerLog(ReplicaLog, Protocol):
 
     @property
     def confirm_offset(self) -> LogOffset:
-        """Highest confirm that ``note_confirm`` was told, never above the end of the log."""
+        """Highest confirm that ``note_confirm`` was told, never above ``whole_offset``."""
         ...
 
     @property
