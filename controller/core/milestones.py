@@ -32,7 +32,8 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     refused = refuse_other_mastership(set_state, operation, command, "do not serve in this epoch; read the set again")
     if refused is not None:
         return refused
-    # The answer was lost and the winner tells again. Refused, it would isolate itself although all is well.
+    # The answer was lost and the winner tells again. Refused, the record would show a fault, "isolate this replica",
+    # although all is well.
     if set_state.has_entered and set_state.start_offset == command.start_offset:
         return Decision(answer=DONE)
     replica = set_state.replica(command.broker_id)

@@ -23,7 +23,7 @@ from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
 from rollcall_ha.controller.contract.ids import BrokerId, SessionOrdinal, SyncStateSet
 from rollcall_ha.controller.contract.replies import Registered
-from rollcall_ha.controller.contract.values import RegisteredAs
+from rollcall_ha.controller.contract.values import Positions, RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import recovery
 from rollcall_ha.controller.core.decision import Decision, refuse
@@ -115,18 +115,26 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
 
 
 def _too_high(command: RegisterReplica) -> str:
-    holds, stored = command.positions, command.stored
-    shown = [
+    stored = command.stored
+    if stored is None:
+        return too_high(command.positions)
+    return too_high(command.positions) or _first_above(
+        ("stored masterEpoch", stored.master_epoch, SHOWN_EPOCH_MAX),
+        ("stored SyncStateSetEpoch", stored.sync_state_set_epoch, SHOWN_NUMBER_MAX),
+    )
+
+
+def too_high(holds: Positions) -> str:
+    """The first number that no wire can carry, in words; empty if there is none. Heartbeats are held to it as well."""
+    return _first_above(
         ("masterEpoch", holds.last_epoch, SHOWN_EPOCH_MAX),
         ("max offset", holds.max_offset, SHOWN_NUMBER_MAX),
         ("confirm offset", holds.confirm_offset, SHOWN_NUMBER_MAX),
         ("released offset", holds.released, SHOWN_NUMBER_MAX),
-    ]
-    if stored is not None:
-        shown += [
-            ("stored masterEpoch", stored.master_epoch, SHOWN_EPOCH_MAX),
-            ("stored SyncStateSetEpoch", stored.sync_state_set_epoch, SHOWN_NUMBER_MAX),
-        ]
+    )
+
+
+def _first_above(*shown: tuple[str, int, int]) -> str:
     return next((f"{name} {number} is above {limit}" for name, number, limit in shown if number > limit), "")
 
 

@@ -31,6 +31,7 @@ from rollcall_ha.controller.contract.replies import Condition, MemberView, Refus
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef, Evidence, Positions, ReplicaEvidence, SilenceCause
+from rollcall_ha.controller.core.registration import too_high
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.session_state import (
     NS_PER_MS,
@@ -233,6 +234,10 @@ class Sessions:
         view = self._view_of(beat.set_key)
         if view is not None and beat.known_master_epoch > view.master_epoch and view.condition in _REIGNS:
             return _knows_more(beat, view)
+        # As a registration is: a forged epoch of 2**70 would be in the evidence, and the floor of a first election.
+        if complaint := too_high(beat.positions):
+            hint = "correct the broker's directory; nothing of this heartbeat counts"
+            return Refused(code=RefusalCode.INVALID_ARGUMENT, reason=complaint, hint=hint)
         session.state = beat.state
         session.is_ready = beat.is_ready
         session.positions = beat.positions

@@ -11,11 +11,12 @@ import pytest
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster, MarkAlive, MarkSilent, RecordMilestones
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
 from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause
+from rollcall_ha.controller.core.registration import SHOWN_EPOCH_MAX, SHOWN_NUMBER_MAX
 from rollcall_ha.controller.runtime.actions import ProposeCommand
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
@@ -101,6 +102,25 @@ def test_who_knows_a_later_epoch_than_the_leader_must_register_again() -> None:
     assert refusal is not None
     assert refusal.code is RefusalCode.WAITING_FOR_REPORTS
     assert world.beat(replicas[1]) is None
+
+
+@pytest.mark.parametrize(("epoch", "end"), [(SHOWN_EPOCH_MAX + 1, 0), (2**70, 0), (1, SHOWN_NUMBER_MAX + 1)])
+def test_a_heartbeat_with_a_number_that_no_wire_can_carry_is_refused(epoch: int, end: int) -> None:
+    """By a heartbeat, too, 2**70 became the floor of the epoch in a first election."""
+    world = World()
+    world.take()
+    replicas = [world.register(KEY, number) for number in (1, 2, 3)]
+    forged = replicas[0]
+    forged.last_epoch, forged.end = MasterEpoch(epoch), LogOffset(end)
+
+    refusal = world.beat(forged)
+    assert refusal is not None
+    assert refusal.code is RefusalCode.INVALID_ARGUMENT
+
+    forged.last_epoch, forged.end = MasterEpoch(-1), LogOffset(0)
+    for replica in replicas:
+        world.beat(replica)
+    assert [event.master_epoch for event in _elected(world)] == [1]
 
 
 def test_a_replica_that_was_cleaned_is_told_and_nothing_is_proposed_about_it_any_more() -> None:
