@@ -104,7 +104,7 @@ judge-raft: $(STAMP)  ## what judges a new release of PySyncObj, or a change of 
 coverage: $(STAMP)  ## branch coverage of the cores and link machines
 	@deploy/check.sh $(BIN) coverage
 
-demo: $(SERVER)   ## the first ten minutes: a fleet, a killed master, an audit of every message
+demo: $(SERVER)   ## two minutes: a fleet, a killed master, an audit of every message
 	@$(BIN)/python -m rollcall_ha.deploy.local.demo run --directory $(DEMO)
 
 demo-up: $(SERVER)  ## start the demo's fleet with a small producer and leave it running

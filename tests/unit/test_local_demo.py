@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from rollcall_ha.deploy.local.demo import KILLS_MAX, KILLS_MIN, faults_of, is_measured
+from rollcall_ha.deploy.local.demo import KILLS_MAX, KILLS_MIN, faults_of, is_measured, start_producer
+from rollcall_ha.deploy.local.producer import COUNTS_FILE_NAME, SendCounts, read_counts
 
 TOTAL_MS = 50.0
 
@@ -54,3 +57,12 @@ def test_failovers_that_differ_too_much_end_somewhere() -> None:
 def test_more_than_a_twentieth_unexplained_fails_the_demo(unattributed_ms: float, is_fault: bool) -> None:
     """On either side: a record that explains more than there was is as wrong."""
     assert bool(faults_of(_result(unattributed_ms=unattributed_ms))) is is_fault
+
+
+def test_counts_of_an_earlier_producer_are_not_taken_for_those_of_the_new_one(tmp_path: Path) -> None:
+    """``make demo-up`` behind ``make demo`` waited for acknowledgement 74,865 of a producer that began at 0."""
+    (tmp_path / COUNTS_FILE_NAME).write_bytes(b'{"acked":74864}')
+
+    start_producer(Mock(directory=tmp_path))
+
+    assert read_counts(tmp_path) == SendCounts()
