@@ -88,7 +88,7 @@ class ElectionGuards(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What one controller said about itself in a survey; ``status`` None: it did not answer, for ``trouble``."""
+    """One controller of a survey; ``status`` None: it did not answer, and ``trouble`` says why, with its address."""
 
     address: str
     status: FleetStatus | None
@@ -326,7 +326,8 @@ class Client:
         try:
             return Reached(address=base, status=self._decode(self._once(base, call), FleetStatus))
         except ClientError as error:
-            return Reached(address=base, status=None, trouble=str(error))
+            told = str(error)
+            return Reached(address=base, status=None, trouble=told if told.startswith(base) else f"{base}: {told}")
 
     def _once(self, base: str, call: _Call) -> bytes:
         """Ask one controller, once."""

@@ -23,6 +23,8 @@ from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 app = typer.Typer(
     name="rollcall",
     help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
+    epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
+    "5 outcome unknown; 6 degraded, only for status --check.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

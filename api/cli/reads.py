@@ -72,7 +72,7 @@ def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
 
     answers = [(answer.status, answer.address) for answer in reached if answer.status is not None]
     if not answers:
-        raise Unreachable("; ".join(f"{answer.address}: {answer.trouble}" for answer in reached))
+        raise Unreachable("; ".join(answer.trouble for answer in reached))
     if any(found.controller.has_authority for found, _ in answers):
         try:
             return asking.status()
@@ -139,7 +139,7 @@ def controllers(form: Format, watch: str | None) -> None:
     def fetch(asking: Client) -> Report:
         reached = asking.survey()
         if all(answer.status is None for answer in reached):
-            raise Unreachable("; ".join(f"{answer.address}: {answer.trouble}" for answer in reached))
+            raise Unreachable("; ".join(answer.trouble for answer in reached))
         return tables.controllers_report(controller_rows(reached))
 
     show(fetch, form, watch)

@@ -266,7 +266,7 @@ class Queries:
         if explanation is None:
             raise NotFound(
                 what=f"no election of masterEpoch {epoch} in {key} is on record here",
-                hint="see the epochs with: rollcall history",
+                hint="see the epochs with: rollcall history SET",
             )
         return explanation
 

@@ -134,6 +134,7 @@ def test_unreachable_controllers_have_their_own_exit_code(rollcall: Run, command
 
     assert (ran.code, ran.out) == (4, "")
     assert ran.err.startswith("UNREACHABLE  ")
+    assert [ran.err.count(name) for name in NAMES] == [1, 1, 1]
 
 
 def test_no_leader_has_its_own_exit_code(rollcall: Run) -> None:
@@ -320,6 +321,13 @@ def test_analytics_verb_has_its_own_help(rollcall: Run) -> None:
     assert ran.code == 0
     assert "analytics timeline" in ran.out
     assert "--master" in ran.out
+
+
+def test_help_tells_the_exit_codes(rollcall: Run) -> None:
+    """README sends operators there for them."""
+    told = " ".join(rollcall({}, "--help").out.split())
+
+    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in context.CommandExit] == [True] * 7
 
 
 def test_version_is_that_of_the_package(rollcall: Run) -> None:
