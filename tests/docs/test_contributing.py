@@ -29,7 +29,15 @@ def has_history(commit: str) -> bool:
 
 def test_there_is_a_recipe_for_each_kind_of_change() -> None:
     """The other tests would pass on nothing."""
-    kinds = ["a command", "an event", "a route", "a port, or a request code on one", "a policy", "an ack mode"]
+    kinds = [
+        "a command",
+        "an event",
+        "a route",
+        "a metric",
+        "a port, or a request code on one",
+        "a policy",
+        "an ack mode",
+    ]
 
     assert [recipe.title.removeprefix("To add ") for recipe in RECIPES] == kinds
     assert all(recipe.commits and len(recipe.paths) >= 5 for recipe in RECIPES)
