@@ -98,7 +98,11 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     # First: without a leader everything below is of the past, and "OK, 9 replicas in sync" may be an hour old.
     if not fleet.freshness.is_authoritative or fleet.freshness.is_stale:
         name, age = fleet.freshness.read_from, output.age_ms(fleet.freshness.age_ms)
-        reason = f"no controller leads; this is what {name} knew {age} ago. Brokers keep serving without controllers"
+        leader = fleet.controller.leader
+        # REST is on loopback: on the machine of follower c1 no other one answers, while c3 leads and all is well
+        is_elsewhere = leader is not None and leader not in {row.name for row in controllers if row.status is not None}
+        finding = f"{name} says that {leader} leads, which did not answer" if is_elsewhere else "no controller leads"
+        reason = f"{finding}; this is what {name} knew {age} ago. Brokers keep serving without controllers"
         return Judgement(f"STALE  {reason}", Mood.BAD, is_degraded=True)
     down = [status for status in fleet.sets if status.view.condition is not Condition.SERVING]
     if down:

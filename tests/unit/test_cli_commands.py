@@ -103,6 +103,14 @@ def test_status_without_a_leader_still_answers_and_is_marked_stale(rollcall: Run
     assert ran.out.startswith("STALE  ")
     assert "broker-a" in ran.out
     assert "c2 unreachable" in ran.out
+    assert "STALE  c1 says that c2 leads, which did not answer; this is what c1 knew" in ran.out
+
+
+def test_status_of_controllers_without_authority_says_that_none_leads(rollcall: Run) -> None:
+    """The leader of yesterday answers, too, and does not call itself one."""
+    script = {(name, "GET", "/v1/status"): fleet_status(name, is_stale=True) for name in NAMES}
+
+    assert rollcall(script, "status").out.startswith("STALE  no controller leads; this is what c")
 
 
 def test_status_check_tells_a_script_that_something_is_degraded(rollcall: Run) -> None:
