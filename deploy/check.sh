@@ -40,7 +40,7 @@ fast() {
     types=$(mktemp)
     "$bin/mypy" >"$types" 2>&1 &
     local checker=$!
-    tests unit -n logical --maxprocesses 4 -m 'not slow and not cluster and not spark' tests/unit tests/property
+    tests unit -n logical --maxprocesses 4 --dist loadgroup -m 'not slow and not cluster and not spark' tests/unit tests/property
     step types report "$checker" "$types"
     rm -f "$types"
     step lint "$bin/ruff" check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,12 +64,14 @@ def play(steps: list[tuple[ProducerStamp, int]]) -> tuple[ProducerTable, list[tu
     return table, records, end
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_every_verdict_is_that_of_a_model_with_all_records(steps: list[tuple[ProducerStamp, int]]) -> None:
     """Checked at every step of any history."""
     play(steps)
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_no_sequence_is_in_the_window_twice(steps: list[tuple[ProducerStamp, int]]) -> None:
     """What idempotence means."""
@@ -77,6 +80,7 @@ def test_no_sequence_is_in_the_window_twice(steps: list[tuple[ProducerStamp, int
     assert len(set(map(repr, inside))) == len(inside)
 
 
+@pytest.mark.slow
 @given(STEPS, st.integers(0, 60))
 def test_a_table_rebuilt_from_the_window_is_the_table_that_was_folded_all_along(
     steps: list[tuple[ProducerStamp, int]], kept: int

@@ -6,6 +6,7 @@ import re
 from typing import Any, get_args
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from rollcall_ha.broker.core import role as role_module
@@ -196,6 +197,7 @@ MOVES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(MOVES, max_size=60))
 def test_no_order_of_events_breaks_the_rules_of_a_role(moves: list[tuple[str, int]]) -> None:

@@ -111,6 +111,7 @@ def test_evolve_is_total(life: list[list[Step]], other: list[list[Step]]) -> Non
     assert msgspec.json.decode(msgspec.json.encode(state), type=SetState) == state
 
 
+@pytest.mark.slow
 @LAW
 @given(lives(20))
 def test_elections_repeat_from_their_own_record(life: list[list[Step]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def labels(epochs: EpochHistory, end: int) -> list[tuple[int, int]]:
     return [(item.epoch, item.start_offset) for item in found if item]
 
 
+@pytest.mark.slow
 @given(steps, steps, steps, st.data())
 def test_the_cut_point_is_where_two_forks_of_a_log_begin_to_differ(
     common: list[int], mine: list[int], theirs: list[int], data: st.DataObject

@@ -126,6 +126,7 @@ def read(decoder: Any, data: bytes, cuts: list[int]) -> tuple[list[Any], bytes]:
     return found, bytes(bodies)
 
 
+@pytest.mark.slow
 @given(st.lists(frames, max_size=4), st.lists(st.integers(min_value=0), max_size=12))
 def test_native_frames_survive_any_chunking(sent: list[NativeFrame], cuts: list[int]) -> None:
     """Decoding and encoding again gives the same bytes, too."""

@@ -61,6 +61,7 @@ def test_replicas_agree_after_any_reigns_and_cuts(history: list[tuple[int, int, 
             assert pair.acks[-1].offset == logs[last].max_offset
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 9), st.lists(st.integers(min_value=0, max_value=30), min_size=1, max_size=4))
 def test_chunking_changes_nothing_of_what_a_slave_ends_up_with(chunk: int, lengths: list[int]) -> None:

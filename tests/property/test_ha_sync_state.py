@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +161,7 @@ class World:
         assert self.state.confirm_offset == self.highest
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from([(1,), (1, 2), (1, 2, 3)]), steps)
 def test_the_committed_set_stays_within_the_required_set(

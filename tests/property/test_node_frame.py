@@ -24,6 +24,7 @@ FRAMES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(FRAMES, max_size=5), st.lists(st.integers(1, 40), min_size=1, max_size=20))
 def test_decoding_does_not_depend_on_chunking(frames: list[Frame], sizes: list[int]) -> None:
     """Whole or in pieces of any size: the same frames come out, and nothing is left over."""
@@ -52,6 +53,7 @@ def test_garbage_raises_frame_error_and_nothing_else(data: bytes) -> None:
         pass
 
 
+@pytest.mark.slow
 @given(FRAMES, st.data())
 def test_a_damaged_header_raises_frame_error_and_nothing_else(frame: Frame, data: st.DataObject) -> None:
     """Fuzz: one flipped byte anywhere in a good frame."""

@@ -138,6 +138,7 @@ def fail_next_sync_of(monkeypatch: pytest.MonkeyPatch, part: str) -> list[str]:
     return failed
 
 
+@pytest.mark.slow
 def test_a_start_after_an_emptied_log_is_another_store(tmp_path: Path) -> None:
     code, before = start_once(tmp_path)
     assert (code, before is not None) == (ExitCode.OK, True)
@@ -151,6 +152,7 @@ def test_a_start_after_an_emptied_log_is_another_store(tmp_path: Path) -> None:
     assert after not in (None, before)
 
 
+@pytest.mark.slow
 def test_a_sync_that_fails_when_the_log_is_opened_disowns_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_sync_that_fails_when_the_log_is_opened_disowns_the_store(
     assert start_once(tmp_path)[1] not in (None, before)
 
 
+@pytest.mark.slow
 def test_a_sync_that_fails_at_a_clean_stop_disowns_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clean stop writes its mark last; the file before it was not synced, and nothing told the next start."""
     start_once(tmp_path)

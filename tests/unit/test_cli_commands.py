@@ -303,6 +303,7 @@ def test_help_imports_nothing_heavy(option: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_analytics_verbs_are_listed_and_only_then_imported() -> None:
     """The help of the verbs needs neither Spark nor pandas, and another command's help does not need the verbs."""
     code = (

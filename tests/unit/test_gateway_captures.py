@@ -179,6 +179,7 @@ def test_1003(tmp_path: Path, form: HeaderForm) -> None:
     run(tmp_path, scenario, form)
 
 
+@pytest.mark.slow
 @FORMS
 def test_1002(tmp_path: Path, form: HeaderForm) -> None:
     """Elected, and still alive: both with the SyncStateSet in the body, without which a broker asks for ever."""
@@ -267,6 +268,7 @@ def test_1006(tmp_path: Path, form: HeaderForm) -> None:
     run(tmp_path, scenario, form)
 
 
+@pytest.mark.slow
 @FORMS
 def test_1008(tmp_path: Path, form: HeaderForm) -> None:
     """

@@ -269,6 +269,7 @@ def test_a_slave_reads_on_when_its_log_has_room_again(logs: tuple[MappedLog, Map
     play(logs, scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["batch_ended", "connected"])
 def test_a_fault_of_our_own_costs_a_link_and_not_the_following(
     logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch, at: str
@@ -328,6 +329,7 @@ def test_a_stranger_s_error_frame_with_a_higher_epoch_deposes_nobody(logs: tuple
     play(logs, scene)
 
 
+@pytest.mark.slow
 def test_links_that_say_nothing_do_not_keep_a_slave_out(
     logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:

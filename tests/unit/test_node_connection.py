@@ -117,6 +117,7 @@ def test_nonsense_closes_that_link_and_nothing_else() -> None:
     with_server(scenario)
 
 
+@pytest.mark.slow
 def test_a_frame_that_never_becomes_whole_closes_the_link() -> None:
     """Slow senders are limited in time, whatever they trickle."""
 

@@ -325,6 +325,7 @@ def test_a_stopping_member_tells_everybody(monkeypatch: pytest.MonkeyPatch) -> N
     assert answers[-1] is False
 
 
+@pytest.mark.slow
 def test_a_partial_partition_makes_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nodes are cut, the third reaches both: within 20 s something is committed."""
     group = VirtualGroup(monkeypatch, OurNode)

@@ -92,6 +92,7 @@ def _pieces(store: SnapshotStore) -> list[Piece]:
     return pieces
 
 
+@pytest.mark.slow
 def test_pieces_make_the_same_file() -> None:
     source, target_disk = _store(), SimDisk(Kernel(1), "c2")
     source.take(lambda: iter(ITEMS * 30), PREVIOUS, LAST)

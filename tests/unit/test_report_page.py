@@ -75,11 +75,13 @@ def test_links_lead_somewhere(tmp_path: Path) -> None:
     assert len(found.ids) == len(set(found.ids))
 
 
+@pytest.mark.slow
 def test_one_lake_gives_one_page() -> None:
     """Byte for byte."""
     assert page(story(days=30, sets=9)) == page(story(days=30, sets=9))
 
 
+@pytest.mark.slow
 def test_every_fill_and_pattern_is_defined() -> None:
     """A part without its colour is black, and one without its pattern is told by colour alone."""
     text = page(story())

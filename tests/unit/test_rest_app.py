@@ -74,6 +74,7 @@ def test_follower_redirects_at_once(tmp_path: Path) -> None:
     _run(tmp_path, scenario, names=NAMES)
 
 
+@pytest.mark.slow
 def test_lost_quorum_is_503_within_a_second(tmp_path: Path) -> None:
     """S52: never a hang; local reads still answer, marked stale."""
 
@@ -96,6 +97,7 @@ def test_lost_quorum_is_503_within_a_second(tmp_path: Path) -> None:
     _run(tmp_path, scenario)
 
 
+@pytest.mark.slow
 def test_outcome_unknown_names_the_request_id(tmp_path: Path) -> None:
     """S51: 504 with the id, so that somebody can find out."""
 

@@ -19,6 +19,9 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("tidy")
+"""On one worker: each would read and parse every file of the repository."""
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NAMESPACE = "rollcall_ha"
