@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
