@@ -30,7 +30,7 @@ SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked about, and what was in force."""
+    """The settings that are asked about, and those that were in force."""
 
     preset: Preset | None
     """None: the real one."""

@@ -39,7 +39,7 @@ class Peers:
         await self._http.aclose()
 
     async def statuses(self) -> tuple[ControllerStatus, ...]:
-        """What each other controller says of itself, asked all at once: two dead ones cost 400 ms, not 800."""
+        """The word of each other controller about itself, asked all at once: two dead ones cost 400 ms, not 800."""
         return tuple(await asyncio.gather(*(self._status(name, where) for name, where in self._others.items())))
 
     async def _status(self, name: ControllerName, where: ControllerAddresses) -> ControllerStatus:

@@ -66,7 +66,7 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="l
     """First byte of the log; None: not said, as by a cut that has moved it."""
 
     def lost(self, start: LogOffset, end: LogOffset) -> str:
-        """What a log of ``[start, end)`` lacks of what this says of it, in words; empty if nothing."""
+        """The bytes that a log of ``[start, end)`` lacks beside this state, in words; empty if it lacks none."""
         durable = max(self.checked_offset, self.confirm_offset)
         if end < durable:
             return f"the log ends at {end}, its state says that everything up to {durable} was synced or confirmed"

@@ -36,7 +36,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Positions(Value):
-    """What a replica holds, by its own word."""
+    """The ends of a replica's log, by its own word."""
 
     last_epoch: MasterEpoch
     """Last entry of its epoch history; -1 if there is none."""
@@ -54,7 +54,7 @@ class CleanMark(Value):
 
 
 class StoredView(Value):
-    """What a replica last heard from controllers and keeps on its own disk (R7)."""
+    """The state that a replica last heard from controllers and keeps on its own disk (R7)."""
 
     fleet_incarnation: FleetIncarnation
     master_epoch: MasterEpoch
@@ -63,7 +63,7 @@ class StoredView(Value):
 
 
 class RegisteredAs(Value):
-    """What is registered under an id. It moves with every registration, and never comes back (R14)."""
+    """The registration under an id. It moves with every registration, and never comes back (R14)."""
 
     incarnation: Incarnation
     session_ordinal: SessionOrdinal
@@ -85,7 +85,7 @@ class SetConfiguration(Value):
 
 
 class ReplicaDescription(Value):
-    """What an operator configured about one replica."""
+    """The operator's settings of one replica."""
 
     address: str
     """host:port of the broker's listen port."""

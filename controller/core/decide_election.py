@@ -159,7 +159,7 @@ def _prepare(
     set_state = find_set(fleet, operation, command.set_key)
     if isinstance(set_state, Decision):
         return set_state
-    # What the caller saw comes before what the leader saw: a script that meant epoch 7 must not depose the master of 8.
+    # The caller's expectation first, then the evidence: a script that meant epoch 7 must not depose the master of 8.
     expectation = _validate_expectation(set_state, operation, command)
     if expectation is not None:
         return expectation

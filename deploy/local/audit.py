@@ -81,7 +81,7 @@ class Record:
 
 @dataclass
 class Troubles:
-    """Findings, by kind."""
+    """Number of findings of each kind."""
 
     lines: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))

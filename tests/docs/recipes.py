@@ -20,7 +20,7 @@ _HELD = re.compile(r"<!-- held against ([0-9a-f ]+)-->")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One recipe."""
+    """A recipe of CONTRIBUTING.md."""
 
     title: str
     paths: tuple[str, ...]

@@ -38,7 +38,7 @@ SLEEPERS = {"rollcall_ha.controller.replication.raft.log"}
 """The Raft thread, which is nobody's loop, pauses after a tick that failed: nothing would wake it."""
 
 TALKERS = ("rollcall_ha.api.cli", "rollcall_ha.deploy", "rollcall_ha.analytics")
-"""Programs for people."""
+"""Programs that may print: people read their output."""
 
 HOST_NAMES = {"broker.example:9", "controller.example"}
 """Texts of tests that look like a module without the namespace."""
