@@ -39,6 +39,7 @@ from rollcall_ha.controller.contract.views import (
     Explanation,
     FleetStatus,
     HistoryPage,
+    OrderPreview,
     Problem,
     SetAnswer,
     SetPage,
@@ -66,6 +67,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         Explanation,
         EventPage,
         ElectionPreview,
+        OrderPreview,
         Elected,
         Done,
         IdGranted,
@@ -241,7 +243,11 @@ class Client:
     def preview_election(
         self, key: SetKey, *, accepted_loss_bytes: int | None = None, **guards: Unpack[ElectionGuards]
     ) -> ElectionPreview:
-        """What ``elect`` (with a loss: ``elect_unclean``) would do; changes nothing. Raises ``ClientError``."""
+        """
+        What ``elect`` (with a loss: ``elect_unclean``) would do; changes nothing.
+
+        Raises ``ClientError``; what would be refused raises ``RefusedError``, as the real order would.
+        """
         body = _election_body(guards) | {"dryRun": True}
         if accepted_loss_bytes is None:
             return self._decode(self._post(key, "elect", body, request_id=None), ElectionPreview)
@@ -293,10 +299,21 @@ class Client:
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
         return self._decode(self._post(key, "clean", body, request_id=request_id), Done)
 
+    def preview_clean(
+        self, key: SetKey, *, broker_ids: Sequence[BrokerId] = (), is_unclean: bool = False
+    ) -> OrderPreview:
+        """What ``clean`` would do, as ``preview_election``. Raises ``ClientError``."""
+        body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "dryRun": True}
+        return self._decode(self._post(key, "clean", body, request_id=None), OrderPreview)
+
+    def preview_import(self, command: ImportSet) -> OrderPreview:
+        """What ``import_set`` would do, as ``preview_election``. Raises ``ClientError``."""
+        body = {**_import_body(command), "dryRun": True}
+        return self._decode(self._post(command.set_key, "import", body, request_id=None), OrderPreview)
+
     def import_set(self, command: ImportSet, *, request_id: RequestId | None = None) -> Done:
         """Know a set that moves here from RocketMQ's controllers. Raises ``ClientError``."""
-        body: dict[str, Any] = msgspec.to_builtins(command)
-        del body["command"], body["setKey"]
+        body = _import_body(command)
         return self._decode(self._post(command.set_key, "import", body, request_id=request_id), Done)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
@@ -458,6 +475,12 @@ def _base_of(location: str) -> str | None:
 
 def _set_path(key: SetKey) -> str:
     return f"/v1/sets/{quote(key.cluster, safe='')}/{quote(key.name, safe='')}"
+
+
+def _import_body(command: ImportSet) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.to_builtins(command)
+    del body["command"], body["setKey"]
+    return body
 
 
 def _election_body(guards: ElectionGuards) -> dict[str, Any]:

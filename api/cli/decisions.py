@@ -9,7 +9,7 @@ from __future__ import annotations
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Mood, Report, Table
 from rollcall_ha.api.cli.tables import EVENT_COLUMNS, event_row, read_line
-from rollcall_ha.controller.contract.events import EventRecord, MasterElected
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.verdicts import (
     CandidateOutcome,
@@ -18,7 +18,7 @@ from rollcall_ha.controller.contract.verdicts import (
     LossVerdict,
     Verdict,
 )
-from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, Problem
+from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem
 
 _CANDIDATE_COLUMNS = output.columns("RANK", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON")
 
@@ -61,14 +61,22 @@ def preview_report(preview: ElectionPreview) -> Report:
     oldest = f", oldest heartbeat {output.age_ms(max(ages))}" if ages else ""
     evidence = f"Policy {verdict.policy}, evidence at index {output.number(preview.freshness.index)}{oldest}."
     parts: list[str | Table] = [evidence, candidate_table(verdict)]
-    if preview.refusal:
-        first, mood = f"WOULD REFUSE  {preview.refusal}", Mood.WARNING
-    elif verdict.winner is None:
-        first, mood = "NOBODY  no replica is eligible; nothing would change", Mood.BAD
-    else:
-        first, mood = f"Would elect broker {verdict.winner}.", Mood.PLAIN
-        parts.append(f"Then: {change_line(verdict)}.  Loss: {_loss_forecast(preview)}.")
-    return Report(document=preview, verdict=first, mood=mood, read=read_line(preview.freshness), parts=tuple(parts))
+    parts.append(f"Then: {change_line(verdict)}.  Loss: {_loss_forecast(preview)}.")
+    first = f"Would elect broker {verdict.winner}."
+    return Report(document=preview, verdict=first, read=read_line(preview.freshness), parts=tuple(parts))
+
+
+def clean_preview_report(preview: OrderPreview) -> Report:
+    """What ``clean`` would forget, and what the set would be then."""
+    lines = []
+    for event in preview.events:
+        if isinstance(event, ReplicasCleaned):
+            master = "no master" if event.master is None else f"master {event.master}"
+            lines.append(
+                f"Would forget replicas {output.id_set(event.broker_ids)}; {output.id_set(event.remaining)} remain, "
+                f"with {master}, masterEpoch {event.master_epoch}, SyncStateSet {output.id_set(event.sync_state_set)}."
+            )
+    return Report(document=preview, verdict=" ".join(lines), read=read_line(preview.freshness))
 
 
 def _loss_forecast(preview: ElectionPreview) -> str:

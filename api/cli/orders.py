@@ -86,14 +86,14 @@ def bootstrap(name: str, order: OperatorOptions, *, master: BrokerId) -> None:
 
 def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_unclean: bool) -> None:
     """Forget replicas, or the whole set if none is named; its epochs stay."""
+    from rollcall_ha.api.cli import decisions
+
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
         whom = "broker " + ", ".join(map(str, brokers)) if brokers else "every replica"
         if order.is_dry_run:
-            known = [replica.broker_id for replica in asking.set(key).set.replicas]
-            doomed = [broker_id for broker_id in known if not brokers or broker_id in brokers]
-            line = f"Would ask to forget {whom} of {key}: {doomed or 'nobody'} of {known}. The controllers decide."
-            print_report(Report(document={"wouldForget": doomed, "known": known}, verdict=line), order.form)
+            found = asking.preview_clean(key, broker_ids=brokers, is_unclean=is_unclean)
+            print_report(decisions.clean_preview_report(found), order.form)
             return
         confirm(f"Forget {whom} of {key}?", order)
         answer = asking.clean(

@@ -31,13 +31,14 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
 
     reason: str = ""
     request_id: RequestIdText | None = None
+    dry_run: bool = False
+    """Decide as for the real order, and answer with a preview or the refusal; nothing is proposed."""
 
 
 class ElectBody(RequestBody):
-    """POST /v1/sets/{cluster}/{set}/elect. A dry run answers with an ``ElectionPreview``, else with ``Elected``."""
+    """POST /v1/sets/{cluster}/{set}/elect."""
 
     designated: BrokerId | None = None
-    dry_run: bool = False
     expect_master: BrokerId | None = None
     expect_epoch: MasterEpoch | None = None
 

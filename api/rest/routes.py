@@ -6,7 +6,8 @@ Here: parameters, bodies, headers. Not here: decisions, state, documents for fai
 
 Rule 1: every route is ``async def`` and answers with bytes that msgspec encoded: nothing heavy runs on the loop.
 Rule 2: mutating routes take a request id (body, or header ``X-Request-Id``), draw one if there is none, and return it.
-Rule 3: reads are linearizable unless ``consistency=local``; each controller answers for events from its own journal.
+Rule 3: an order with ``dryRun`` is decided as the real one, on the same state and evidence, and proposes nothing (S68).
+Rule 4: reads are linearizable unless ``consistency=local``; each controller answers for events from its own journal.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from rollcall_ha.controller.contract.replies import (
     Registered,
 )
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
-from rollcall_ha.controller.contract.values import EventRef, Evidence
+from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
     ElectionPreview,
@@ -64,6 +65,7 @@ from rollcall_ha.controller.contract.views import (
     Explanation,
     FleetStatus,
     HistoryPage,
+    OrderPreview,
     SetAnswer,
     SetPage,
 )
@@ -75,7 +77,7 @@ from rollcall_ha.controller.runtime.queries import (
     Queries,
     parse_set_key,
 )
-from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.service import ControllerService, Electing, OperatorCommand
 
 BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
@@ -283,12 +285,12 @@ class Routes:
         add, of_set = partial(self._add_post, "act"), "/sets/{cluster}/{set}"
         add(f"{of_set}/elect", self.elect, ElectBody, Elected, ElectionPreview)
         add(f"{of_set}/elect-unclean", self.elect_unclean, ElectUncleanBody, Elected, ElectionPreview)
-        add(f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected)
-        add(f"{of_set}/clean", self.clean, CleanBody, Done)
-        add(f"{of_set}/import", self.import_set, ImportBody, Done)
+        add(f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected, ElectionPreview)
+        add(f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
+        add(f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
-        """Elect by policy, clean only; ``dryRun`` shows what would be decided."""
+        """Elect by policy, clean only."""
         order = await _read_body(request, ElectBody)
         command = ElectMaster(
             set_key=_key(cluster, name),
@@ -297,7 +299,7 @@ class Routes:
             expected_epoch=order.expect_epoch,
             reason=order.reason,
         )
-        return await self._elect(request, order, command)
+        return await self._order(request, order, command)
 
     async def elect_unclean(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect outside the SyncStateSet: the only verb that can lose."""
@@ -310,29 +312,13 @@ class Routes:
             expected_epoch=order.expect_epoch,
             reason=order.reason,
         )
-        return await self._elect(request, order, command)
-
-    async def _elect(self, request: Request, order: ElectBody, command: ElectMaster | ElectUnclean) -> Response:
-        # BEFORE anything is submitted or recorded: a dry run that fell through would elect.
-        if order.dry_run:
-            request_id = self._request_id(request, order)
-            found = await self._queries.preview_election(
-                command, request_id=request_id, requested_by=_requested_by(request)
-            )
-            if isinstance(found, Refused):
-                return refused(found, request_id=request_id)
-            return _json(found, {REQUEST_ID_HEADER: request_id})
-        self._service.duties.handle_requested(command.set_key, self._service.now_ns())
-        # Evidence last: apply compares it with the state (R14) and refuses the election if a broker has registered anew
-        # since. Taken before the body was read, it would be stale whenever a caller sends slowly.
-        return await self._order(request, order, command, self._evidence(command.set_key))
+        return await self._order(request, order, command)
 
     async def bootstrap(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """First election by an operator's word (R8)."""
         order = await _read_body(request, BootstrapBody)
         command = Bootstrap(set_key=_key(cluster, name), master=order.master, reason=order.reason)
-        self._service.duties.handle_requested(command.set_key, self._service.now_ns())
-        return await self._order(request, order, command, self._evidence(command.set_key))
+        return await self._order(request, order, command)
 
     async def clean(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Forget replicas, or the whole set; epochs stay in a tombstone."""
@@ -344,7 +330,7 @@ class Routes:
             is_unclean=order.is_unclean,
             reason=order.reason,
         )
-        return await self._order(request, order, command, None)
+        return await self._order(request, order, command)
 
     async def import_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Take over a set of RocketMQ's controllers; it elects when all of its brokers have come."""
@@ -359,22 +345,26 @@ class Routes:
             sync_state_set_epoch=order.sync_state_set_epoch,
             reason=order.reason,
         )
-        return await self._order(request, order, command, None)
+        return await self._order(request, order, command)
 
-    def _evidence(self, key: SetKey) -> Evidence | None:
-        view = self._service.view_of(key)
-        return self._service.evidence(view) if view is not None else None
-
-    async def _order(
-        self, request: Request, order: RequestBody, command: AnyCommand, evidence: Evidence | None
-    ) -> Response:
+    async def _order(self, request: Request, order: RequestBody, command: OperatorCommand) -> Response:
         request_id = self._request_id(request, order)
         # BEFORE the order is submitted: an exception on the way must answer with the id, or the caller whose outcome is
         # unknown has nothing to ask again with.
         request.state.request_id = request_id
-        reply = await self._service.submit(
-            command, request_id=request_id, requested_by=_requested_by(request), evidence=evidence
-        )
+        requested_by = _requested_by(request)
+        # BEFORE anything is submitted or recorded: a dry run that fell through would elect.
+        if order.dry_run:
+            found = await self._queries.preview_order(command, request_id=request_id, requested_by=requested_by)
+            if isinstance(found, Refused):
+                return refused(found, request_id=request_id)
+            return _json(found, {REQUEST_ID_HEADER: request_id})
+        if isinstance(command, Electing):
+            self._service.duties.handle_requested(command.set_key, self._service.now_ns())
+        # Evidence last: apply compares it with the state (R14) and refuses the election if a broker has registered anew
+        # since. Taken before the body was read, it would be stale whenever a caller sends slowly.
+        evidence = self._service.evidence_for(command)
+        reply = await self._service.submit(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
         return _answer(reply, request_id)
 
     def _request_id(self, request: Request, order: RequestBody | None) -> RequestId:

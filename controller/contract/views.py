@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.events import AnyEvent, EventRecord
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
@@ -202,9 +202,20 @@ class EventPage(Value):
 
 
 class ElectionPreview(Value):
-    """Answer of an elect with dryRun: decided on the state at ``freshness.index``, not proposed."""
+    """
+    Answer of elect, elect-unclean and bootstrap with dryRun: decided on the state at ``freshness.index``, not proposed.
+
+    An election that would be refused is answered by its refusal.
+    """
 
     freshness: Freshness
     verdict: Verdict
-    refusal: str | None
     grade_note: str
+
+
+class OrderPreview(Value):
+    """Answer of clean and import with dryRun, as ``ElectionPreview``."""
+
+    freshness: Freshness
+    events: tuple[AnyEvent, ...]
+    """What the order would put on record; empty: it would change nothing."""

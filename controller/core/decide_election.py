@@ -55,14 +55,11 @@ class _Case:
     set_aside: Mapping[BrokerId, str] = field(default_factory=dict)
     is_set_aside_final: bool = True
     """False: a replica that is set aside may win all the same if no other can."""
-    is_master_assumed_lost: bool = False
 
 
-def decide_elect(
-    fleet: FleetState, operation: Operation, command: ElectMaster, *, assumes_master_lost: bool = False
-) -> Decision:
-    """Elect by policy, clean only. ``assumes_master_lost`` is for previews: a living master counts as gone."""
-    case = _prepare(fleet, operation, command, assumes_master_lost=assumes_master_lost)
+def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) -> Decision:
+    """Elect by policy, clean only."""
+    case = _prepare(fleet, operation, command)
     if isinstance(case, Decision):
         return case
     recovering = case.set_state.recovery
@@ -99,11 +96,9 @@ def decide_elect(
     return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=kind))
 
 
-def decide_elect_unclean(
-    fleet: FleetState, operation: Operation, command: ElectUnclean, *, assumes_master_lost: bool = False
-) -> Decision:
+def decide_elect_unclean(fleet: FleetState, operation: Operation, command: ElectUnclean) -> Decision:
     """Elect outside the SyncStateSet if need be. Refused unless the accepted loss covers the estimate (S72)."""
-    case = _prepare(fleet, operation, command, assumes_master_lost=assumes_master_lost)
+    case = _prepare(fleet, operation, command)
     if isinstance(case, Decision):
         return case
     # The estimate of the loss rests on what this set confirmed: nothing. The logs may be full all the same (R8).
@@ -153,9 +148,7 @@ def decide_bootstrap_command(fleet: FleetState, operation: Operation, command: B
     return decide_bootstrap(set_state, operation, command, evidence)
 
 
-def _prepare(
-    fleet: FleetState, operation: Operation, command: _Electing, *, assumes_master_lost: bool
-) -> _Case | Decision:
+def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Case | Decision:
     set_state = find_set(fleet, operation, command.set_key)
     if isinstance(set_state, Decision):
         return set_state
@@ -178,7 +171,7 @@ def _prepare(
     # brings the set back, and if it lives and holds the most, it wins it.
     if set_state.recovery is not None or not set_state.is_master_alive:
         return case
-    return _with_living_master(case, assumes_master_lost=assumes_master_lost)
+    return _with_living_master(case)
 
 
 def _validate_expectation(set_state: SetState, operation: Operation, command: _Electing) -> Decision | None:
@@ -198,7 +191,7 @@ def _validate_expectation(set_state: SetState, operation: Operation, command: _E
     return None
 
 
-def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | Decision:
+def _with_living_master(case: _Case) -> _Case | Decision:
     """Whether there may be an election although the master is alive, and which replica stands aside in it (rule 1)."""
     set_state, command, master = case.set_state, case.command, case.set_state.master
     assert master is not None
@@ -210,9 +203,6 @@ def _with_living_master(case: _Case, *, assumes_master_lost: bool) -> _Case | De
     if command.designated is None and not set_state.has_entered and command.expected_epoch == set_state.master_epoch:
         reason = f"did not enter epoch {set_state.master_epoch} in time"
         return replace(case, set_aside={master: reason}, is_set_aside_final=False)
-    if command.designated is None and assumes_master_lost:
-        aside = {master: "current master (preview assumes it is lost)"}
-        return replace(case, set_aside=aside, is_master_assumed_lost=True)
     # A living master that serves would be deposed by each controller that misses a heartbeat: availability, not safety,
     # but each election costs every producer a retry.
     state = "is master" if set_state.has_entered else "is entering"
@@ -314,7 +304,7 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
             case.operation,
             RefusalCode.NOT_ELIGIBLE,
             f"replica {command.designated} may not be elected: {ranking.reason_of(command.designated)}",
-            "bring it into the SyncStateSet first, or see who is eligible with: rollcall elect SET --dry-run",
+            "bring it into the SyncStateSet first; its members are in column IN SYNC of: rollcall status",
             requested=command.designated,
             current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
             verdict=verdict,
@@ -376,7 +366,6 @@ def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:
         return (winner.broker_id,)
     # {winner} alone would lose nothing, but redundancy would drop to one: the winner's own death in the next second
     # could not be survived, while two intact copies are standing by.
-    lost = case.set_state.master if case.is_master_assumed_lost else None
     return tuple(
         replica.broker_id
         for replica in case.set_state.replicas
@@ -385,9 +374,6 @@ def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:
             # Each of these conditions has its loss. Silent: the winner waits for it until it is removed. A learner: it
             # was never waited for. Not intact: v1 acked by 1 and 2; 1 loses it; 2 wins with {1,2}; 2 dies, 1 is
             # elected. Not a member, only alive: master 1 is elected again with {1,2,3}, and 3 never had v1.
-            replica.is_alive
-            and replica.is_voter
-            and replica.broker_id != lost
-            and case.set_state.is_intact_member(replica)
+            replica.is_alive and replica.is_voter and case.set_state.is_intact_member(replica)
         )
     )

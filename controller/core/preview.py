@@ -1,35 +1,32 @@
 """
 Dry runs: what a command would be answered now, without doing it.
 
-Here: ``preview``. Not here: evidence (the caller gathers it as for the real command).
+Here: ``preview``, ``foresee``. Not here: evidence (the caller gathers it as for the real command).
 
-Rule: on an unchanged state the real command gives the same answer (S68), with one exception. If the master is alive and
-no replica is designated, the preview of an election assumes that the master is lost.
+Rule: a dry run is decided by the same ``decide``: on an unchanged state the real command gives the same answer (S68).
 """
 
 from __future__ import annotations
 
-from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean, Operation
+from rollcall_ha.controller.contract.commands import Operation
+from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.ids import SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, SetView
 from rollcall_ha.controller.core.decide import decide
-from rollcall_ha.controller.core.decide_election import decide_elect, decide_elect_unclean
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import set_view
 
 
 def preview(fleet: FleetState, operation: Operation) -> AnyReply:
     """Decide without evolving. Nothing is recorded; the ``view`` inside a reply is that of the present."""
-    command = operation.command
-    key: SetKey | None = getattr(command, "set_key", None)
+    return foresee(fleet, operation)[0]
+
+
+def foresee(fleet: FleetState, operation: Operation) -> tuple[AnyReply, tuple[AnyEvent, ...]]:
+    """``preview``, with the events that the real command would put on record."""
     decision = decide(fleet, operation)
-    if isinstance(decision.answer, Refused) and decision.answer.code is RefusalCode.MASTER_STILL_EXISTS:
-        if isinstance(command, ElectMaster):
-            decision = decide_elect(fleet, operation, command, assumes_master_lost=True)
-        if isinstance(command, ElectUnclean):
-            decision = decide_elect_unclean(fleet, operation, command, assumes_master_lost=True)
-    return decision.reply_with(lambda: _present_view(fleet, key))
+    key: SetKey | None = getattr(operation.command, "set_key", None)
+    return decision.reply_with(lambda: _present_view(fleet, key)), decision.events
 
 
 def _present_view(fleet: FleetState, key: SetKey | None) -> SetView:

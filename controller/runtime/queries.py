@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TypeVar
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Elected, Refused
@@ -34,19 +34,20 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     Freshness,
     HistoryPage,
+    OrderPreview,
     SetAnswer,
     SetPage,
     SetStatus,
 )
 from rollcall_ha.controller.core.explain import explain
 from rollcall_ha.controller.core.history import history_of
-from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.preview import foresee
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
-from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.service import ControllerService, OperatorCommand
 from rollcall_ha.controller.runtime.views import set_status
 
 T = TypeVar("T")
@@ -185,31 +186,27 @@ class Queries:
             fleet_incarnation=published.state.fleet_incarnation or None,
         )
 
-    # --- elections ---------------------------------------------------------------------------------------------------
+    # --- dry runs ----------------------------------------------------------------------------------------------------
 
-    async def preview_election(
-        self, command: ElectMaster | ElectUnclean, *, request_id: RequestId, requested_by: str
-    ) -> ElectionPreview | Refused:
-        """The answer that the order would get now (S68); a refusal without a verdict is returned as it is."""
+    async def preview_order(
+        self, command: OperatorCommand, *, request_id: RequestId, requested_by: str
+    ) -> ElectionPreview | OrderPreview | Refused:
+        """The answer that the order would get now (S68). Raises ``NoAuthority``."""
         # Linearizable: a preview on an older state would promise an election that the real order then refuses.
         published = await self._published(Consistency.LINEARIZABLE)
-        view = self._service.view_of(command.set_key)
-        evidence = self._service.evidence(view) if view is not None else None
         operation = self._service.operation(
-            command, request_id=request_id, requested_by=requested_by, evidence=evidence
+            command,
+            request_id=request_id,
+            requested_by=requested_by,
+            evidence=self._service.evidence_for(command),
         )
-        reply = preview(published.state, operation)
-        if isinstance(reply, Elected):
-            note = _grade_note(reply)
-            return ElectionPreview(
-                freshness=self.freshness(published), verdict=reply.verdict, refusal=None, grade_note=note
-            )
-        assert isinstance(reply, Refused)
-        if reply.verdict is None:
+        reply, events = foresee(published.state, operation)
+        if isinstance(reply, Refused):
             return reply
-        return ElectionPreview(
-            freshness=self.freshness(published), verdict=reply.verdict, refusal=reply.reason, grade_note=""
-        )
+        freshness = self.freshness(published)
+        if isinstance(reply, Elected):
+            return ElectionPreview(freshness=freshness, verdict=reply.verdict, grade_note=_grade_note(reply))
+        return OrderPreview(freshness=freshness, events=events)
 
     # --- the record --------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,11 @@ from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AnyCommand,
     Barrier,
+    Bootstrap,
+    CleanReplicas,
     ElectMaster,
+    ElectUnclean,
+    ImportSet,
     InitialiseFleet,
     Operation,
     RecordMilestones,
@@ -61,6 +65,10 @@ LEADERSHIP_POLL_MS = 20
 """How late a change of leadership may be noticed."""
 READ_WAIT_MS_MAX = 600
 """A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
+Electing = ElectMaster | ElectUnclean | Bootstrap
+"""Orders that are decided on evidence, too."""
+OperatorCommand = Electing | CleanReplicas | ImportSet
+
 ENTRIES_PENDING_MAX = 50_000
 """Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""
 
@@ -263,8 +271,11 @@ class ControllerService:
             self.operation(Barrier(), request_id=request_id, requested_by=f"controller:{self.settings.name}")
         )
 
-    def evidence(self, view: SetView) -> Evidence:
-        """The leader's soft facts about one set, for an order of an operator."""
+    def evidence_for(self, command: OperatorCommand) -> Evidence | None:
+        """The leader's soft facts about the set of an election that an operator orders; other orders need none."""
+        view = self.view_of(command.set_key) if isinstance(command, Electing) else None
+        if view is None:
+            return None
         return self.duties.sessions.evidence(
             view, now_ns=self.now_ns(), triggered_by=None, stamps=None, draw=self.ports.draw_epoch_jump()
         )

@@ -136,7 +136,10 @@ def test_without_a_quorum_nothing_hangs_and_status_still_answers(fleet: Fleet) -
 def test_elect_dry_run_names_every_replica_with_its_reason_and_changes_nothing(fleet: Fleet) -> None:
     """Must show 8; S68: each broker has a row with a verdict and a reason."""
     before = heal(fleet).view
-    done = rollcall(fleet, "elect", only_set(fleet).name, "--dry-run")
+    other = next(member.broker_id for member in before.members if member.broker_id != before.master)
+    refused = rollcall(fleet, "elect", only_set(fleet).name, "--dry-run")
+    assert (refused.returncode, "MASTER_STILL_EXISTS" in refused.stderr) == (1, True)
+    done = rollcall(fleet, "elect", only_set(fleet).name, "--to", str(other), "--dry-run")
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     rows = candidate_rows(done.stdout)

@@ -180,7 +180,7 @@ def verdict(*, winner: int | None = 2) -> Verdict:
         kind=ElectionKind.REQUESTED,
         winner=None if winner is None else BrokerId(winner),
         candidates=(
-            candidate(1, CandidateOutcome.EXCLUDED, "current master (preview assumes it is lost)"),
+            candidate(1, CandidateOutcome.EXCLUDED, "current master; replica 2 is designated"),
             candidate(2, CandidateOutcome.ELECTED, "in SyncStateSet, alive, greatest (epoch, offset)"),
             candidate(3, CandidateOutcome.REJECTED, "not in SyncStateSet; unclean election is off"),
         ),

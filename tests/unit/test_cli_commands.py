@@ -21,13 +21,16 @@ from rollcall_ha.analytics.cli import app as analytics_app
 from rollcall_ha.api.cli import context, tables
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.client import Client
+from rollcall_ha.controller.contract.events import ReplicasCleaned
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.replies import Condition, Elected
-from rollcall_ha.controller.contract.views import ElectionPreview, HistoryPage, SetAnswer
+from rollcall_ha.controller.contract.views import ElectionPreview, HistoryPage, OrderPreview, SetAnswer
 from rollcall_ha.controller.runtime.views import ProblemCode
 from tests.support.fake_controllers import (
     KEY,
     NAMES,
     FakeControllers,
+    answer,
     fleet_status,
     freshness,
     history_row,
@@ -191,9 +194,7 @@ def test_unknown_outcome_names_the_request_id_and_how_to_find_out(rollcall: Run)
 
 def test_dry_run_names_every_replica_with_its_reason(rollcall: Run) -> None:
     """The winner first, and what would change."""
-    preview = ElectionPreview(
-        freshness=freshness(), verdict=verdict(), refusal=None, grade_note="0 bytes, proven once 2 entered"
-    )
+    preview = ElectionPreview(freshness=freshness(), verdict=verdict(), grade_note="0 bytes, proven once 2 entered")
     ran = rollcall(SETS | {("c1", "POST", f"{SET_PATH}/elect"): preview}, "elect", "broker-a", "--dry-run")
     lines = ran.out.splitlines()
 
@@ -201,6 +202,47 @@ def test_dry_run_names_every_replica_with_its_reason(rollcall: Run) -> None:
     assert lines[0].startswith("Would elect broker 2.")
     assert [line.split()[1] for line in lines[4:7]] == ["2", "3", "1"]
     assert "masterEpoch 7 -> 8, SyncStateSet {1,2} -> {2}, SyncStateSetEpoch 12 -> 13" in ran.out
+
+
+def test_dry_run_of_an_election_that_would_be_refused_shows_that_refusal(rollcall: Run) -> None:
+    """It said "Would elect broker 2" with exit code 0, and the real command was refused: a master is alive."""
+    refused = problem(409, "MASTER_STILL_EXISTS", current="1")
+    ran = rollcall(SETS | {("c1", "POST", f"{SET_PATH}/elect"): refused}, "elect", "broker-a", "--dry-run")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("REFUSED  MASTER_STILL_EXISTS")
+
+
+def test_dry_run_of_clean_asks_the_controllers(rollcall: Run) -> None:
+    """It listed replicas by itself, with exit code 0, also of the master and of broker 77."""
+    bodies = []
+    cleaned = ReplicasCleaned(
+        broker_ids=(BrokerId(3),),
+        remaining=(BrokerId(1), BrokerId(2)),
+        master=BrokerId(1),
+        master_epoch=MasterEpoch(7),
+        sync_state_set=(BrokerId(1), BrokerId(2)),
+        sync_state_set_epoch=SyncStateSetEpoch(13),
+        is_unclean=False,
+        reason="",
+    )
+
+    def clean(request: httpx.Request) -> httpx.Response:
+        bodies.append(msgspec.json.decode(request.content))
+        if bodies[-1]["brokerIds"] == [77]:
+            return answer(problem(404, "UNKNOWN_REPLICA"))
+        return answer(OrderPreview(freshness=freshness(), events=(cleaned,)))
+
+    script = SETS | {("c1", "POST", f"{SET_PATH}/clean"): clean}
+    ran = rollcall(script, "clean", "broker-a", "--broker", "3", "--dry-run")
+    unknown = rollcall(script, "clean", "broker-a", "--broker", "77", "--dry-run")
+
+    assert (ran.code, unknown.code) == (0, 1)
+    assert ran.out.startswith(
+        "Would forget replicas {3}; {1,2} remain, with master 1, masterEpoch 7, SyncStateSet {1,2}."
+    )
+    assert unknown.err.startswith("REFUSED  UNKNOWN_REPLICA")
+    assert [body["dryRun"] for body in bodies] == [True, True]
 
 
 def test_election_passes_on_what_the_caller_expects(rollcall: Run) -> None:

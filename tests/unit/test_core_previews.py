@@ -1,4 +1,4 @@
-"""Elections by rank and expectation, and what a preview assumes."""
+"""Elections by rank and expectation, and what a preview shows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     Barrier,
+    CleanReplicas,
     ElectMaster,
     ElectUnclean,
 )
+from rollcall_ha.controller.contract.events import MasterElected
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
 )
 from rollcall_ha.controller.contract.replies import Done, Elected, Refused, Registered
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.preview import preview
+from rollcall_ha.controller.core.preview import foresee, preview
 from rollcall_ha.controller.core.ranking import elect_again
 from rollcall_ha.controller.core.snapshot import encode_state
 from tests.support.core_builders import SET_A, SET_B, Fleet, ids, positions
@@ -108,20 +110,39 @@ def _unclean() -> ElectUnclean:
     return ElectUnclean(set_key=SET_A, accepted_loss_bytes=0)
 
 
-def test_s68_a_preview_assumes_that_the_living_master_is_lost() -> None:
-    """Nothing changes; the master is excluded with that reason; the set is the one after its loss."""
+def test_s68_a_preview_is_refused_where_the_command_would_be() -> None:
+    """A preview assumed that the living master was lost, and promised an election that was then refused."""
     fleet = Fleet().serving()
     before = list(encode_state(fleet.state))
-    for command in (ElectMaster(set_key=SET_A), _unclean()):
-        reply = fleet.want(preview(fleet.state, fleet.operation(command, evidence=fleet.evidence())), Elected)
+    commands = (
+        ElectMaster(set_key=SET_A),
+        _unclean(),
+        CleanReplicas(set_key=SET_A, broker_ids=ids(1)),
+        CleanReplicas(set_key=SET_A, broker_ids=ids(77)),
+    )
+    operations = [fleet.operation(command, evidence=fleet.evidence()) for command in commands]
+    previews = [preview(fleet.state, operation) for operation in operations]
 
-        assert reply.verdict.winner == 2
-        assert reply.verdict.sync_state_set == ids(2, 3)
-        assert reply.verdict.candidates[-1].reason == "current master (preview assumes it is lost)"
-        assert reply.view.master == 1
     assert list(encode_state(fleet.state)) == before
-    designated = fleet.operation(ElectMaster(set_key=SET_A, designated=BrokerId(1)), evidence=fleet.evidence())
-    assert refusal_of(preview(fleet.state, designated)) is RefusalCode.MASTER_STILL_EXISTS
+    assert [refusal_of(reply) for reply in previews] == [
+        RefusalCode.MASTER_STILL_EXISTS,
+        RefusalCode.MASTER_STILL_EXISTS,
+        RefusalCode.MASTER_NOT_FENCED,
+        RefusalCode.UNKNOWN_REPLICA,
+    ]
+    assert [fleet.apply([operation]).replies[0] for operation in operations] == previews
+
+
+def test_s68_a_preview_shows_the_view_of_the_present_and_the_events_to_come() -> None:
+    """Nothing changes; the verdict is that of the election, the view is not."""
+    fleet = Fleet().serving()
+    before = list(encode_state(fleet.state))
+    designated = fleet.operation(ElectMaster(set_key=SET_A, designated=BrokerId(2)), evidence=fleet.evidence())
+    reply, events = foresee(fleet.state, designated)
+    elected = fleet.want(reply, Elected)
+
+    assert (elected.verdict.winner, elected.view.master) == (2, 1)
+    assert [type(event) for event in events] == [MasterElected]
+    assert list(encode_state(fleet.state)) == before
     assert isinstance(preview(fleet.state, fleet.operation(Barrier())), Done)
-    new = fleet.registration(1)
-    assert isinstance(preview(fleet.state, fleet.operation(new)), Registered)
+    assert isinstance(preview(fleet.state, fleet.operation(fleet.registration(1))), Registered)

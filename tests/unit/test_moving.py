@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+import msgspec
 import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
@@ -32,6 +34,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import Condition, Done, MemberView, SetView
 from rollcall_ha.controller.contract.values import ReplicaDescription
+from rollcall_ha.controller.contract.views import OrderPreview
 from tests.support import fake_controllers as ours
 from tests.support.fake_rocketmq import FakeBroker, FakeControllers, FakeSet, serving
 from tests.support.runtime_controller import NAMES, running_group
@@ -269,7 +272,12 @@ def rollcall(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
         script: dict[tuple[str, str, str], object] = {
             (name, "GET", "/v1/sets"): ours.set_page(*status) for name in ours.NAMES
         }
-        script |= {(name, "POST", "/v1/sets/c1/broker-a/import"): Done() for name in ours.NAMES}
+
+        def imported(request: httpx.Request) -> httpx.Response:
+            is_dry = msgspec.json.decode(request.content).get("dryRun", False)
+            return ours.answer(OrderPreview(freshness=ours.freshness(), events=()) if is_dry else Done())
+
+        script |= {(name, "POST", "/v1/sets/c1/broker-a/import"): imported for name in ours.NAMES}
         transport = ours.FakeControllers(script).transport()
         monkeypatch.setattr(context, "make_client", lambda: Client(ours.NAMES, transport=transport))
         return CliRunner().invoke(app, list(arguments))

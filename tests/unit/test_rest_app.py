@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.api.rest import routes
-from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.values import EventRef
@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.views import (
     Explanation,
     FleetStatus,
     HistoryPage,
+    OrderPreview,
     Problem,
     SetAnswer,
     SetPage,
@@ -167,6 +168,18 @@ def test_dry_run_names_every_replica_and_changes_nothing(tmp_path: Path) -> None
         preview = msgspec.json.decode((await leader.http.post(f"{SET}/elect", json=body)).content, type=ElectionPreview)
         assert {candidate.broker_id for candidate in preview.verdict.candidates} == {1, 2, 3}
         assert leader.service.published.state.sets[preview_key(leader)].master_epoch == 1
+        alive = await leader.http.post(f"{SET}/elect", json={"dryRun": True})
+        assert (alive.status_code, _problem(alive).code) == (409, "MASTER_STILL_EXISTS")
+        for ids, code in (([1], "MASTER_NOT_FENCED"), ([77], "UNKNOWN_REPLICA")):
+            dry, order = [
+                await leader.http.post(f"{SET}/clean", json={"brokerIds": ids, "dryRun": is_dry})
+                for is_dry in (True, False)
+            ]
+            assert (_problem(dry).code, _problem(dry).detail) == (code, _problem(order).detail)
+        forced = {"brokerIds": [3], "isUnclean": True, "dryRun": True}
+        found = msgspec.json.decode((await leader.http.post(f"{SET}/clean", json=forced)).content, type=OrderPreview)
+        assert [type(event) for event in found.events] == [ReplicasCleaned]
+        assert len(leader.service.published.state.sets[preview_key(leader)].replicas) == 3
         real = await leader.http.post(f"{SET}/elect", json={"designated": 2, "reason": "drill"})
         elected = msgspec.json.decode(real.content, type=Elected)
         assert elected.verdict.winner == preview.verdict.winner == 2

@@ -257,21 +257,21 @@ class ControllerCodes:
         for _ in range(ELECT_ATTEMPTS):
             # In each round: every await may have ended this controller's leadership.
             self.service.require_authority()
-            view = self.service.view_of(key)
-            if view is None:
+            if self.service.view_of(key) is None:
                 break
             is_first = not self._replicas.fleet.sets[key].is_established
+            command = ElectMaster(
+                set_key=key,
+                # A broker's own id is no wish but its signature: designated, whichever broker asked first would win,
+                # and not the one with the longest log. In a first election nobody has a log to compare.
+                designated=named if is_designated or is_first else None,
+                reason="asked by mqadmin" if is_designated else f"asked by broker {named}",
+            )
             operation = self.service.operation(
-                ElectMaster(
-                    set_key=key,
-                    # A broker's own id is no wish but its signature: designated, whichever broker asked first would
-                    # win, and not the one with the longest log. In a first election nobody has a log to compare.
-                    designated=named if is_designated or is_first else None,
-                    reason="asked by mqadmin" if is_designated else f"asked by broker {named}",
-                ),
+                command,
                 request_id=self.service.ports.new_request_id(),
                 requested_by=requested_by,
-                evidence=self.service.evidence(view),
+                evidence=self.service.evidence_for(command),
             )
             # Decided here first, as apply would: brokers ask at each start and every 5 s, and 100 brokers without an
             # electable replica would write 72,000 refusals an hour into the journal.
