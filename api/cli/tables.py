@@ -104,24 +104,30 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
         finding = f"{name} says that {leader} leads, which did not answer" if is_elsewhere else "no controller leads"
         reason = f"{finding}; this is what {name} knew {age} ago. Brokers keep serving without controllers"
         return Judgement(f"STALE  {reason}", Mood.BAD, is_degraded=True)
-    down = [status for status in fleet.sets if status.view.condition is not Condition.SERVING]
+    # A cleaned set is a tombstone that keeps its epochs: counted, the fleet would be DOWN for ever after.
+    sets = [status for status in fleet.sets if status.view.condition is not Condition.CLEANED]
+    down = [status for status in sets if status.view.condition is not Condition.SERVING]
     if down:
         first = down[0]
         reason = first.view.condition_reason or str(first.view.condition)
         verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{_more(down)}"
         return Judgement(verdict, Mood.BAD, is_degraded=True)
-    weak = [status for status in fleet.sets if status.problems]
+    weak = [status for status in sets if status.problems]
     if weak:
         verdict = f"DEGRADED  {weak[0].view.set_key.name}: {_problems(weak[0])}{_more(weak)}"
         return Judgement(verdict, Mood.WARNING, is_degraded=True)
     away = [row.name for row in controllers if row.status is None]
     if away:
         return Judgement(f"DEGRADED  controller unreachable: {', '.join(away)}", Mood.WARNING, is_degraded=True)
-    if not fleet.sets:
-        return Judgement("EMPTY  no broker set has registered yet", Mood.WARNING, is_degraded=False)
-    in_sync = sum(len(status.view.sync_state_set) for status in fleet.sets)
-    sets = _count(len(fleet.sets), "broker set")
-    return Judgement(f"OK  {sets}, {_count(in_sync, 'replica')} in sync", Mood.GOOD, is_degraded=False)
+    if not sets:
+        return Judgement("EMPTY  no broker set is registered", Mood.WARNING, is_degraded=False)
+    in_sync = sum(len(status.view.sync_state_set) for status in sets)
+    counted = _count(len(sets), "broker set")
+    return Judgement(f"OK  {counted}, {_count(in_sync, 'replica')} in sync", Mood.GOOD, is_degraded=False)
+
+
+def _others(names: Sequence[str]) -> str:
+    return f" and {len(names) - 5} more" if len(names) > 5 else ""
 
 
 def _more(sets: Sequence[SetStatus]) -> str:
@@ -214,11 +220,29 @@ def _state(status: SetStatus, replica: ReplicaStatus) -> str:
 
 
 def _footers(sets: Iterable[SetStatus]) -> list[str]:
-    budgets = [f"{status.view.set_key.name} {_budget(status.failure_budget)}" for status in sets]
+    cleaned = [str(status.view.set_key) for status in sets if status.view.condition is Condition.CLEANED]
+    sets = [status for status in sets if status.view.condition is not Condition.CLEANED]
+    budgets = [f"{status.view.set_key.name} {_budget(status.failure_budget)}" for status in sets] or ["no set"]
     shown = "; ".join(budgets[:5]) + (f"; {len(budgets) - 5} more sets" if len(budgets) > 5 else "")
     lines = [f"Failure budget: {shown}."]
     lines += [f"{status.view.set_key.name}: {_problems(status)}." for status in sets if status.problems]
+    lines += [line for status in sets if (line := _remedy_of_gone(status))]
+    if cleaned:
+        lines.append(f"Cleaned, of which only epochs and ids are kept: {', '.join(cleaned[:5])}{_others(cleaned)}.")
     return lines
+
+
+def _remedy_of_gone(status: SetStatus) -> str:
+    """What to do about replicas that are gone. One that was wiped came back under a new id; its old id never does."""
+    gone = [str(replica.broker_id) for replica in status.replicas if not replica.is_alive]
+    if not gone:
+        return ""
+    noun = f"broker {gone[0]} is" if len(gone) == 1 else f"brokers {', '.join(gone)} are"
+    order = " ".join(f"--broker {broker_id}" for broker_id in gone)
+    return (
+        f"{status.view.set_key.name}: {noun} gone. Start it again; an id that never comes back, as that of a wiped "
+        f"disk, is forgotten with: rollcall clean {status.view.set_key} {order}"
+    )
 
 
 def _budget(count: int) -> str:

@@ -138,6 +138,31 @@ def test_status_names_the_set_without_a_master_first(rollcall: Run) -> None:
     assert rollcall(script, "status").out.startswith("DOWN  broker-a does not serve: 1 gone; 2 gone; 3 not in sync")
 
 
+def test_status_after_a_set_was_cleaned_is_that_of_the_others(rollcall: Run) -> None:
+    """The tombstone kept the fleet DOWN, and status --check at 6, for ever."""
+    tomb = set_status(master=None, in_sync=(), condition=Condition.CLEANED, reason="cleaned; epochs continue above 7")
+    tomb = msgspec.structs.replace(tomb, replicas=())
+    both = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(tomb, set_status())) for name in NAMES}
+    alone = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(tomb,)) for name in NAMES}
+    ran, empty = rollcall(both, "status", "--check"), rollcall(alone, "status", "--check")
+
+    assert (ran.code, empty.code) == (0, 0)
+    assert ran.out.startswith("OK  1 broker set, 3 replicas in sync")
+    assert "Cleaned, of which only epochs and ids are kept: demo/broker-a." in ran.out
+    assert empty.out.startswith("EMPTY  ")
+
+
+def test_status_says_what_to_do_about_ids_that_are_gone(rollcall: Run) -> None:
+    """A wiped replica comes back under a new id, and its old one kept the set DEGRADED without a word."""
+    status = set_status(in_sync=(1, 2), problems=("REPLICA_SILENT",))
+    gone = msgspec.structs.replace(status.replicas[2], is_alive=False)
+    status = msgspec.structs.replace(status, replicas=(*status.replicas[:2], gone))
+    ran = rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(status,)) for name in NAMES}, "status")
+
+    assert "broker-a: broker 3 is gone." in ran.out
+    assert ran.out.rstrip().endswith("rollcall clean demo/broker-a --broker 3")
+
+
 @pytest.mark.parametrize("command", [("sets",), ("history", "broker-a"), ("status",)])
 def test_unreachable_controllers_have_their_own_exit_code(rollcall: Run, command: tuple[str, ...]) -> None:
     """4, on standard error, with nothing on standard output."""
