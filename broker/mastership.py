@@ -5,8 +5,8 @@ Here: passing events between ``ha.sync_state``, ``ha.service.HaServer``, the put
 decision about members, epochs or acks.
 Rule 1 (R12): all parts of a reign are made when it is prepared and thrown away when it is left.
 Rule 2 (R1): a proposal is sent again, byte for byte, until its verdict; at most one request is under way.
-Rule 3 (R2): only a verdict, or a state of this very reign, ends the union; a refusal because the reign is over ends the
-reign; errors and timeouts end nothing.
+Rule 3 (R2): only a verdict, also one on a higher seq, or a state of this very reign ends the union; a refusal because
+the reign is over ends the reign; errors and timeouts end nothing.
 Rule 4 (R17, R22): the gate closes before waiters are failed, and each release asks it again.
 """
 
@@ -47,6 +47,8 @@ REIGN_OVER = frozenset(
     {RefusalCode.FENCED_MASTER_EPOCH, RefusalCode.FENCED_INCARNATION, RefusalCode.INVALID_MASTER}
 )  # fmt: skip
 """``Refused`` with one of these says that this reign is over (R2). In a verdict they speak of the new members."""
+SEQ_OVERTAKEN = frozenset({RefusalCode.STALE_SEQUENCE, RefusalCode.SEQUENCE_REUSED})
+"""``Refused`` with one of these carries the verdict on a seq that this master has not proposed, or not like that."""
 
 _log = get_logger("mastership")
 
@@ -324,8 +326,22 @@ class Mastership:
             self._decided(reply.verdict, reply.reason)
         elif isinstance(reply, Refused) and reply.code in REIGN_OVER:
             self._handle(self.sync.mastership_refused(reply.reason))
+        elif isinstance(reply, Refused) and reply.code in SEQ_OVERTAKEN and reply.alter is not None:
+            self._overtaken(reply, reply.alter)
         else:
             _log.warning("alter_unanswered", reply=type(reply).__name__, reason=getattr(reply, "reason", ""))
+
+    def _overtaken(self, refusal: Refused, decided: AlterVerdict) -> None:
+        _log.warning("alter_overtaken", master_epoch=decided.master_epoch, seq=decided.seq, reason=refusal.reason)
+        outputs = self.sync.overtaken(
+            master_epoch=decided.master_epoch,
+            seq=decided.seq,
+            sync_state_set=decided.sync_state_set,
+            sync_state_set_epoch=decided.sync_state_set_epoch,
+            now_ms=self._now_ms(),
+        )
+        self._show_gate()
+        self._handle(outputs)
 
     def _decided(self, verdict: AlterVerdict, reason: str) -> None:
         _log.info(

@@ -11,12 +11,13 @@ whether an alter is accepted (``controller.core``), waiters and leases (``broker
 | ``link_closed`` | ConfirmMoved, if it waited for a replica that is no member |
 | ``ack`` | MemberInSync, ProposeAlter (a join), ConfirmMoved |
 | ``verdict`` | MemberInSync, ProposeAlter (the next join), ConfirmMoved |
+| ``overtaken`` | as ``verdict`` |
 | ``authoritative_state`` | MastershipEnded, or as ``verdict`` |
 | ``mastership_refused`` | MastershipEnded |
 | ``tick`` | ProposeAlter (the same again, a removal, a join), ConfirmMoved |
 
-Rule 1: the required set is local + proposed until the verdict on that seq, or a state of this very reign with a higher
-SyncStateSetEpoch (R2). Errors, timeouts and lost sessions end nothing.
+Rule 1: the required set is local + proposed until the verdict on that seq, the stored verdict on a higher one, or a
+state of this very reign with a higher SyncStateSetEpoch (R2). Errors, timeouts and lost sessions end nothing.
 Rule 2: one proposal is outstanding; a retry is the same value, so the same bytes (R1, W7).
 Rule 3: a member joins in one step: the ack passes the test and the member is required from then on (R2, W6b).
 Rule 4: caught up is Kafka's rule: an ack reaches the end that the log had at the ack before (W13). For a healthy
@@ -271,6 +272,31 @@ class SyncState:
         # A refused proposal would be made again by the same ack, as fast as the controllers can refuse it.
         if not is_accepted:
             self._pause_until_ms = now_ms + self.reign.alter_retry_ms
+        return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
+
+    def overtaken(
+        self,
+        *,
+        master_epoch: MasterEpoch,
+        seq: int,
+        sync_state_set: SyncStateSet,
+        sync_state_set_epoch: SyncStateSetEpoch,
+        now_ms: int,
+    ) -> list[SyncOutput]:
+        """
+        The set stores a verdict on the outstanding seq with other content, or on a higher seq (R1).
+
+        Somebody else has proposed in our name. The next proposal goes above ``seq``.
+        """
+        outstanding = self._outstanding
+        if self._ended or outstanding is None or master_epoch != self.reign.master_epoch or seq < outstanding.seq:
+            return []
+        # Without this a forged seq of 1,000 would stop the alters of this reign: ours, at 2, is refused for ever, and
+        # is repeated for ever. The union may end: from that verdict on ours can never be applied; had it been applied
+        # before, SyncStateSetEpoch would be higher than the one that ours named, and that state is adopted here.
+        self._seq = seq
+        self._outstanding = None
+        self._pause_until_ms = now_ms + self.reign.alter_retry_ms
         return self._adopt(sync_state_set, sync_state_set_epoch, now_ms)
 
     def mastership_refused(self, reason: str) -> list[SyncOutput]:

@@ -6,12 +6,14 @@ Here: ``decide_alter`` and the digest that binds a seq to one content. Not here:
 
 Rule 1: the set stores the verdict on the last alter of the present master, refusals too. The same seq with the same
 content gets the stored verdict; the same seq with other content, and a lower seq, are refused. Only a higher seq or a
-new epoch replaces the stored verdict: nothing evicts it.
+new epoch replaces the stored verdict: nothing evicts it. A refusal by the seq carries the stored verdict, so that the
+true master goes on above it.
 Rule 2: a broker that is not the master of this epoch, by id and incarnation, is refused, and the stored verdict stays.
 Rule 3 (R7, R21): an alter of epoch 9 while the state ends at 7 tells that the controllers lost their memory: epochs are
 issued once. The mastership of 9 is not over. Nothing is decided before a registration has reported it.
 Rule 4: members that are added must be alive, registered with the incarnation whose ack passed the join test, and no
 learners. Members that stay are not checked for liveness: a dying one must not block the others (S07).
+Rule 5: a seq is at most ``SEQUENCE_STEP_MAX`` above the last one that was decided in its epoch.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ from rollcall_ha.controller.contract.replies import AlterDecided, AlterVerdict
 from rollcall_ha.controller.core.decision import Decision, find_set, refuse
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.state import FleetState, SetState
+
+SEQUENCE_STEP_MAX = 1_000
+"""A master counts its proposals one by one. It passes over a number only when a newer state of the set overtook it."""
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -47,23 +52,9 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
     # The stored verdict comes before every check of the present state. {1} proposed {1,2}, it committed, the answer was
     # lost: checked first, the retry would be refused as stale, 1 would drop 2 from what it waits for and acknowledge
     # alone, and 2, a member, could be elected without that record.
-    if last is not None and last.verdict.master_epoch == command.master_epoch:
-        if last.verdict.seq == command.seq and last.digest == digest:
-            return Decision(answer=AlterDecided(verdict=last.verdict, reason=last.reason or "answered again"))
-        # One seq, one content. {1,2} commits as seq 1 and its answer is lost; were {1,3} then decided as seq 1, master
-        # 1 would hear "accepted" and no longer wait for 2. A lower seq is a late duplicate: its verdict is gone.
-        if command.seq <= last.verdict.seq:
-            is_reused = command.seq == last.verdict.seq
-            return refuse(
-                operation,
-                RefusalCode.SEQUENCE_REUSED if is_reused else RefusalCode.STALE_SEQUENCE,
-                f"seq {command.seq} of epoch {command.master_epoch} "
-                + ("was decided with other content" if is_reused else f"is below the last decided, {last.verdict.seq}"),
-                "read the stored verdict and propose anew with a higher seq",
-                requested=command.seq,
-                current=last.verdict.seq,
-                alter=last.verdict,
-            )
+    decided = last if last is not None and last.verdict.master_epoch == command.master_epoch else None
+    if decided is not None and decided.verdict.seq == command.seq and decided.digest == digest:
+        return Decision(answer=AlterDecided(verdict=decided.verdict, reason=decided.reason or "answered again"))
     if set_state.recovery is not None:
         # Never a verdict, which would end the master's union: this seq may have been accepted in what the controllers
         # have lost. {1,2} proposed {1,2,3}; it committed, the answer was lost, then the backup without it was restored.
@@ -76,10 +67,24 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
             "keep the mastership and its SyncStateSet as they are; a new masterEpoch comes with the next election",
             requested=command.seq,
         )
+    last_seq = decided.verdict.seq if decided is not None else 0
+    if decided is not None and command.seq <= last_seq:
+        return _refuse_passed_seq(operation, command, decided.verdict)
     # Not stored under the seq: a fenced process could overwrite the verdict that the present master still has to hear.
     fenced = _validate_master(set_state, operation, command)
     if fenced is not None:
         return fenced
+    # Not stored either. Decided, a seq of 2**62 would be the last one of its epoch: nothing fits above it on the wire,
+    # and the set could not change before the next election.
+    if command.seq > last_seq + SEQUENCE_STEP_MAX:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            f"seq {command.seq} is more than {SEQUENCE_STEP_MAX} above the last decided, {last_seq}",
+            f"propose with seq {last_seq + 1}",
+            requested=command.seq,
+            current=last_seq,
+        )
     refusal = _refusal(set_state, command)
     if refusal is not None:
         code, reason = refusal
@@ -101,6 +106,22 @@ def decide_alter(fleet: FleetState, operation: Operation, command: AlterSyncStat
                 bound_incarnations=_bound_after(set_state, command),
             ),
         ),
+    )
+
+
+def _refuse_passed_seq(operation: Operation, command: AlterSyncStateSet, decided: AlterVerdict) -> Decision:
+    # One seq, one content. {1,2} commits as seq 1 and its answer is lost; were {1,3} then decided as seq 1, master 1
+    # would hear "accepted" and no longer wait for 2. A lower seq is a late duplicate: its verdict is gone.
+    is_reused = command.seq == decided.seq
+    return refuse(
+        operation,
+        RefusalCode.SEQUENCE_REUSED if is_reused else RefusalCode.STALE_SEQUENCE,
+        f"seq {command.seq} of epoch {command.master_epoch} "
+        + ("was decided with other content" if is_reused else f"is below the last decided, {decided.seq}"),
+        "read the stored verdict and propose anew with a higher seq",
+        requested=command.seq,
+        current=decided.seq,
+        alter=decided,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -25,32 +25,53 @@ FLEET = FleetIncarnation("fleet-1")
 MASTER = BrokerId(1)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The stored verdict. ``is_own``: on the alter that was delivered; else on another content or a higher seq."""
+
+    seq: int
+    is_accepted: bool
+    members: tuple[BrokerId, ...]
+    version: int
+    is_own: bool = True
+
+
 @dataclass
 class Controller:
     """The set as apply keeps it: one stored verdict per (masterEpoch, seq), compare-and-set on SyncStateSetEpoch."""
 
     members: tuple[BrokerId, ...]
     version: int = 1
-    stored: tuple[int, bool, tuple[BrokerId, ...], int] | None = None
+    stored: Answer | None = None
+    content: ProposeAlter | None = None
     is_over: bool = False
     seen: dict[int, ProposeAlter] = field(default_factory=dict)
 
-    def apply(self, alter: ProposeAlter) -> tuple[int, bool, tuple[BrokerId, ...], int] | None:
+    def forge(self, number: int) -> None:
+        """A stranger's alter in the master's name: accepted with {master}, or refused."""
+        seq = (self.stored.seq if self.stored is not None else 0) + 1 + 100 * (number // 2)
+        self._decide(seq, (MASTER,) if number % 2 else None, None)
+
+    def apply(self, alter: ProposeAlter) -> Answer | None:
         assert self.seen.setdefault(alter.seq, alter) == alter, "a seq is bound to one content (R1)"
         if self.is_over:
             return None
-        if self.stored is not None and alter.seq <= self.stored[0]:
-            return self.stored if alter.seq == self.stored[0] else None
-        accepted = alter.sync_state_set_epoch == self.version
-        if accepted:
-            self.members, self.version = alter.new_set, self.version + 1
-        self.stored = alter.seq, accepted, self.members, self.version
+        if self.stored is not None and alter.seq <= self.stored.seq:
+            return self.stored if alter == self.content else replace(self.stored, is_own=False)
+        is_accepted = alter.sync_state_set_epoch == self.version
+        return self._decide(alter.seq, alter.new_set if is_accepted else None, alter)
+
+    def _decide(self, seq: int, members: tuple[BrokerId, ...] | None, content: ProposeAlter | None) -> Answer:
+        if members is not None:
+            self.members, self.version = members, self.version + 1
+        self.content = content
+        self.stored = Answer(seq, members is not None, self.members, self.version)
         return self.stored
 
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["write", "link", "unlink", "ack", "deliver", "answer", "push", "tick", "end"]),
+        st.sampled_from(["write", "link", "unlink", "ack", "deliver", "answer", "push", "tick", "end", "forge"]),
         st.integers(0, 7),
     ),
     max_size=80,
@@ -66,7 +87,7 @@ class World:
         self.now_ms = self.end = self.generation = self.highest = 0
         self.links: dict[BrokerId, int] = {}
         self.requests: list[ProposeAlter] = []
-        self.answers: list[tuple[int, bool, tuple[BrokerId, ...], int]] = []
+        self.answers: list[Answer] = []
         self.truth: dict[BrokerId, int] = {}
         reign = ReignStart(
             broker_id=MASTER,
@@ -124,17 +145,7 @@ class World:
                 if answer is not None:
                     self.answers.append(answer)
             case "answer" if self.answers:
-                seq, accepted, members, version = self.answers[number % len(self.answers)]
-                self.take(
-                    state.verdict(
-                        master_epoch=EPOCH,
-                        seq=seq,
-                        is_accepted=accepted,
-                        sync_state_set=members,
-                        sync_state_set_epoch=SyncStateSetEpoch(version),
-                        now_ms=self.now_ms,
-                    )
-                )
+                self.hear(self.answers[number % len(self.answers)])
             case "push":
                 self.take(
                     state.authoritative_state(
@@ -152,6 +163,28 @@ class World:
                 self.take(state.tick(self.now_ms))
             case "end" if number == 7:
                 self.controller.is_over = True
+            case "forge":
+                self.controller.forge(number)
+
+    def hear(self, answer: Answer) -> None:
+        if answer.is_own:
+            outputs = self.state.verdict(
+                master_epoch=EPOCH,
+                seq=answer.seq,
+                is_accepted=answer.is_accepted,
+                sync_state_set=answer.members,
+                sync_state_set_epoch=SyncStateSetEpoch(answer.version),
+                now_ms=self.now_ms,
+            )
+        else:
+            outputs = self.state.overtaken(
+                master_epoch=EPOCH,
+                seq=answer.seq,
+                sync_state_set=answer.members,
+                sync_state_set_epoch=SyncStateSetEpoch(answer.version),
+                now_ms=self.now_ms,
+            )
+        self.take(outputs)
 
     def check(self) -> None:
         assert set(self.controller.members) <= set(self.state.required_set), "D7: committed within required"
@@ -167,8 +200,19 @@ class World:
 def test_the_committed_set_stays_within_the_required_set(
     members: tuple[int, ...], script: list[tuple[str, int]]
 ) -> None:
-    """D6, D7, D8 and R1 under every interleaving of writes, links, acks, lost and repeated alters and answers."""
+    """
+    D6, D7, D8 and R1 under every interleaving of writes, links, acks, lost, repeated and forged alters and answers.
+
+    In the end what is outstanding is decided, whatever was forged before.
+    """
     world = World(members)
     for what, number in script:
         world.do(what, number)
         world.check()
+    outstanding = world.state.outstanding
+    if outstanding is not None and not world.controller.is_over:
+        answer = world.controller.apply(outstanding)
+        assert answer is not None
+        world.hear(answer)
+        world.check()
+        assert world.state.outstanding != outstanding, "repeated for ever (R1)"

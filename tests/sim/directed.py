@@ -87,6 +87,27 @@ def alter_retry_is_the_same() -> None:
         must(retry == first[0], f"R1: seq {retry.seq} was {first[0].new_set}, its retry says {retry.new_set}")
 
 
+def alter_overtaken() -> None:
+    """{A} proposes {A,B} as 1; 900 is decided in A's name: A's own is decided all the same, above it."""
+    master = joined((A,))
+    master.link(B)
+    must(proposals(master.ack(B, 0)), "R1: B is proposed")
+    master.overtaken(900, members=(A,), version=10)
+    own = proposals([*master.wait(1_000), *master.ack(B, 0)])
+    must(
+        any(alter.seq > 900 for alter in own),
+        "R1: A repeats a seq that can never be decided, for the rest of its reign",
+    )
+
+
+def alter_far_ahead() -> None:
+    """A stranger's alter in A's name has the highest seq that the wire carries: A's next one must still fit above."""
+    fleet = Fleet().serving()
+    fleet.do(fleet.alter(A, seq=2**62))
+    last = fleet.set.last_alter
+    must(last is None or last.verdict.seq < 2**61, "R1: no alter of this epoch can be decided any more")
+
+
 def alter_answer_lost() -> None:
     """{A} proposes {A,B}; it commits, the answer is lost: the retry hears the stored verdict, whatever was drawn as its id."""
     fleet = Fleet().serving()
@@ -621,6 +642,8 @@ def start_after_the_link() -> None:
 CASES: dict[str, Callable[[], None]] = {
     "alter-retry-is-the-same": alter_retry_is_the_same,
     "alter-answer-lost": alter_answer_lost,
+    "alter-overtaken": alter_overtaken,
+    "alter-far-ahead": alter_far_ahead,
     "alter-on-a-moved-set": alter_on_a_moved_set,
     "alter-of-an-ended-incarnation": alter_of_an_ended_incarnation,
     "late-registration": late_registration,

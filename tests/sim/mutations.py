@@ -44,6 +44,11 @@ def _constant(value: Any) -> Callable[[Any], Any]:
     return lambda _original: lambda *_args, **_named: value
 
 
+def _instead(value: Any) -> Callable[[Any], Any]:
+    """For a limit, which is no function."""
+    return lambda _original: value
+
+
 # --- R1 --------------------------------------------------------------------------------------------------------------
 
 
@@ -422,6 +427,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.tick",
         mutate=_retry_with_other_content,
         case="alter-retry-is-the-same",
+    ),
+    Mutation(
+        name="R1-overtaken",
+        what="a master repeats a seq that the controllers have passed",
+        target="rollcall_ha.ha.sync_state:SyncState.overtaken",
+        mutate=_constant([]),
+        case="alter-overtaken",
+    ),
+    Mutation(
+        name="R1-seq-far-ahead",
+        what="an alter is decided with a seq that leaves none above it",
+        target="rollcall_ha.controller.core.alters:SEQUENCE_STEP_MAX",
+        mutate=_instead(2**63),
+        case="alter-far-ahead",
     ),
     Mutation(
         name="R1-compare-and-set",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
-from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -20,7 +22,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.replies import AnyReply, Condition, SetView
+from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply, Condition, Refused, SetView
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import SetConfiguration, Value
 from rollcall_ha.ha.links import LinkReign
@@ -93,7 +95,7 @@ def never(_code: RequestCode, _command: Value) -> asyncio.Future[AnyReply]:
 BOTH, ALONE = (ME, BrokerId(2)), (ME,)
 
 
-def reign_of(gate: Gate) -> Mastership:
+def reign_of(gate: Gate, ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]] = never) -> Mastership:
     """Of two members."""
     return Mastership(
         ReignContext(
@@ -106,7 +108,7 @@ def reign_of(gate: Gate) -> Mastership:
             waiters=Waiters(),
             gate=gate,
             timing=PRESETS[Preset.NORMAL],
-            ask=never,
+            ask=ask,
             on_phase=lambda _epoch, _phase: None,
             on_refused=lambda _epoch, _reason: None,
         ),
@@ -126,6 +128,38 @@ def test_the_gate_shows_at_once_what_the_controllers_made_of_the_set() -> None:
         assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (False, ALONE)
         reign.adopt(view_of(BOTH, 3))
         assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (True, BOTH)
+        reign.leave("the test ends", "")
+
+    asyncio.run(story())
+
+
+def test_a_reign_goes_on_above_a_seq_that_somebody_else_used_in_its_name() -> None:
+    """A forged alter was decided as 900; the master's own, refused as stale, was sent again for the rest of the reign."""
+
+    async def story() -> None:
+        asked: list[AlterSyncStateSet] = []
+        ours = asyncio.Event()
+        forged = AlterVerdict(
+            master_epoch=EPOCH, seq=900, is_accepted=True, refusal=None, sync_state_set=BOTH,
+            sync_state_set_epoch=SyncStateSetEpoch(2),
+        )  # fmt: skip
+
+        async def answer(command: AlterSyncStateSet) -> AnyReply:
+            asked.append(command)
+            if command.seq > forged.seq:
+                ours.set()
+            return Refused(code=RefusalCode.STALE_SEQUENCE, reason="stale", hint="go above", alter=forged)
+
+        def ask(_code: RequestCode, command: Value) -> asyncio.Future[AnyReply]:
+            assert isinstance(command, AlterSyncStateSet)
+            return asyncio.get_running_loop().create_task(answer(command))
+
+        reign = reign_of(Gate(), ask=ask)
+        reign.serve()
+        # Broker 2 never shakes hands: it is proposed for removal.
+        async with asyncio.timeout(10):
+            await ours.wait()
+        assert (asked[0].seq, asked[-1].seq) == (1, 901)
         reign.leave("the test ends", "")
 
     asyncio.run(story())

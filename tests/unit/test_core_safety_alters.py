@@ -15,8 +15,9 @@ from rollcall_ha.controller.contract.ids import (
     Incarnation,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.replies import AlterDecided
+from rollcall_ha.controller.contract.replies import AlterDecided, Refused
 from rollcall_ha.controller.contract.values import Joining
+from rollcall_ha.controller.core.alters import SEQUENCE_STEP_MAX
 from tests.support.core_builders import Fleet, ids
 from tests.support.core_fleets import (
     TWO,
@@ -88,6 +89,42 @@ def test_r1_a_lower_seq_is_refused() -> None:
     fleet.do(fleet.alter(1, 2, seq=3))
 
     assert refusal_of(fleet.do(late)) is RefusalCode.STALE_SEQUENCE
+
+
+def test_r1_a_seq_far_ahead_is_refused_and_not_stored() -> None:
+    """A forged alter with seq 2**62 was stored: no later one of its epoch fitted above it, and the set stayed as it was."""
+    fleet = alone()
+    last = fleet.set.last_alter
+    assert last is not None
+
+    forged = fleet.do(fleet.alter(1, 2, seq=last.verdict.seq + SEQUENCE_STEP_MAX + 1))
+
+    assert refusal_of(forged) is RefusalCode.INVALID_ARGUMENT
+    assert fleet.set.last_alter == last
+    fleet.want(fleet.do(fleet.alter(1, 2, seq=last.verdict.seq + SEQUENCE_STEP_MAX)), AlterDecided)
+
+
+def test_r1_the_first_seq_of_an_epoch_is_bounded_too() -> None:
+    """Nothing is decided yet in this epoch: the verdict that is stored belongs to an older one."""
+    fleet = Fleet().serving()
+
+    forged = fleet.do(fleet.alter(1, 2, seq=SEQUENCE_STEP_MAX + 1))
+
+    assert refusal_of(forged) is RefusalCode.INVALID_ARGUMENT
+    assert fleet.set.last_alter is None
+
+
+def test_r1_a_refusal_by_the_seq_carries_the_verdict_that_is_stored() -> None:
+    """The true master goes on above it: repeated at seq 2 its alter would be refused for the rest of the reign."""
+    fleet = Fleet().serving()
+    own = fleet.alter(1, 2, seq=1)
+    fleet.do(fleet.alter(1, seq=900))
+    stored = fleet.set.last_alter
+    assert stored is not None
+
+    reply = fleet.want(fleet.do(own), Refused)
+
+    assert (reply.code, reply.alter) == (RefusalCode.STALE_SEQUENCE, stored.verdict)
 
 
 def test_r1_compare_and_set_on_the_set_epoch() -> None:

@@ -93,6 +93,15 @@ class Master:
             now_ms=self.now_ms,
         )
 
+    def overtaken(self, seq: int, *, members: tuple[int, ...], version: int, epoch: int = 5) -> list[SyncOutput]:
+        return self.state.overtaken(
+            master_epoch=MasterEpoch(epoch),
+            seq=seq,
+            sync_state_set=tuple(map(BrokerId, members)),
+            sync_state_set_epoch=SyncStateSetEpoch(version),
+            now_ms=self.now_ms,
+        )
+
     def hear(
         self,
         members: tuple[int, ...],
@@ -197,6 +206,44 @@ def test_r2_a_stored_refusal_of_the_own_seq_ends_the_union() -> None:
     master.write(100)
     assert master.verdict(1, accepted=False, members=(A,), version=10) == [ConfirmMoved(offset=LogOffset(100))]
     assert master.state.required_set == (A,)
+
+
+def test_r1_a_forged_seq_does_not_stop_the_alters_of_a_reign() -> None:
+    """{A} proposes {A,B} as 1; a stranger's 900 was decided in A's name: 1 was refused and repeated, for ever."""
+    master = joined((A,))
+    master.link(B)
+    assert [alter.seq for alter in proposals(master.ack(B, 0))] == [1]
+
+    master.overtaken(900, members=(A,), version=10)
+
+    assert master.state.required_set == (A,), "1 can never be applied any more"
+    again = proposals([*master.wait(RETRY_MS), *master.ack(B, 0)])
+    assert [(alter.seq, alter.new_set) for alter in again] == [(901, (A, B))]
+
+
+def test_r1_an_alter_that_was_applied_before_it_was_overtaken_is_adopted() -> None:
+    """{A,B} commits as 1, its answer is lost, and 2 is forged: A must not forget B, which can be elected."""
+    master = joined((A,))
+    master.link(B)
+    master.ack(B, 0)
+
+    master.overtaken(2, members=(A, B), version=11)
+
+    assert master.state.local_set == (A, B)
+    assert [output for output in master.write(100) if isinstance(output, ConfirmMoved)] == []
+
+
+def test_r1_a_verdict_on_a_lower_seq_or_of_another_epoch_overtakes_nothing() -> None:
+    master = joined((A,))
+    master.link(B)
+    master.ack(B, 0)
+    master.verdict(1, accepted=False, members=(A,), version=10)
+    assert [alter.seq for alter in proposals(master.wait(RETRY_MS))] == [2]
+
+    assert master.overtaken(1, members=(A,), version=10) == []
+    assert master.overtaken(900, members=(A,), version=10, epoch=4) == []
+
+    assert master.state.required_set == (A, B)
 
 
 def test_r2_a_state_of_another_epoch_is_not_adopted() -> None:
