@@ -70,6 +70,7 @@ ELECTION_KINDS: Mapping[str, int] = {
     ElectionKind.FAILOVER: 3,
     ElectionKind.REQUESTED: 4,
     ElectionKind.UNCLEAN: 5,
+    ElectionKind.HANDOVER: 6,
 }
 
 GRADES: Mapping[str, int] = {Grade.PROVEN: 1, Grade.BOUNDED: 2, Grade.UNKNOWN: 3, Grade.REFUTED: 4}

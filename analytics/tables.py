@@ -185,7 +185,7 @@ master_epoch bigint the epoch that began
 elected_seq bigint seq of the election
 elected_at_ms bigint stamp of the election
 term bigint Raft term of the leader that elected
-kind string first, bootstrap, failover, requested, unclean
+kind string first, bootstrap, failover, requested, unclean, handover
 cause string how the fault was found (SilenceCause), else the kind
 is_failover boolean kind is failover or unclean
 from_master int deposed master; null = none

@@ -31,6 +31,8 @@ MAY_NOT_CLAIM = (
     "Without --gaps no false failover on top is claimed, and that is not a zero.",
 )
 
+_CLEAN_KINDS = (ElectionKind.FAILOVER, ElectionKind.HANDOVER, ElectionKind.REQUESTED)
+
 _decode = msgspec.json.Decoder(EventRecord).decode
 
 
@@ -91,4 +93,4 @@ def replay(line: bytes, policy: str | None) -> Replayed | None:
 
 
 def _may_change(verdict: Verdict) -> bool:
-    return verdict.policy in CLEAN_POLICIES and verdict.kind in (ElectionKind.FAILOVER, ElectionKind.REQUESTED)
+    return verdict.policy in CLEAN_POLICIES and verdict.kind in _CLEAN_KINDS

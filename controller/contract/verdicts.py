@@ -24,7 +24,10 @@ class ElectionKind(StrEnum):
     BOOTSTRAP = "bootstrap"
     FAILOVER = "failover"
     REQUESTED = "requested"
+    """An operator's word: ``elect --to``."""
     UNCLEAN = "unclean"
+    HANDOVER = "handover"
+    """The master asked to stop, or said goodbye while it was alive: planned, never a failover."""
 
 
 class Intactness(StrEnum):

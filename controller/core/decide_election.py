@@ -92,7 +92,7 @@ def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) 
         return _nobody(case, ranking, policy)
     # A RocketMQ replica may win from outside of the set (``LONGEST``): an unclean election, and recorded as one.
     is_member = ranking.winner in case.set_state.sync_state_set
-    kind = ElectionKind.UNCLEAN if not is_member else _clean_kind(command)
+    kind = ElectionKind.UNCLEAN if not is_member else _clean_kind(case)
     return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=kind))
 
 
@@ -118,7 +118,7 @@ def decide_elect_unclean(fleet: FleetState, operation: Operation, command: Elect
     # The unclean word finds an intact member alive: nothing can be lost, and its survivors stay members. During a
     # recovery nothing is clean, the members themselves come from stored views.
     is_clean = case.set_state.recovery is None and replica is not None and case.set_state.is_intact_member(replica)
-    kind = _clean_kind(command) if is_clean else ElectionKind.UNCLEAN
+    kind = _clean_kind(case) if is_clean else ElectionKind.UNCLEAN
     event = _elected(case, ranking, ranking.winner, policy=UNCLEAN, kind=kind)
     verdict = event.verdict
     # The operator's number is the consent. A replica that came up after the dry run may have told of more records
@@ -282,8 +282,19 @@ def _set_aside_by_reports(set_state: SetState, evidence: Evidence) -> dict[Broke
     }
 
 
-def _clean_kind(command: _Electing) -> ElectionKind:
-    return ElectionKind.FAILOVER if command.designated is None else ElectionKind.REQUESTED
+def _clean_kind(case: _Case) -> ElectionKind:
+    # An operator's wish or a clean stop that counted as failovers would be flaps, and spoil the MTBF, of a set that
+    # nothing ever happened to.
+    if case.command.designated is not None:
+        return ElectionKind.REQUESTED
+    if case.set_state.is_handover_due and case.set_state.recovery is None:
+        return ElectionKind.HANDOVER
+    return ElectionKind.FAILOVER
+
+
+def _reason(case: _Case, kind: ElectionKind) -> str:
+    # The proposer sees that the master is gone; that it said goodbye is known here.
+    return "stopped cleanly" if kind is ElectionKind.HANDOVER else case.command.reason
 
 
 def _rank(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]) -> Ranking:
@@ -297,7 +308,7 @@ def _rank(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]
 
 def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
     set_state, command = case.set_state, case.command
-    kind = ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(command)
+    kind = ElectionKind.UNCLEAN if policy is UNCLEAN else _clean_kind(case)
     verdict = _verdict(case, ranking, policy=policy, kind=kind)
     if command.designated is not None:
         return refuse(
@@ -321,7 +332,7 @@ def _nobody(case: _Case, ranking: Ranking, policy: ElectionPolicy) -> Decision:
                 verdict=verdict,
                 evidence=case.evidence,
                 triggered_by=case.evidence.triggered_by,
-                reason=command.reason,
+                reason=_reason(case, kind),
             ),
         ),
     )
@@ -342,7 +353,7 @@ def _elected(
         _verdict(case, ranking, policy=policy, kind=kind),
         winner=winner,
         members=_new_set(case, replica) if is_proven and kind is not ElectionKind.UNCLEAN else (winner,),
-        reason=case.command.reason,
+        reason=_reason(case, kind),
         estimated_loss_bytes=0 if is_proven else estimate_loss_bytes(set_state, evidence, winner),
     )
 

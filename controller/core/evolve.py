@@ -197,6 +197,9 @@ def _with_set(set_state: SetState, event: ReplicaRegistered | ReplicasCleaned | 
 
 
 def _session_opened(set_state: SetState, event: SessionOpened) -> SetState:
+    # The process that said goodbye is back without an election: its next end is one of its own.
+    if set_state.is_handover_due and event.broker_id == set_state.master:
+        set_state = replace(set_state, is_handover_due=False)
     return _changed(
         set_state,
         event.broker_id,
@@ -220,7 +223,12 @@ def _alive(set_state: SetState, event: ReplicaAlive) -> SetState:
 
 
 def _goodbye(set_state: SetState, event: GoodbyeSaid) -> SetState:
-    return _changed(set_state, event.broker_id, is_alive=False, silence=SilenceCause.GOODBYE, goodbye=event.clean_mark)
+    # Not of a master that was found silent before: its set had lost it already, and by a fault.
+    is_planned = set_state.master == event.broker_id and set_state.is_master_alive
+    result = _changed(
+        set_state, event.broker_id, is_alive=False, silence=SilenceCause.GOODBYE, goodbye=event.clean_mark
+    )
+    return replace(result, is_handover_due=True) if is_planned else result
 
 
 def _elected(set_state: SetState, event: MasterElected) -> SetState:
@@ -240,6 +248,7 @@ def _elected(set_state: SetState, event: MasterElected) -> SetState:
         # With the old epoch's start the new master's report would be refused as a second start of this one.
         has_entered=False,
         start_offset=None,
+        is_handover_due=False,
         sync_state_set=event.sync_state_set,
         bound_incarnations=event.bound_incarnations,
         sync_state_set_epoch=event.sync_state_set_epoch,
@@ -333,6 +342,7 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
         has_entered=set_state.has_entered and is_epoch_kept,
         start_offset=set_state.start_offset if is_epoch_kept else None,
         is_established=set_state.is_established and not begins_anew,
+        is_handover_due=set_state.is_handover_due and not begins_anew,
         accepts_any_epoch=set_state.accepts_any_epoch and not begins_anew,
         fallen=tuple(broker_id for broker_id in set_state.fallen if broker_id in event.remaining),
         # A set that begins anew has confirmed nothing: the old value would veto each restart of its new, shorter logs.

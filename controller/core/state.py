@@ -206,6 +206,8 @@ class SetState(Value):
     """Start of ``master_epoch``: fixed once (R12)."""
     is_mode_confirmed: bool = False
     """By the last master that entered (fact 1)."""
+    is_handover_due: bool = False
+    """The master said goodbye while it was alive: the election that follows, whenever it is, is a handover."""
     sync_state_set: SyncStateSet = ()
     bound_incarnations: tuple[tuple[BrokerId, Incarnation], ...] = ()
     sync_state_set_epoch: SyncStateSetEpoch = SyncStateSetEpoch(0)
