@@ -24,6 +24,7 @@ from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
 from rollcall_ha.ha.links import FollowTarget, LinkSettings
 from rollcall_ha.ha.service import HaClient, HaServer
+from rollcall_ha.ha.transport import monotonic_ms
 from rollcall_ha.ha.truncation import ExecutablePlan
 from tests.support.ha_logs import MappedLog
 from tests.support.ha_pair import identity
@@ -32,14 +33,16 @@ SOCKET_SETTINGS = LinkSettings(heartbeat_interval_ms=50, idle_timeout_ms=2000, h
 
 
 class MasterReplica:
-    def __init__(self, log: MappedLog, broker_id: int = 1) -> None:
+    def __init__(self, log: MappedLog, broker_id: int = 1, *, clock_ms: Callable[[], int] = monotonic_ms) -> None:
         self.log = log
         self.acks: dict[BrokerId, LogOffset] = {}
         self.opened: list[tuple[BrokerId, int]] = []
         self.closed: list[tuple[BrokerId, int, ErrorCode | None]] = []
         self.higher: list[MasterEpoch] = []
         self.on_ack: Callable[[MemberAck], None] = lambda ack: None
-        self.server = HaServer(identity=identity(broker_id), log=log, events=self, settings=SOCKET_SETTINGS)
+        self.server = HaServer(
+            identity=identity(broker_id), log=log, events=self, settings=SOCKET_SETTINGS, clock_ms=clock_ms
+        )
 
     def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
         self.opened.append((handshake.broker_id, link_generation))
@@ -56,7 +59,7 @@ class MasterReplica:
 
 
 class SlaveReplica:
-    def __init__(self, log: MappedLog, broker_id: int = 2) -> None:
+    def __init__(self, log: MappedLog, broker_id: int = 2, *, clock_ms: Callable[[], int] = monotonic_ms) -> None:
         self.log = log
         self.told: list[str] = []
         self.confirm = LogOffset(0)
@@ -71,6 +74,7 @@ class SlaveReplica:
             settings=SOCKET_SETTINGS,
             reconnect_delay_ms=5,
             reconnect_delay_ms_max=20,
+            clock_ms=clock_ms,
         )
 
     def durable_confirm(self) -> LogOffset:

@@ -74,6 +74,8 @@ class Kernel:
         self.counts = Counts()
         self.lines: deque[str] = deque(maxlen=None if keep_lines else 400)
         self.after_each: Callable[[], None] = _nothing
+        self.running: Process | None = None
+        """The process whose code runs now."""
         self._heap: list[tuple[int, int, Timer]] = []
         self._number = 0
         self._digest = hashlib.blake2b(digest_size=16)
@@ -196,7 +198,12 @@ class Process:
         if self.is_paused:
             self._waiting.append((label, action))
             return
-        action()
+        kernel = self.kernel
+        outer, kernel.running = kernel.running, self
+        try:
+            action()
+        finally:
+            kernel.running = outer
 
     def at_exit(self, action: Callable[[], None]) -> None:
         """The operating system does this when the process is gone, however it went."""

@@ -45,6 +45,10 @@ class End:
         """Nothing that is under way from here will arrive."""
         self.on_message: Callable[[Any], None] = _ignore
         self.on_closed: Callable[[], None] = _ignore_close
+        self.owner: Any = None
+        """Whatever reads and writes here (``sim_streams``)."""
+        self.taken_bytes = 0
+        """Read by ``owner``."""
         self.peer: End = self
         self._arrives_us = 0
         self._held: deque[tuple[str, Any]] = deque()
@@ -67,6 +71,8 @@ class SimNet:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.weather = Weather()
+        self.hosts: dict[str, str] = {}
+        """Host by IP; where none is named, a host's name is its address."""
         self._listeners: dict[str, tuple[Process, Callable[[End], None]]] = {}
         self._cuts: dict[tuple[str, str], int] = {}
         self._dark: dict[str, None] = {}
@@ -75,9 +81,23 @@ class SimNet:
     def listen(self, process: Process, address: str, accept: Callable[[End], None]) -> None:
         """``accept`` gets the server's end of every new connection to ``address``."""
         self._listeners[address] = (process, accept)
-        process.at_exit(lambda: self._unlisten(process, address))
+        process.at_exit(lambda: self.unlisten(process, address))
 
-    def _unlisten(self, process: Process, address: str) -> None:
+    def is_listening(self, address: str) -> bool:
+        """Whether a living process listens at ``address``."""
+        found = self._listeners.get(address)
+        return found is not None and found[0].is_alive
+
+    def host_of(self, ip: str) -> str:
+        """Name of the host with this address."""
+        return self.hosts.get(ip, ip)
+
+    def address_of(self, host: str) -> str:
+        """IP of ``host``."""
+        return next((ip for ip, name in self.hosts.items() if name == host), host)
+
+    def unlisten(self, process: Process, address: str) -> None:
+        """``process`` listens there no more; without effect on what it has accepted, and on other processes."""
         if self._listeners.get(address, (None, None))[0] is process:
             del self._listeners[address]
 
