@@ -32,6 +32,9 @@ from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, 
 
 PREVIOUS_INCARNATIONS_MAX = 64
 """What a registration may name; brokers keep fewer."""
+FRESH_ID_HINT = (
+    "stop the broker, move its data directory away and start it: it gets a fresh id and copies the log of its master"
+)
 SHOWN_EPOCH_MAX = 2**30
 """A masterEpoch has 31 bits on RocketMQ's wire; as many again are left above this one for elections and jumps (R7)."""
 SHOWN_NUMBER_MAX = 2**62
@@ -168,7 +171,7 @@ def _validate_readmission(
             operation,
             RefusalCode.TOMBSTONED if is_cleaned else RefusalCode.NEED_TO_BE_REGISTERED,
             f"id {command.broker_id} of {command.set_key} was {'cleaned' if is_cleaned else 'never granted'}",
-            "forget the id and apply for a fresh one",
+            FRESH_ID_HINT,
             requested=command.broker_id,
             current=set_state.next_id,
         )
@@ -181,7 +184,7 @@ def _validate_readmission(
             f"this register code has id {owner}, it came as {command.broker_id}"
             if owner is not None
             else f"{command.set_key} already has {REPLICAS_PER_SET_MAX} replicas",
-            "forget the id and apply for a fresh one",
+            FRESH_ID_HINT,
             requested=command.broker_id,
             current=owner,
         )
@@ -198,7 +201,7 @@ def _validate_identity(
             operation,
             RefusalCode.BROKER_ID_INVALID,
             f"id {command.broker_id} of {command.set_key} belongs to another register code",
-            "forget the id and apply for a fresh one; two replicas may share one copied data directory",
+            f"two replicas may share one copied data directory: {FRESH_ID_HINT}",
         )
     # A repeated registration of a process that has ended since. Applied, the dead process would be the current one, and
     # the living one fenced. Rule 5, below, stands behind this; here the broker learns that it must restart.

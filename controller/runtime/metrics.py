@@ -67,7 +67,10 @@ class ControllerMetrics:
             "rollcall_replicas_silent", "Replicas that were found to be gone, by cause.", ["cause"], registry=registry
         )
         self.refusals = Counter(
-            "rollcall_commands_refused", "Commands that apply refused, by code.", ["code"], registry=registry
+            "rollcall_commands_refused",
+            "Commands that were refused, on record or not, by code.",
+            ["code"],
+            registry=registry,
         )
         self.phases = Histogram(
             "rollcall_rto_phase_seconds",

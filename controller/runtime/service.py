@@ -10,6 +10,8 @@ Rule 2: a linearizable read sees everything that was committed before it arrived
 never joins one that was proposed before it came.
 Rule 3: leader duties begin when the own ``TakeLeadership`` of the term is applied, and end when the role or term moves.
 Rule 4: an applied entry is pushed to the sessions of its sets in the same turn of the loop that hears of it.
+Rule 5 (R24): a broker's request that the applied state refuses is answered without an entry, and counted. Operators'
+orders, alters and elections go through the log: their refusals are on record.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from functools import partial
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AnyCommand,
+    ApplyBrokerId,
     Barrier,
     Bootstrap,
     CleanReplicas,
@@ -34,13 +37,16 @@ from rollcall_ha.controller.contract.commands import (
     Operation,
     RecordMilestones,
     RegisterReplica,
+    ReportEntered,
+    SayGoodbye,
     TakeLeadership,
 )
-from rollcall_ha.controller.contract.events import LeadershipTaken
+from rollcall_ha.controller.contract.events import CommandRefused, LeadershipTaken
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
 from rollcall_ha.controller.contract.values import Evidence
+from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
@@ -65,6 +71,12 @@ LEADERSHIP_POLL_MS = 20
 """How late a change of leadership may be noticed."""
 READ_WAIT_MS_MAX = 600
 """A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
+_REFUSED_AT_ONCE = (ApplyBrokerId, RegisterReplica, ReportEntered, RecordMilestones, SayGoodbye)
+"""
+Requests of brokers whose refusal needs no entry. Not alters: an earlier try of the same alter may be in the log and not
+yet applied. Refused by the state before it, the master would end its union, and then the alter commits (R2).
+"""
+
 Electing = ElectMaster | ElectUnclean | Bootstrap
 """Orders that are decided on evidence, too."""
 OperatorCommand = Electing | CleanReplicas | ImportSet
@@ -325,6 +337,10 @@ class ControllerService:
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, connection: ConnectionId | None
     ) -> AnyReply:
         """A broker's order on its session or by REST; opens the session if it was a registration. As ``submit``."""
+        refusal = self._refusal_of_now(command, request_id=request_id, requested_by=requested_by)
+        if refusal is not None:
+            self.metrics.refusals.labels(code=refusal.code.name).inc()
+            return refusal
         if isinstance(command, RecordMilestones):
             command = self.duties.milestones.observe(command, self.now_ns())
         reply = await self.submit(command, request_id=request_id, requested_by=requested_by)
@@ -334,6 +350,24 @@ class ControllerService:
             self._drain()
             self.duties.handle_registered(command, reply, connection, self.now_ns())
         return reply
+
+    def _refusal_of_now(self, command: AnyCommand, *, request_id: RequestId, requested_by: str) -> Refused | None:
+        """
+        The refusal that the applied state has for a broker's request already; None: propose it (Rule 5).
+
+        As true as that of an entry: with authority this state holds everything that anybody was told before the request
+        came. Raises ``NoAuthority``.
+        """
+        self.require_authority()
+        state = self._log.published.state
+        # A known id is answered by its entry's reply (R24): decided anew, an order that was done would be refused.
+        if not isinstance(command, _REFUSED_AT_ONCE) or request_id in state.requests:
+            return None
+        decision = decide(state, self.operation(command, request_id=request_id, requested_by=requested_by))
+        # A cleaned broker that still runs asks every second, for ever: 86,400 entries and events a day that say the
+        # same.
+        changes_nothing = all(isinstance(event, CommandRefused) for event in decision.events)
+        return decision.answer if isinstance(decision.answer, Refused) and changes_nothing else None
 
     def handle_link(self, report: LinkReport) -> None:
         """A member's word about its link to the master (R13)."""

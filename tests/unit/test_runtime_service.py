@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rollcall_ha.controller.contract.commands import ElectMaster, Operation
@@ -12,7 +13,16 @@ from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.runtime import background as module
 from rollcall_ha.controller.runtime.background import BackgroundTasks
 from rollcall_ha.controller.runtime.service import ControllerService
-from tests.support.runtime_controller import NAMES, make_set, running_group
+from tests.support.runtime_controller import (
+    NAMES,
+    broker_id_body,
+    make_set,
+    register_body,
+    running_group,
+    until,
+)
+
+SET = "/v1/sets/demo/broker-a"
 
 
 def _elects_a_first_master(directory: Path) -> None:
@@ -57,3 +67,68 @@ def test_a_proposal_for_which_there_is_no_task_is_made_later(tmp_path: Path, mon
     monkeypatch.setattr(BackgroundTasks, "spawn", full_once)
     _elects_a_first_master(tmp_path)
     assert dropped, "a proposal was dropped"
+
+
+def test_a_cleaned_broker_that_asks_again_and_again_writes_no_entry(tmp_path: Path) -> None:
+    """R24: each of its registrations was an entry and an event, 86,400 a day; now it is a count."""
+
+    async def story() -> None:
+        async with running_group(tmp_path, NAMES[:1]) as group:
+            leader = await group.elect(NAMES[0])
+            await make_set(leader, size=3)
+            cleaned = await leader.http.post(f"{SET}/clean", json={"brokerIds": [3], "isUnclean": True})
+            assert cleaned.status_code == 200
+            await until(lambda: leader.service.published.state.chain_head != "")
+            chain = leader.service.published.state.chain_head
+            codes = set()
+            for _ in range(5):
+                answer = await leader.http.post("/v1/replicas", json=register_body(3, expected=3))
+                codes.add(msgspec.json.decode(answer.content)["code"])
+            assert codes == {"TOMBSTONED"}
+            assert leader.service.published.state.chain_head == chain, "a refusal was put on record"
+            counted = await leader.http.get("/metrics")
+            assert 'rollcall_commands_refused_total{code="TOMBSTONED"} 5.0' in counted.text
+
+    asyncio.run(story())
+
+
+def test_an_order_that_somebody_asked_for_is_refused_on_record(tmp_path: Path) -> None:
+    """R24: an operator's election and a master's alter, also where the applied state refuses them already."""
+
+    async def story() -> None:
+        async with running_group(tmp_path, NAMES[:1]) as group:
+            leader = await group.elect(NAMES[0])
+            await make_set(leader)
+            alter = {
+                "command": "AlterSyncStateSet",
+                "setKey": {"cluster": "demo", "name": "broker-a"},
+                "brokerId": 1,
+                "incarnation": f"{1:032x}",
+                "masterEpoch": 7,
+                "seq": 1,
+                "syncStateSetEpoch": 1,
+                "newSet": [1],
+            }
+            for path, body in ((f"{SET}/elect", {"expectEpoch": 7}), ("/v1/sync-state-set", alter)):
+                chain = leader.service.published.state.chain_head
+                answer = await leader.http.post(path, json=body)
+                assert answer.status_code == 409, answer.text
+                assert leader.service.published.state.chain_head != chain, f"{path} was refused on no record"
+
+    asyncio.run(story())
+
+
+def test_a_request_that_was_done_is_answered_by_its_id_and_not_decided_anew(tmp_path: Path) -> None:
+    """R24: decided on the state that it made, a registration that was done would be refused: its evidence has moved."""
+
+    async def story() -> None:
+        async with running_group(tmp_path, NAMES[:1]) as group:
+            leader = await group.elect(NAMES[0])
+            await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
+            header = {"X-Request-Id": "again"}
+            first, second = [
+                await leader.http.post("/v1/replicas", json=register_body(1), headers=header) for _ in range(2)
+            ]
+            assert (first.status_code, second.content) == (200, first.content)
+
+    asyncio.run(story())

@@ -158,7 +158,7 @@ class ControllerCodes:
             )
             return
         address = code.partition(";")[0]
-        reply = await self.service.submit(
+        reply = await self.service.submit_for_broker(
             ApplyBrokerId(
                 set_key=key,
                 register_code=RegisterCode(code),
@@ -167,6 +167,7 @@ class ControllerCodes:
             ),
             request_id=self.service.ports.new_request_id(),
             requested_by=f"broker@{address}",
+            connection=None,
         )
         if isinstance(reply, Refused):
             # 2014 for a taken id and for nothing else: Java deletes its temporary identity on it and asks for the next.
