@@ -304,8 +304,10 @@ class Replica:
     def _phase_reached(self, epoch: MasterEpoch, phase: Phase) -> None:
         self.role.feed(PhaseReached(master_epoch=epoch, phase=phase, reached_at_us=time.monotonic_ns() // 1_000))
 
-    def _first_ack(self, epoch: MasterEpoch, at_us: int) -> None:
-        self.role.feed(PhaseReached(master_epoch=epoch, phase=Phase.FIRST_ACK, reached_at_us=at_us))
+    def _first_ack(self, epoch: MasterEpoch, at_us: int, waited_us: int | None) -> None:
+        self.role.feed(
+            PhaseReached(master_epoch=epoch, phase=Phase.FIRST_ACK, reached_at_us=at_us, waited_us=waited_us)
+        )
 
     def send_entered(self, action: SendEntered) -> None:
         epoch = action.report.master_epoch

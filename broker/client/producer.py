@@ -84,6 +84,8 @@ class _Pending(msgspec.Struct):
     body: bytes
     properties: str
     born_at_ms: int
+    handed_at_us: int
+    """CLOCK_MONOTONIC when ``send`` was called: each attempt says how long it is since then."""
     done: asyncio.Future[SendResult]
     sequence: int = 0
     attempts: int = 0
@@ -189,6 +191,7 @@ class Producer:
             SendFailedError: not acknowledged; its ``outcome`` says what is known.
             ValueError: topic, body or properties cannot be sent; nothing was.
         """
+        handed_at_us = time.monotonic_ns() // 1_000
         text = _check(topic, body, properties or {})
         await self._slots.acquire()
         if self._is_closing:
@@ -199,7 +202,7 @@ class Producer:
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         if queue_id is None:
             self._next_queue = queue_id = (self._next_queue + 1) % self._queue_count
-        pending = _Pending(topic, queue_id, body, text, time.time_ns() // 1_000_000, done)
+        pending = _Pending(topic, queue_id, body, text, time.time_ns() // 1_000_000, handed_at_us, done)
         pending.sequence = self._next_sequence
         self._next_sequence += 1
         self._window.append(pending)
@@ -239,6 +242,7 @@ class Producer:
                 born_at_ms=pending.born_at_ms,
                 properties=f"{STAMP_PROPERTY}\x01{stamp}\x02{pending.properties}",
                 body=pending.body,
+                waited_us=time.monotonic_ns() // 1_000 - pending.handed_at_us,
             )
         )
 

@@ -89,7 +89,7 @@ from rollcall_ha.broker.core.role_lines import (
     note_done,
     role_of,
 )
-from rollcall_ha.controller.contract.ids import Incarnation, LogOffset, SetKey
+from rollcall_ha.controller.contract.ids import Incarnation, SetKey
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import Phase, StoredView
@@ -210,7 +210,7 @@ class RoleMachine:
             self._on_entered_answered(event)
         elif isinstance(event, PhaseReached):
             if event.master_epoch == self._goal.master_epoch:
-                self._report(event.phase, at_us=event.reached_at_us)
+                self._report(event.phase, at_us=event.reached_at_us, waited_us=event.waited_us)
         elif isinstance(event, ReignRefused):
             # The refusal of an alter of epoch 2 may arrive when we reign in 4: it says nothing about that.
             if event.master_epoch == self._facts.reign:
@@ -483,7 +483,7 @@ class RoleMachine:
             self._facts.published = role
             self._actions.append(role)
 
-    def _report(self, phase: Phase, *, at_us: int | None = None, **details: LogOffset | None) -> None:
+    def _report(self, phase: Phase, *, at_us: int | None = None, **details: int | None) -> None:
         """Each phase of an epoch once, ``at_us`` or now; ``details`` are fields of the milestone."""
         if self._facts.broker_id is None:
             return

@@ -131,6 +131,8 @@ class PhaseReached:
     phase: Phase
     reached_at_us: int
     """On the machine's clock; not after the event is handed over."""
+    waited_us: int | None = None
+    """FIRST_ACK: as ``Milestone.waited_us``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,8 @@ class _Waiting(msgspec.Struct):
     sink: AnswerSink
     answers: list[bytes]
     opaques: list[tuple[int, HeaderForm]]
+    waits_since_us: int | None = None
+    """CLOCK_MONOTONIC since when its longest waiting send waits, at its sender and here; None = no sender said it."""
 
 
 class PutPath:
@@ -83,14 +85,15 @@ class PutPath:
         broker_properties: bytes,
         now_ms: Callable[[], int],
         wake_links: Callable[[], None],
-        on_first_ack: Callable[[MasterEpoch, int], None],
+        on_first_ack: Callable[[MasterEpoch, int, int | None], None],
         limits: PutLimits | None = None,
     ) -> None:
         """
         ``broker_properties`` are added to every message (``name 0x01 value 0x02``); ``wake_links`` is called once per
         batch that has a waiter: it sends the new bytes, and calls ``release``; ``on_first_ack``
         once per epoch, after the first answer PUT_OK was handed to its transport, with CLOCK_MONOTONIC in µs of before
-        that: on a busy machine its reader runs before the next line here.
+        that: on a busy machine its reader runs before the next line here; and with the longest time that a send of this
+        release had waited by then, at its sender and here, in µs, None if no sender said it.
         """
         self.counters = PutCounters()
         self._log = log
@@ -165,7 +168,9 @@ class PutPath:
             self._write(sink, answers)
         if self._is_first_ack:
             self._is_first_ack = False
-            self._on_first_ack(acks.master_epoch, written_at_us)
+            since_us = min((one.waits_since_us for one in released if one.waits_since_us is not None), default=None)
+            waited_us = None if since_us is None else written_at_us - since_us
+            self._on_first_ack(acks.master_epoch, written_at_us, waited_us)
 
     def is_ready_for(self, length: int) -> bool:
         """Whether sends of ``length`` bytes need no wait for the disk; a replica that refuses them needs none."""
@@ -198,6 +203,8 @@ class PutPath:
             # Also after an error of our own: a run that was never ended would let nobody append, or receive, any more.
             end = self._log.end_run()
         if waiting.opaques:
+            if self._is_first_ack:
+                waiting.waits_since_us = _waits_since_us(waiting, requests)
             acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
         if at_once:
             self._write(sink, at_once)
@@ -371,3 +378,14 @@ class PutPath:
     @staticmethod
     def _write(sink: AnswerSink, answers: Sequence[bytes]) -> None:
         sink.write_answers(b"".join(answers))
+
+
+def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest]) -> int | None:
+    """Since when the longest waiting one of the sends in ``waiting`` waits, by its sender's word; None = none said."""
+    taken = {opaque for opaque, _ in waiting.opaques}
+    waits = [
+        wait_us
+        for request in requests
+        if request.header.opaque in taken and (wait_us := request.header.extFields.waited_us) is not None
+    ]
+    return time.monotonic_ns() // 1_000 - max(waits) if waits else None

@@ -216,6 +216,12 @@ class Milestone(Value):
     cut_to: LogOffset | None = None
     released: LogOffset | None = None
     """TRUNCATED: the highest end that this replica ever acknowledged as a master (fact 4 of a proof)."""
+    waited_us: int | None = None
+    """
+    FIRST_ACK: the longest time that a send of this first release had waited, from when its sender was handed it.
+
+    None = no sender of them said it: RocketMQ's clients do not.
+    """
 
 
 class ImportedReplica(Value):

@@ -114,6 +114,18 @@ def test_answers_have_the_fields_that_a_java_client_dereferences(form: HeaderFor
     }
 
 
+@pytest.mark.parametrize("code", [b"310", b"320"])
+def test_a_senders_wait_is_read_in_place_one_for_each_batch(code: bytes) -> None:
+    """An extField that RocketMQ's brokers skip, as every one that their header class does not name."""
+    header = b'{"code":%b,"extFields":{"b":"T","e":"0","waitUs":"1500"},"flag":0,"opaque":1}' % code
+    frame = memoryview(len(header).to_bytes(4, "big") + header + b"body")
+    found = parse_frame(frame)
+    assert isinstance(found, SendRequest)
+    assert found.header.extFields.waited_us == 1_500
+    assert found.body.obj is frame.obj, "decoded where it lies"
+    assert send_from_frame(decode_frame(frame)).header == found.header
+
+
 def test_our_producers_send_is_an_ordinary_310() -> None:
     """Any JSON text in names and properties survives."""
     raw = encode_send(

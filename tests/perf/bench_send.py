@@ -106,7 +106,7 @@ class Master:
             broker_properties=b"MSG_REGION\x01DefaultRegion\x02CLUSTER\x01c\x02TRACE_ON\x01true\x02",
             now_ms=lambda: time.time_ns() // 1_000_000,
             wake_links=self.wake,
-            on_first_ack=lambda _epoch, _at_us: None,
+            on_first_ack=lambda _epoch, _at_us, _waited_us: None,
         )
         self.put.enter_epoch(MasterEpoch(1))
         for index, link in enumerate(links):

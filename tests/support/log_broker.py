@@ -23,7 +23,7 @@ class LogBroker:
         self.log = open_log(root, segment_bytes=256 * 1024)
         self.broker_id = BrokerId(broker_id)
         self.confirms_at_once = True
-        self.first_acks: list[tuple[MasterEpoch, int]] = []
+        self.first_acks: list[tuple[MasterEpoch, int, int | None]] = []
         self.woken = 0
         self.state = GateState(is_serving=False, master_epoch=MasterEpoch(0), is_min_in_sync=True, reason="test")
         self.route = RouteState(cluster="c", broker_name="b", master_epoch=MasterEpoch(0), master=None, replicas=())
@@ -40,7 +40,7 @@ class LogBroker:
             broker_properties=b"CLUSTER\x01c\x02",
             now_ms=lambda: 1_700_000_000_001,
             wake_links=self.wake,
-            on_first_ack=lambda epoch, at_us: self.first_acks.append((epoch, at_us)),
+            on_first_ack=lambda *seen: self.first_acks.append(seen),
             limits=limits,
         )
         self.service = ListenService(put=self.put, log=self.log, routes=self, probes=self)

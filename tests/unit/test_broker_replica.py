@@ -20,6 +20,7 @@ from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import PublishRole, SessionLost
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_frame
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
@@ -41,7 +42,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, MemberView, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration, Value
+from rollcall_ha.controller.contract.values import Milestone, Phase, ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.actions import TruncateLog
@@ -226,6 +227,48 @@ def test_entered_is_reported_again_when_the_controllers_were_too_busy_to_look_at
             replica.session_opened(registered(view(1, master=replica, epoch=1)))
             await until(lambda: asked.count(RequestCode.SESSION_ENTERED) == 2)
             assert replica.machine.published.state is BrokerState.MASTER
+
+    asyncio.run(story())
+
+
+class Client:
+    """A client that reads nothing."""
+
+    peer_host = bytes(8)
+
+    def write_answers(self, data: bytes) -> None:
+        del data
+
+
+def test_the_first_ack_is_on_record_with_the_wait_of_its_sender(tmp_path: Path) -> None:
+    """An idle set's failover lasted "31 s" in its record: until somebody sent again, although nobody had waited."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            milestones: list[Milestone] = []
+
+            def report(milestone: Milestone) -> None:
+                milestones.append(milestone)
+
+            async def ask(code: RequestCode, command: Value) -> AnyReply:
+                del code, command
+                return Done()
+
+            replica.session.ask = ask  # type: ignore[method-assign]
+            replica.session.report = report  # type: ignore[method-assign]
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: replica.gate.state.is_serving)
+            raw = encode_send(
+                opaque=1, group="g", topic="T", queue_id=0, born_at_ms=1, properties="", body=b"x", waited_us=3_000
+            )
+            send = parse_frame(memoryview(raw)[4:])
+            assert isinstance(send, SendRequest)
+            replica.put.handle(Client(), [send])
+            await until(lambda: Phase.FIRST_ACK in [one.phase for one in milestones])
+            (waited_us,) = [one.waited_us for one in milestones if one.phase is Phase.FIRST_ACK]
+            assert waited_us is not None
+            assert 3_000 <= waited_us < 1_000_000
+            assert {one.waited_us for one in milestones if one.phase is not Phase.FIRST_ACK} == {None}
 
     asyncio.run(story())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_window_of_sends_is_acknowledged_and_each_is_in_the_log_once(tmp_path:
         assert len({(each.queue_id, each.queue_offset) for each in results}) == 200
         assert producer.counters.acked == 200
         assert producer.counters.retried == 0
-        assert [epoch for epoch, _ in broker.first_acks] == [MasterEpoch(1)]
+        assert [epoch for epoch, _, _ in broker.first_acks] == [MasterEpoch(1)]
         assert broker.log.released_offset == broker.log.max_offset
         await broker.stop()
 
@@ -108,13 +109,19 @@ def test_a_master_that_hangs_does_not_hide_its_successor(tmp_path: Path) -> None
         for each in (first, second):
             each.set_route(1, 1, first, second)
         async with Producer([first.address]) as producer:
+            handed_us = time.monotonic_ns() // 1_000
             send = asyncio.ensure_future(producer.send("T", b"x"))
             await until(lambda: first.put.waiting_messages == 1)
+            led_us = time.monotonic_ns() // 1_000
             second.lead(2)
             second.set_route(2, 2, first, second)
             result = await send
             assert isinstance(result, SendResult)
             assert result.attempts == 2
+            # Its second attempt counts from the first: by its own age alone, nobody would have waited for this master.
+            ((_, acked_us, waited_us),) = second.first_acks
+            assert waited_us is not None
+            assert acked_us - led_us <= waited_us <= acked_us - handed_us
         assert bodies(second) == [b"x"]
         await first.stop()
         await second.stop()

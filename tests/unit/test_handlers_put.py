@@ -53,11 +53,26 @@ class Sink:
 
 
 def send(
-    opaque: int, sequence: int | None = None, *, body: bytes = b"x", epoch: int = 0, queue_id: int = 0
+    opaque: int,
+    sequence: int | None = None,
+    *,
+    body: bytes = b"x",
+    epoch: int = 0,
+    queue_id: int = 0,
+    waited_us: int = 0,
 ) -> SendRequest:
     """As it arrives."""
     stamp = "" if sequence is None else f"ROLLCALL_SEQ\x01{PRODUCER}:{epoch}:{sequence}\x02"
-    raw = encode_send(opaque=opaque, group="g", topic="T", queue_id=queue_id, born_at_ms=1, properties=stamp, body=body)
+    raw = encode_send(
+        opaque=opaque,
+        group="g",
+        topic="T",
+        queue_id=queue_id,
+        born_at_ms=1,
+        properties=stamp,
+        body=body,
+        waited_us=waited_us,
+    )
     found = parse_frame(memoryview(raw)[4:])
     assert isinstance(found, SendRequest)
     return found
@@ -90,7 +105,7 @@ def test_a_batch_is_one_run_one_wake_up_and_one_write_per_client(broker: LogBrok
     assert [each.opaque for each in sink.writes[0]] == [1, 2]
     broker.put.release(broker.log.max_offset)
     assert [[each.opaque for each in write] for write in (*sink.writes, *other.writes)] == [[1, 2], [3], [7]]
-    assert [epoch for epoch, _ in broker.first_acks] == [MasterEpoch(1)]
+    assert [epoch for epoch, _, _ in broker.first_acks] == [MasterEpoch(1)]
     assert broker.log.released_offset == broker.log.max_offset
 
 
@@ -102,8 +117,37 @@ def test_the_reader_of_the_first_answer_ran_before_it_was_stamped(broker: LogBro
     broker.put.release(broker.log.max_offset)
     broker.put.handle(sink, [send(2)])
     broker.put.release(broker.log.max_offset)
-    ((_, first_ack_us),) = broker.first_acks
+    ((_, first_ack_us, _),) = broker.first_acks
     assert handled_at_us <= first_ack_us <= sink.written_at_us[0] <= sink.written_at_us[1]
+
+
+def test_the_first_ack_says_how_long_its_longest_waiting_send_had_waited(broker: LogBroker) -> None:
+    """The first ack came 31 s after an idle master began to serve, and the record called all of them an outage."""
+    sink, other = Sink(), Sink()
+    began_us = time.monotonic_ns() // 1_000
+    broker.put.handle(sink, [send(1, waited_us=250_000), send(2, 5, waited_us=9_000_000)])
+    broker.put.handle(other, [send(7, waited_us=400_000)])
+    broker.put.release(broker.log.max_offset)
+    ended_us = time.monotonic_ns() // 1_000
+    broker.put.handle(sink, [send(3, waited_us=700_000)])
+    broker.put.release(broker.log.max_offset)
+    ((_, _, waited_us),) = broker.first_acks
+    assert sink.answers[2][1] == "producer-unknown", "a send that was refused waits for nothing here"
+    assert waited_us is not None
+    assert 400_000 <= waited_us <= 400_000 + ended_us - began_us
+
+
+@pytest.mark.parametrize("told", [b"", b',"waitUs":"-5"', b',"waitUs":"9223372036854775807"'])
+def test_a_sender_that_says_no_wait_leaves_it_unknown(broker: LogBroker, told: bytes) -> None:
+    """RocketMQ's clients say nothing; a number that is no wait is nothing either. The send is taken all the same."""
+    header = b'{"code":310,"extFields":{"b":"T","e":"0"%b},"flag":0,"opaque":1}' % told
+    found = parse_frame(memoryview(struct.pack(">I", len(header)) + header + b"body"))
+    assert isinstance(found, SendRequest)
+    sink = Sink()
+    broker.put.handle(sink, [found])
+    broker.put.release(broker.log.max_offset)
+    assert [waited_us for _, _, waited_us in broker.first_acks] == [None]
+    assert sink.answers == {1: (0, None, None)}
 
 
 def test_r17_a_waiter_of_an_ended_epoch_is_never_released_by_a_later_one(broker: LogBroker) -> None:
