@@ -40,6 +40,7 @@ KINDS: Mapping[str, int] = {
     "replicas-cleaned": 17,
     "command-refused": 18,
     "set-imported": 19,
+    "stop-announced": 20,
 }
 
 PHASES: Mapping[str, int] = {

@@ -45,6 +45,8 @@ class RequestCode(IntEnum):
     FIND_LEADER = 3110
     """Any controller answers with a ``LeaderHint``."""
 
+    SESSION_STOPPING = 3112
+
     PROBE = 3190
     """Controller -> broker listen port: answers with the incarnation of the process that listens (R13)."""
 

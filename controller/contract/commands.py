@@ -144,6 +144,24 @@ class SayGoodbye(Command, tag="SayGoodbye"):
     clean_mark: CleanMark
 
 
+class AnnounceStop(Command, tag="AnnounceStop"):
+    """
+    A replica was asked to stop, and wants nothing to wait for it when it is gone. It goes on until it has the answer.
+
+    A master asks for a successor, after its last byte was confirmed by every member; answered by ``Elected``. A slave
+    asks to be let out of the SyncStateSet; answered by ``Done``, and done when a view shows it. Needs evidence.
+    """
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+    master_epoch: MasterEpoch
+    """The epoch that it knows: that of its own reign, or of the master that it follows."""
+    drained_us: int = 0
+    """Of a master: for how long it has taken no sends, on its own clock."""
+
+
 class ElectMaster(Command, tag="ElectMaster"):
     """Elect by policy, clean only. Needs ``Operation.evidence``."""
 
@@ -256,6 +274,7 @@ AnyCommand = (
     | MarkSilent
     | MarkAlive
     | SayGoodbye
+    | AnnounceStop
     | ElectMaster
     | ElectUnclean
     | Bootstrap

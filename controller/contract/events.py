@@ -126,6 +126,14 @@ class ReplicaAlive(Event, tag="replica-alive"):
     session_ordinal: SessionOrdinal
 
 
+class StopAnnounced(Event, tag="stop-announced"):
+    """A slave is about to stop: its master proposes to remove it at once, and an election prefers every other one."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    session_ordinal: SessionOrdinal
+
+
 class GoodbyeSaid(Event, tag="goodbye-said"):
     broker_id: BrokerId
     incarnation: Incarnation
@@ -243,6 +251,7 @@ AnyEvent = (
     | ReplicaSilent
     | ReplicaAlive
     | GoodbyeSaid
+    | StopAnnounced
     | MasterElected
     | ElectionFailed
     | SyncStateSetAltered

@@ -54,6 +54,8 @@ class MemberView(Value):
     description: ReplicaDescription
     is_alive: bool
     is_suspect: bool
+    is_stopping: bool = False
+    """It has announced that it is about to stop: whoever waits for it should not."""
 
 
 class AlterVerdict(Value):

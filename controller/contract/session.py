@@ -13,6 +13,7 @@ from enum import StrEnum
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
+    AnnounceStop,
     ApplyBrokerId,
     RecordMilestones,
     RegisterReplica,
@@ -38,6 +39,7 @@ SESSION_COMMANDS = {
     RequestCode.SESSION_ENTERED: ReportEntered,
     RequestCode.SESSION_MILESTONES: RecordMilestones,
     RequestCode.SESSION_GOODBYE: SayGoodbye,
+    RequestCode.SESSION_STOPPING: AnnounceStop,
 }
 """Which command a session request carries."""
 

@@ -17,6 +17,7 @@ from typing import Any
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
+    AnnounceStop,
     ApplyBrokerId,
     Barrier,
     Bootstrap,
@@ -37,12 +38,17 @@ from rollcall_ha.controller.contract.commands import (
 )
 from rollcall_ha.controller.core.alters import decide_alter
 from rollcall_ha.controller.core.cleaning import decide_clean
-from rollcall_ha.controller.core.decide_election import decide_bootstrap_command, decide_elect, decide_elect_unclean
+from rollcall_ha.controller.core.decide_election import (
+    decide_bootstrap_command,
+    decide_elect,
+    decide_elect_unclean,
+    decide_handover,
+)
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
 from rollcall_ha.controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
 from rollcall_ha.controller.core.ids import decide_apply_id
 from rollcall_ha.controller.core.importing import decide_import
-from rollcall_ha.controller.core.liveness import decide_alive, decide_goodbye, decide_silent
+from rollcall_ha.controller.core.liveness import decide_alive, decide_goodbye, decide_silent, decide_stopping
 from rollcall_ha.controller.core.milestones import decide_entered, decide_milestones
 from rollcall_ha.controller.core.registration import decide_register
 from rollcall_ha.controller.core.state import FleetState
@@ -96,12 +102,19 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
     return _ON_SET[type(operation.command)](fleet, operation, operation.command)
 
 
+def _decide_announced_stop(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
+    set_state = fleet.sets.get(command.set_key)
+    is_master = set_state is not None and set_state.is_master_alive and set_state.master == command.broker_id
+    return (decide_handover if is_master else decide_stopping)(fleet, operation, command)
+
+
 _ON_SET: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] = {
     ApplyBrokerId: decide_apply_id,
     RegisterReplica: decide_register,
     MarkSilent: decide_silent,
     MarkAlive: decide_alive,
     SayGoodbye: decide_goodbye,
+    AnnounceStop: _decide_announced_stop,
     ElectMaster: decide_elect,
     ElectUnclean: decide_elect_unclean,
     Bootstrap: decide_bootstrap_command,

@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec.structs import replace as replace_value
+
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, ElectUnclean, Operation
+from rollcall_ha.controller.contract.commands import AnnounceStop, Bootstrap, ElectMaster, ElectUnclean, Operation
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
 from rollcall_ha.controller.contract.replies import Refused
@@ -29,6 +31,7 @@ from rollcall_ha.controller.core.election_record import master_elected, verdict_
 from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from rollcall_ha.controller.core.founding_election import decide_bootstrap, decide_first
 from rollcall_ha.controller.core.importing import validate_imported
+from rollcall_ha.controller.core.liveness import validate_session
 from rollcall_ha.controller.core.policies import (
     DATA_FIRST,
     LONGEST,
@@ -83,7 +86,10 @@ def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) 
     if recovering is None and not case.set_state.is_established:
         return decide_first(case.set_state, operation, command, case.evidence)
     policy, further = _clean_policy(case.set_state, case.evidence)
-    ranking = _rank(case, policy, {**further, **case.set_aside})
+    # A member that is about to stop would be master for a moment; for want of others it still holds every byte.
+    ranking = _rank(case, policy, {**further, **_stopping(case.set_state), **case.set_aside})
+    if ranking.winner is None:
+        ranking = _rank(case, policy, {**further, **case.set_aside})
     # A master that was late to enter is better than none: with the other replicas silent, keeping it aside would leave
     # the set without a master for as long as they are.
     if ranking.winner is None and not case.is_set_aside_final:
@@ -94,6 +100,56 @@ def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) 
     is_member = ranking.winner in case.set_state.sync_state_set
     kind = ElectionKind.UNCLEAN if not is_member else _clean_kind(case)
     return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=kind))
+
+
+def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
+    """
+    Elect a successor of the master that asks for one, because it is about to stop.
+
+    Every member holds every byte: the master asks when the last one is confirmed. Whoever wins, nothing is cut.
+    """
+    replica = validate_session(fleet, operation, command)
+    if isinstance(replica, Decision):
+        return replica
+    present = fleet.sets[command.set_key]
+    # Broker 1 announced its stop in epoch 3, was deposed and elected again in 5: it has not drained that reign.
+    if command.master_epoch != present.master_epoch or present.recovery is not None:
+        return refuse(
+            operation,
+            RefusalCode.FENCED_MASTER_EPOCH,
+            f"the stop was announced in masterEpoch {command.master_epoch}, current is {present.master_epoch}",
+            "stop without a successor",
+            requested=command.master_epoch,
+            current=present.master_epoch,
+        )
+    evidence = validate_evidence(present, operation)
+    if isinstance(evidence, Decision):
+        return evidence
+    # It leaves the set with its reign: as a member that exits it would keep the winner waiting until it is removed.
+    leaving = replace_value(replica, is_stopping=True)
+    replicas = tuple(leaving if one.broker_id == leaving.broker_id else one for one in present.replicas)
+    set_state = replace_value(present, replicas=replicas)
+    case = _Case(
+        fleet=fleet,
+        set_state=set_state,
+        operation=operation,
+        command=ElectMaster(set_key=command.set_key, reason="handed over: asked to stop"),
+        evidence=evidence,
+        # Also others that are about to stop, not even for want of heirs: a fleet that is shut down would hand its sets
+        # round.
+        set_aside=_stopping(set_state),
+    )
+    policy, further = _clean_policy(set_state, evidence)
+    ranking = _rank(case, policy, {**further, **case.set_aside})
+    if ranking.winner is None or ranking.winner not in set_state.sync_state_set:
+        # No failed election: nothing failed, the master still serves.
+        return refuse(
+            operation,
+            RefusalCode.NO_ELIGIBLE_REPLICA,
+            f"nobody to hand over to: {ranking.reasons}",
+            "stop without a successor",
+        )
+    return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=ElectionKind.HANDOVER))
 
 
 def decide_elect_unclean(fleet: FleetState, operation: Operation, command: ElectUnclean) -> Decision:
@@ -282,6 +338,10 @@ def _set_aside_by_reports(set_state: SetState, evidence: Evidence) -> dict[Broke
     }
 
 
+def _stopping(set_state: SetState) -> dict[BrokerId, str]:
+    return {replica.broker_id: "is about to stop" for replica in set_state.replicas if replica.is_stopping}
+
+
 def _clean_kind(case: _Case) -> ElectionKind:
     # An operator's wish or a clean stop that counted as failovers would be flaps, and spoil the MTBF, of a set that
     # nothing ever happened to.
@@ -294,7 +354,8 @@ def _clean_kind(case: _Case) -> ElectionKind:
 
 def _reason(case: _Case, kind: ElectionKind) -> str:
     # The proposer sees that the master is gone; that it said goodbye is known here.
-    return "stopped cleanly" if kind is ElectionKind.HANDOVER else case.command.reason
+    is_after_goodbye = kind is ElectionKind.HANDOVER and not isinstance(case.operation.command, AnnounceStop)
+    return "stopped cleanly" if is_after_goodbye else case.command.reason
 
 
 def _rank(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]) -> Ranking:
@@ -385,6 +446,10 @@ def _new_set(case: _Case, winner: ReplicaState) -> SyncStateSet:
             # Each of these conditions has its loss. Silent: the winner waits for it until it is removed. A learner: it
             # was never waited for. Not intact: v1 acked by 1 and 2; 1 loses it; 2 wins with {1,2}; 2 dies, 1 is
             # elected. Not a member, only alive: master 1 is elected again with {1,2,3}, and 3 never had v1.
-            replica.is_alive and replica.is_voter and case.set_state.is_intact_member(replica)
+            replica.is_alive
+            and replica.is_voter
+            # About to stop: the winner would wait for it from the moment that it is gone.
+            and not replica.is_stopping
+            and case.set_state.is_intact_member(replica)
         )
     )

@@ -29,6 +29,7 @@ from rollcall_ha.controller.contract.events import (
     ReplicaSilent,
     SessionOpened,
     SetImported,
+    StopAnnounced,
     SyncStateSetAltered,
 )
 from rollcall_ha.controller.contract.ids import (
@@ -116,6 +117,7 @@ def _registered(set_state: SetState, event: ReplicaRegistered) -> SetState:
         silence=None,
         # A repeated session of the same process keeps the mark; a new process is judged anew.
         is_suspect=event.intactness is Intactness.SUSPECT or (before.is_suspect and not is_new),
+        is_stopping=False,
         goodbye=None,
         # So that a registration of one of them that arrives late is refused, not taken for a new process (R13).
         ended_incarnations=ended,
@@ -208,6 +210,7 @@ def _session_opened(set_state: SetState, event: SessionOpened) -> SetState:
         address=event.description.address,
         is_alive=True,
         silence=None,
+        is_stopping=False,
         goodbye=None,
     )
 
@@ -360,6 +363,7 @@ _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
     ReplicaSilent: _silent,
     ReplicaAlive: _alive,
     GoodbyeSaid: _goodbye,
+    StopAnnounced: lambda set_state, event: _changed(set_state, event.broker_id, is_stopping=True),
     MasterElected: _elected,
     SyncStateSetAltered: _altered,
     AlterRefused: _alter_refused,

@@ -1,7 +1,8 @@
 """
-Coming alive, going silent, saying goodbye: which transition applies.
+Coming alive, going silent, about to stop, saying goodbye: which transition applies.
 
-Here: the three commands. Not here: clocks, timeouts, grace (``controller.runtime``).
+Here: these commands. Not here: clocks, timeouts, grace (``controller.runtime``), the successor of a master that is
+about to stop (``decide_election``).
 
 Rule 1: liveness belongs to (replica, incarnation, session): a late close of an earlier session means nothing (S33).
 Rule 2: a goodbye ends its session. Only a registration brings the replica back.
@@ -11,14 +12,14 @@ Rule 3: a repeat changes nothing and is not recorded.
 from __future__ import annotations
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import MarkAlive, MarkSilent, Operation, SayGoodbye
-from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent
+from rollcall_ha.controller.contract.commands import AnnounceStop, MarkAlive, MarkSilent, Operation, SayGoodbye
+from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent, StopAnnounced
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
 from rollcall_ha.controller.core.state import FleetState, ReplicaState
 
 
 def validate_session(
-    fleet: FleetState, operation: Operation, command: MarkSilent | MarkAlive | SayGoodbye
+    fleet: FleetState, operation: Operation, command: MarkSilent | MarkAlive | SayGoodbye | AnnounceStop
 ) -> ReplicaState | Decision:
     """The replica whose present session the command names, or the refusal."""
     set_state = fleet.sets.get(command.set_key)
@@ -98,6 +99,25 @@ def decide_alive(fleet: FleetState, operation: Operation, command: MarkAlive) ->
         answer=DONE,
         events=(
             ReplicaAlive(
+                broker_id=command.broker_id,
+                incarnation=command.incarnation,
+                session_ordinal=command.session_ordinal,
+            ),
+        ),
+    )
+
+
+def decide_stopping(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
+    """A slave is about to stop. Its set stays as it is: only its master changes it (R1)."""
+    replica = validate_session(fleet, operation, command)
+    if isinstance(replica, Decision):
+        return replica
+    if replica.is_stopping:
+        return Decision(answer=DONE)
+    return Decision(
+        answer=DONE,
+        events=(
+            StopAnnounced(
                 broker_id=command.broker_id,
                 incarnation=command.incarnation,
                 session_ordinal=command.session_ordinal,

@@ -79,6 +79,8 @@ class ReplicaState(Value):
     """Why it counts as gone; None while it is alive or has never registered."""
     is_suspect: bool = False
     """Last member and not intact (R3), or a member that was taken over from a stored view without proof (R7)."""
+    is_stopping: bool = False
+    """It has announced its stop on this session."""
     goodbye: CleanMark | None = None
     """Mark of the clean stop of this incarnation (R3a)."""
     ended_incarnations: tuple[Incarnation, ...] = ()

@@ -132,4 +132,5 @@ def _member_view(replica: ReplicaState) -> MemberView:
         description=replica.description,
         is_alive=replica.is_alive,
         is_suspect=replica.is_suspect,
+        is_stopping=replica.is_stopping,
     )

@@ -12,6 +12,7 @@ that of its successor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
@@ -79,7 +80,7 @@ class LeaderDuties:
         )
         self.milestones = Milestones()
         self.is_active = False
-        self._requested_ns: dict[SetKey, int] = {}
+        self._requested: dict[SetKey, Origin] = {}
 
     # --- leadership --------------------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class LeaderDuties:
         self.sessions.disarm()
         self.elections.disarm()
         self.milestones.disarm()
-        self._requested_ns.clear()
+        self._requested.clear()
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -119,16 +120,24 @@ class LeaderDuties:
 
     def _stamp_election(self, key: SetKey, event: MasterElected, now_ns: int) -> None:
         pending = self.elections.pending_of(key)
-        proposed_ns = (pending.proposed_ns if pending is not None else None) or self._requested_ns.pop(key, now_ns)
-        stamps = pending.stamps if pending is not None else None
-        origin = Origin(proposed_ns=proposed_ns, fault_ns=stamps.fault_ns if stamps is not None else proposed_ns)
+        origin = Origin(proposed_ns=now_ns, fault_ns=now_ns)
+        if pending is not None and pending.proposed_ns is not None:
+            origin = Origin(proposed_ns=pending.proposed_ns, fault_ns=pending.proposed_ns)
+        else:
+            origin = self._requested.pop(key, origin)
+        if pending is not None and pending.stamps is not None:
+            origin = replace(origin, fault_ns=pending.stamps.fault_ns)
         self.milestones.committed(key, event.master_epoch, origin, now_ns)
 
-    def handle_requested(self, key: SetKey, now_ns: int) -> None:
-        """An operator's election was submitted: its milestones count from here."""
+    def handle_requested(self, key: SetKey, now_ns: int, *, since_ns: int | None = None) -> None:
+        """
+        A requested election was submitted: its milestones count from here.
+
+        ``since_ns``: since when nothing is written for its sake; None = the master serves until it is held.
+        """
         # Bounded: orders that elect nobody leave their line here until this leader stands down.
-        if self.is_active and len(self._requested_ns) < 1_000:
-            self._requested_ns[key] = now_ns
+        if self.is_active and len(self._requested) < 1_000:
+            self._requested[key] = Origin(proposed_ns=now_ns, fault_ns=now_ns if since_ns is None else since_ns)
 
     def handle_registered(
         self, command: RegisterReplica, reply: Registered, connection: ConnectionId | None, now_ns: int

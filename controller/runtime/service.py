@@ -23,8 +23,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import msgspec
+
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
+    AnnounceStop,
     AnyCommand,
     ApplyBrokerId,
     Barrier,
@@ -45,7 +48,7 @@ from rollcall_ha.controller.contract.events import CommandRefused, LeadershipTak
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
-from rollcall_ha.controller.contract.values import Evidence
+from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
@@ -71,7 +74,7 @@ LEADERSHIP_POLL_MS = 20
 """How late a change of leadership may be noticed."""
 READ_WAIT_MS_MAX = 600
 """A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
-_REFUSED_AT_ONCE = (ApplyBrokerId, RegisterReplica, ReportEntered, RecordMilestones, SayGoodbye)
+_REFUSED_AT_ONCE = (ApplyBrokerId, RegisterReplica, ReportEntered, RecordMilestones, AnnounceStop, SayGoodbye)
 """
 Requests of brokers whose refusal needs no entry. Not alters: an earlier try of the same alter may be in the log and not
 yet applied. Refused by the state before it, the master would end its union, and then the alter commits (R2).
@@ -286,8 +289,9 @@ class ControllerService:
     def evidence_for(self, command: OperatorCommand) -> Evidence | None:
         """The leader's soft facts about the set of an election that an operator orders; other orders need none."""
         view = self.view_of(command.set_key) if isinstance(command, Electing) else None
-        if view is None:
-            return None
+        return None if view is None else self._evidence(view)
+
+    def _evidence(self, view: SetView) -> Evidence:
         return self.duties.sessions.evidence(
             view, now_ns=self.now_ns(), triggered_by=None, stamps=None, draw=self.ports.draw_epoch_jump()
         )
@@ -337,13 +341,14 @@ class ControllerService:
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, connection: ConnectionId | None
     ) -> AnyReply:
         """A broker's order on its session or by REST; opens the session if it was a registration. As ``submit``."""
-        refusal = self._refusal_of_now(command, request_id=request_id, requested_by=requested_by)
+        evidence = self._evidence_of_stop(command) if isinstance(command, AnnounceStop) else None
+        refusal = self._refusal_of_now(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
         if refusal is not None:
             self.metrics.refusals.labels(code=refusal.code.name).inc()
             return refusal
         if isinstance(command, RecordMilestones):
             command = self.duties.milestones.observe(command, self.now_ns())
-        reply = await self.submit(command, request_id=request_id, requested_by=requested_by)
+        reply = await self.submit(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
         if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
             # The entry may be applied and not heard of yet. Opened before ``track``, the session would not exist, and
             # the broker's connection be bound to nothing: its close would not be noticed.
@@ -351,7 +356,19 @@ class ControllerService:
             self.duties.handle_registered(command, reply, connection, self.now_ns())
         return reply
 
-    def _refusal_of_now(self, command: AnyCommand, *, request_id: RequestId, requested_by: str) -> Refused | None:
+    def _evidence_of_stop(self, command: AnnounceStop) -> Evidence | None:
+        """Of a handover: what writes have waited for already is its beginning, as the fault is that of a failover."""
+        view = self.view_of(command.set_key)
+        if view is None or view.master != command.broker_id:
+            return None
+        now_ns = self.now_ns()
+        self.duties.handle_requested(command.set_key, now_ns, since_ns=now_ns - command.drained_us * NS_PER_US)
+        stamps = DetectionStamps(cause=SilenceCause.GOODBYE, detected_age_us=command.drained_us)
+        return msgspec.structs.replace(self._evidence(view), detection=stamps)
+
+    def _refusal_of_now(
+        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None
+    ) -> Refused | None:
         """
         The refusal that the applied state has for a broker's request already; None: propose it (Rule 5).
 
@@ -363,7 +380,8 @@ class ControllerService:
         # A known id is answered by its entry's reply (R24): decided anew, an order that was done would be refused.
         if not isinstance(command, _REFUSED_AT_ONCE) or request_id in state.requests:
             return None
-        decision = decide(state, self.operation(command, request_id=request_id, requested_by=requested_by))
+        operation = self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
+        decision = decide(state, operation)
         # A cleaned broker that still runs asks every second, for ever: 86,400 entries and events a day that say the
         # same.
         changes_nothing = all(isinstance(event, CommandRefused) for event in decision.events)

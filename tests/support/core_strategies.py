@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import (
+    AnnounceStop,
     AnyCommand,
     ApplyBrokerId,
     Bootstrap,
@@ -82,7 +83,7 @@ def operation_of(fleet: Fleet, step: Step) -> Operation:
         return past if number % 2 else replace(past, request_id=fleet.operation(past.command).request_id)
     makers = _MAKERS
     command = makers[kind % len(makers)](fleet, step)
-    needs_evidence = isinstance(command, ElectMaster | ElectUnclean | Bootstrap)
+    needs_evidence = isinstance(command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop)
     if not needs_evidence or fleet.key not in fleet.state.sets:
         return fleet.operation(command)
     ends = {
@@ -177,6 +178,18 @@ def _goodbye(fleet: Fleet, step: Step) -> AnyCommand:
     )
 
 
+def _stopping(fleet: Fleet, step: Step) -> AnyCommand:
+    replica = _replica(fleet, step[1])
+    return AnnounceStop(
+        set_key=fleet.key,
+        broker_id=replica.broker_id,
+        incarnation=replica.incarnation or _NOBODY,
+        session_ordinal=replica.session_ordinal,
+        master_epoch=MasterEpoch(max(0, _set(fleet).master_epoch - step[3] % 2)),
+        drained_us=1000 * step[2],
+    )
+
+
 def _elect(fleet: Fleet, step: Step) -> AnyCommand:
     return ElectMaster(
         set_key=fleet.key,
@@ -268,6 +281,7 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _silent,
     _alive,
     _goodbye,
+    _stopping,
     _elect,
     _elect,
     _elect,

@@ -101,3 +101,40 @@ def kill_leader(fleet: Fleet, work: Load) -> LeaderKilled:
         gap_ms=round(gap_ms, 1),
         elections=max(after.master_epoch - before.master_epoch, len(fleet.client().history(key).rows) - rows),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarted:
+    """One clean stop and start of a broker under load."""
+
+    broker: str
+    was_master: bool
+    stopping_ms: float
+    """From the signal until the process was gone."""
+    gap_ms: float
+    """The longest time without an acknowledgement from the signal until the set was whole again."""
+    new_kinds: tuple[str, ...]
+    """Kinds of the elections that it caused, oldest first."""
+
+
+def restart_broker(fleet: Fleet, name: str, work: Load) -> Restarted:
+    """SIGTERM, start, and the set is whole again when this returns."""
+    key = only_set(fleet)
+    was_master = fleet.master(key) == name
+    before = fleet.client().set(key).set.view.master_epoch
+    began_ns = time.monotonic_ns()
+    fleet.terminate(name)
+    stopping_ms = (time.monotonic_ns() - began_ns) / 1e6
+    work.wait_more()
+    fleet.restart(name)
+    fleet.wait_ready([name])
+    fleet.wait_redundant(key)
+    work.wait_more()
+    rows = fleet.client().history(key).rows
+    return Restarted(
+        broker=name,
+        was_master=was_master,
+        stopping_ms=round(stopping_ms, 1),
+        gap_ms=round(work.longest_gap_ms(began_ns), 1),
+        new_kinds=tuple(str(row.kind) for row in reversed(rows) if row.master_epoch > before),
+    )
