@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.ids import (
     FlushMode,
     SetKey,
 )
+from rollcall_ha.controller.contract.names import key_complaint, text_complaint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
 from rollcall_ha.node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bind, split_address
@@ -69,9 +70,12 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         remedy = "where everybody on the network is trusted, set fleet.open_broker_ports = true"
         for key, address in (("listen", section.listen), ("ha", section.ha), ("health", section.health)):
             refuse_unsafe_bind(f"brokers.{name}.{key}", address, remedy=remedy)
+    set_key = SetKey(cluster=ClusterName(section.cluster or fleet.fleet.name), name=BrokerName(section.set))
+    if complaint := key_complaint(set_key) or text_complaint("zone", section.zone):
+        raise ConfigError(f"brokers.{name}: {complaint}")
     return BrokerConfig(
         name=name,
-        set_key=SetKey(cluster=ClusterName(section.cluster or fleet.fleet.name), name=BrokerName(section.set)),
+        set_key=set_key,
         fleet_incarnation=FleetIncarnation(fleet.fleet.incarnation),
         timing=_timing(fleet.fleet.timing),
         directory=fleet.path(section.data),

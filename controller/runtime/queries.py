@@ -21,6 +21,7 @@ from typing import TypeVar
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.replies import Elected, Refused
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
@@ -194,6 +195,8 @@ class Queries:
         """The answer that the order would get now (S68). Raises ``NoAuthority``."""
         # Linearizable: a preview on an older state would promise an election that the real order then refuses.
         published = await self._published(Consistency.LINEARIZABLE)
+        if refusal := refusal_of_texts(command):
+            return refusal
         operation = self._service.operation(
             command,
             request_id=request_id,

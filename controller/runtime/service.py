@@ -46,6 +46,7 @@ from rollcall_ha.controller.contract.commands import (
 )
 from rollcall_ha.controller.contract.events import CommandRefused, LeadershipTaken
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
+from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
@@ -245,11 +246,13 @@ class ControllerService:
         Raises:
             NoAuthority, NotLeader, Overloaded: certainly not executed.
             EntryOutcomeUnknown: ask again with the same request id.
-            ValueError: a text in the order is not valid Unicode.
         """
         # Before proposing: an isolated leader's log takes the entry, and the caller waits until its deadline for
         # "unknown".
         self.require_authority()
+        if refusal := refusal_of_texts(command):
+            self.metrics.refusals.labels(code=refusal.code.name).inc()
+            return refusal
         return await self._submit(
             self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
         )
@@ -342,7 +345,9 @@ class ControllerService:
     ) -> AnyReply:
         """A broker's order on its session or by REST; opens the session if it was a registration. As ``submit``."""
         evidence = self._evidence_of_stop(command) if isinstance(command, AnnounceStop) else None
-        refusal = self._refusal_of_now(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
+        refusal = refusal_of_texts(command) or self._refusal_of_now(
+            command, request_id=request_id, requested_by=requested_by, evidence=evidence
+        )
         if refusal is not None:
             self.metrics.refusals.labels(code=refusal.code.name).inc()
             return refusal

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
+from rollcall_ha.controller.contract.names import name_complaint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from rollcall_ha.controller.runtime.event_journal import SEGMENT_BYTES_MAX
@@ -60,9 +61,14 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
     """
     The settings of controller ``name``.
 
-    Raises ``ConfigError``: unknown name or preset, broken timing, an unsafe bind, a malformed incarnation.
+    Raises ``ConfigError``: unknown name or preset, a name that is not taken, broken timing, an unsafe bind, a malformed
+    incarnation.
     """
     own = document.controller(name)
+    named = (("fleet.name", document.fleet.name), *(("the name of a controller", one) for one in document.controllers))
+    for what, text in named:
+        if complaint := name_complaint(what, text):
+            raise ConfigError(complaint)
     try:
         timing = PRESETS[Preset(document.fleet.timing)]
     except ValueError:

@@ -62,6 +62,7 @@ from rollcall_ha.controller.contract.ids import (
     RegisterCode,
     SetKey,
 )
+from rollcall_ha.controller.contract.names import key_complaint
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -132,7 +133,7 @@ class ControllerCodes:
     def _next_id(self, request: Request) -> None:
         header = read_header(SetHeader, request.fields)
         key = _key_of(header.cluster_name, header.broker_name)
-        if self._refuse_conflict(request, key):
+        if self._refuse_name(request, key):
             return
         found = self._replicas.fleet.sets.get(key)
         request.answer(
@@ -147,7 +148,7 @@ class ControllerCodes:
     async def _apply_id(self, request: Request) -> None:
         header = read_header(ApplyBrokerIdHeader, request.fields)
         key = _key_of(header.cluster_name, header.broker_name)
-        if self._refuse_conflict(request, key):
+        if self._refuse_name(request, key):
             return
         code = header.register_check_code or ""
         names = SetHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
@@ -182,7 +183,7 @@ class ControllerCodes:
         header = read_header(RegisterBrokerHeader, request.fields)
         key = _key_of(header.cluster_name, header.broker_name)
         names = RegisteredHeader(cluster_name=header.cluster_name, broker_name=header.broker_name)
-        if self._refuse_conflict(request, key):
+        if self._refuse_name(request, key):
             return
         found = self._replicas.find(header.broker_name)
         broker_id = BrokerId(header.broker_id or 0)
@@ -211,8 +212,11 @@ class ControllerCodes:
             names = RegisteredHeader(cluster_name=header.cluster_name, broker_name=header.broker_name, **master)
         request.answer(header=names, body=set_of(found))
 
-    def _refuse_conflict(self, request: Request, key: SetKey) -> bool:
-        """Whether the name belongs to another cluster; if so, the request has its answer."""
+    def _refuse_name(self, request: Request, key: SetKey) -> bool:
+        """Whether the name is not taken, or belongs to another cluster; if so, the request has its answer."""
+        if complaint := key_complaint(key):
+            request.answer(RefusalCode.INVALID_REQUEST, remark=complaint)
+            return True
         owner = self._replicas.conflicting_set(key)
         if owner is None:
             return False

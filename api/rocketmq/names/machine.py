@@ -59,6 +59,8 @@ from rollcall_ha.api.rocketmq.names.table import (
     NameTable,
     RegisteredBroker,
 )
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
+from rollcall_ha.controller.contract.names import key_complaint, text_complaint
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from rollcall_ha.node.remoting.codes import SystemCode
 
@@ -179,6 +181,12 @@ class NameMachine:
             raise NamesRefused("crc32 not match")
         if not header.broker_name or not header.broker_addr or not header.cluster_name or header.broker_id is None:
             raise NamesRefused("brokerName, brokerAddr, clusterName and brokerId must be there")
+        key = SetKey(cluster=ClusterName(header.cluster_name), name=BrokerName(header.broker_name))
+        addresses = (("brokerAddr", header.broker_addr), ("haServerAddr", header.ha_server_addr or ""))
+        # Kept in the table, its file and every route: a name that is not taken by a controller is not routed either.
+        for complaint in (key_complaint(key), *(text_complaint(*address) for address in addresses)):
+            if complaint:
+                raise NamesRefused(complaint)
         topics = read_topics(request.body, is_compressed=bool(header.compressed), sender_version=request.version)
         timeout_ms = header.heartbeat_timeout_millis
         entry = RegisteredBroker(
