@@ -260,7 +260,8 @@ def _election(event: Column) -> dict[str, Column]:
     # The last heartbeat is the sign of a timeout only. A process that is killed 200 ms after its heartbeat lived for
     # those 200 ms: its sign is the closed session.
     heartbeat = f.when(detection["cause"] == "timeout", detection["lastHeartbeatAgeUs"])
-    # The earliest sign has the greatest age, as in ``DetectionStamps.fault_age_us``.
+    # The earliest sign has the greatest age, as in ``DetectionStamps.fault_age_us``; records from before the field
+    # ``firstSignAgeUs`` have the stamps only.
     signs = f.greatest(
         detection["sessionClosedAgeUs"], detection["linkClosedAgeUs"], detection["probeRefusedAgeUs"], heartbeat
     )
@@ -284,7 +285,7 @@ def _election(event: Column) -> dict[str, Column]:
         "policy": verdict["policy"],
     }
     return {name: f.when(is_election, column) for name, column in columns.items()} | {
-        "fault_age_us": f.coalesce(signs, detection["detectedAgeUs"]),
+        "fault_age_us": f.coalesce(detection["firstSignAgeUs"], signs, detection["detectedAgeUs"]),
         "detected_age_us": detection["detectedAgeUs"],
         "last_heartbeat_age_us": detection["lastHeartbeatAgeUs"],
     }

@@ -56,6 +56,7 @@ PHASES: Mapping[str, int] = {
     Phase.ROUTE_CONVERGED: 10,
     Phase.IN_SYNC: 11,
     Phase.FULL_REDUNDANCY: 12,
+    Phase.FAULT: 13,
 }
 
 CAUSES: Mapping[str, int] = {

@@ -112,7 +112,8 @@ def _folds() -> list[Column]:
     return [
         # Of two reports of one phase the first: a repeat after a lost answer must not make the phase longer.
         *(f.min(at(phase, "elapsed_us")).alias(stamp_column(phase)) for phase in _STAMPED),
-        f.min(at(Phase.FIRST_ACK, "observed_us")).alias("total_us"),
+        # Up to SERVING: the first acknowledgement comes when somebody sends, and that may be an hour later.
+        f.min(at(Phase.SERVING, "observed_us")).alias("total_us"),
         f.max(at(Phase.ROUTE_CONVERGED, "observed_us")).alias("route_converged_us"),
         f.min("entered_at_ms").alias("entered_at_ms"),
         # The newest grade: "proven" becomes "refuted" when the old master comes back with acknowledged bytes. A minimum
@@ -170,7 +171,7 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
     known: list[dict[str, Column]] = [
         {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED
     ]
-    known[_STAMPED.index(Phase.FIRST_ACK)]["observed_us"] = f.col("total_us")
+    known[_STAMPED.index(Phase.SERVING)]["observed_us"] = f.col("total_us")
     known.append({"phase": f.lit(PHASES[Phase.ROUTE_CONVERGED]), "observed_us": f.col("route_converged_us")})
     graded = {name: f.col(name) for name in ("entered_at_ms", "graded_seq", "bound_bytes", "cut_bytes")}
     known.append(graded | {"grade_code": code_of(f.col("grade"), GRADES)})
@@ -203,7 +204,8 @@ def _finished(folded: DataFrame) -> DataFrame:
     for phase, duration in zip(SPANS, durations, strict=True):
         # A first election has no fault: its missing detection is no gap in the record.
         is_due = f.col("is_failover") if phase in (Phase.DETECTED, Phase.PROPOSED) else f.lit(True)
-        attributed = attributed + f.coalesce(duration, f.lit(0))
+        if phase is not Phase.FIRST_ACK:
+            attributed = attributed + f.coalesce(duration, f.lit(0))
         missing = missing + f.when(is_due & duration.isNull(), 1).otherwise(0)
     longest, dominating = f.greatest(*durations), f.lit(None).cast("string")
     # Backwards, so that of two equal phases the earlier one wins: ties must not depend on the plan.

@@ -213,8 +213,8 @@ promised_us bigint phase: from the push to the winner's durable promise
 role_applied_us bigint phase: to the role
 serving_us bigint phase: to serving
 first_ack_us bigint phase: to the first acknowledgement
-total_us bigint timed by the leader alone: first sign of the fault to the report of the first acknowledgement (RTO)
-unattributed_us bigint total_us minus the phases
+total_us bigint outage, timed by the leader alone: first sign of the fault to the report of SERVING
+unattributed_us bigint total_us minus the phases before the first acknowledgement
 dominating_phase string phase with the greatest duration; of equal ones the earliest
 missing_phases int phases of the eight without a duration; the two of detection count for failovers only
 backward_stamps int stamps that lie before the one before them on their clock: quarantined

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Mood, Report, Table
-from rollcall_ha.api.cli.tables import EVENT_COLUMNS, event_row, read_line
+from rollcall_ha.api.cli.tables import EVENT_COLUMNS, event_row, outage, read_line
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned
 from rollcall_ha.controller.contract.replies import Elected
+from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.verdicts import (
     CandidateOutcome,
     CandidateVerdict,
@@ -175,14 +176,22 @@ def _phase_parts(found: Explanation) -> list[str | Table]:
     row = found.row
     if not row.phases:
         return []
-    rows = [(str(span.phase), output.duration_us(span.duration_us)) for span in row.phases]
+    spans = {span.phase: span.duration_us for span in row.phases}
+    after_us = spans.pop(Phase.FIRST_ACK, None)
+    rows = [(str(phase), output.duration_us(duration_us)) for phase, duration_us in spans.items()]
     if row.unattributed_us:
         rows.append(("unexplained", output.duration_us(row.unattributed_us)))
     if row.total_us is not None:
-        rows.append(("total, timed independently", output.duration_us(row.total_us)))
+        rows.append(("outage, timed independently", outage(row)))
+    if after_us is not None:
+        rows.append(("then, to the first acknowledgement", output.duration_us(after_us)))
+    if row.waited_us is not None:
+        rows.append(("of this, a sender waited", output.duration_us(row.waited_us)))
     parts: list[str | Table] = [Table(columns=output.columns("PHASE", ">TOOK"), rows=tuple(rows))]
-    if row.missing:
-        parts.append("No stamp yet: " + ", ".join(row.missing))
+    if Phase.FAULT in row.missing:
+        parts.append("The first sign of the fault was not seen: the outage is given by its bounds.")
+    if unstamped := [phase for phase in row.missing if phase is not Phase.FAULT]:
+        parts.append("No stamp yet: " + ", ".join(unstamped))
     return parts
 
 

@@ -312,9 +312,8 @@ PHASE_GROUPS: Mapping[str, tuple[Phase, ...]] = {
     "DECIDE": (Phase.PROPOSED, Phase.COMMITTED),
     "ENTER": (Phase.NOTIFIED, Phase.PROMISED, Phase.TRUNCATED, Phase.ROLE_APPLIED),
     "SERVE": (Phase.SERVING,),
-    "FIRST ACK": (Phase.FIRST_ACK,),
 }
-"""The phases that each column of the history sums. ``explain`` shows them one by one."""
+"""The phases that each column of the history sums up to TOTAL. ``explain`` shows them one by one."""
 
 
 def history_report(page: HistoryPage) -> Report:
@@ -329,6 +328,8 @@ def history_report(page: HistoryPage) -> Report:
         *groups,
         ">UNEXPLAINED?",
         ">TOTAL",
+        ">FIRST ACK?",
+        ">WAITED?",
         ">LOST",
         ">CUT?",
         "PROOF",
@@ -355,12 +356,24 @@ def _history_row(row: HistoryRow) -> tuple[str, ...]:
         f"{origin}->{row.to_master}",
         *(_group(spans, phases) for phases in PHASE_GROUPS.values()),
         output.NOT_APPLICABLE if not row.unattributed_us else output.duration_us(row.unattributed_us),
-        output.NOT_APPLICABLE if row.total_us is None else output.duration_us(row.total_us),
+        outage(row),
+        _group(spans, (Phase.FIRST_ACK,)),
+        output.NOT_APPLICABLE if row.waited_us is None else output.duration_us(row.waited_us),
         output.UNKNOWN if row.loss_bytes is None else output.size(row.loss_bytes),
         output.NOT_APPLICABLE if row.cut_bytes is None else output.size(row.cut_bytes),
         output.NOT_APPLICABLE if row.grade is None else str(row.grade),
         row.requested_by,
     )
+
+
+def outage(row: HistoryRow) -> str:
+    """The total; ``1.2 s to 4.3 s`` or ``over 1.2 s`` where only bounds of its beginning are known."""
+    if row.total_us is None:
+        return output.NOT_APPLICABLE
+    low = output.duration_us(row.total_us)
+    if row.total_us_max is None:
+        return f"over {low}"
+    return low if row.total_us_max == row.total_us else f"{low} to {output.duration_us(row.total_us_max)}"
 
 
 def _group(spans: Mapping[Phase, int | None], phases: Iterable[Phase]) -> str:

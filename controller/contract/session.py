@@ -76,6 +76,8 @@ class Heartbeat(Value):
     """A RocketMQ broker's own heartbeat timeout; None for ours: the fleet's counts."""
     lag_bytes: int | None = None
     """A slave's distance to its master's last known end; None = not connected."""
+    master_heard_age_us: int | None = None
+    """A slave's, on its own clock: since the last byte of its master; None = not connected, or not told."""
 
 
 class HeartbeatAck(Value):
@@ -99,7 +101,11 @@ class RoleNotice(Value):
 
 
 class LinkReport(Value):
-    """SESSION_LINKS, one-way: what an electable member sees of its HA link to the master (R13)."""
+    """
+    SESSION_LINKS, one-way: what an electable member sees of its HA link to the master (R13).
+
+    Sent when the link opens or closes, and to every leader on a new session. Ages run on the member's clock.
+    """
 
     set_key: SetKey
     broker_id: BrokerId
@@ -108,6 +114,10 @@ class LinkReport(Value):
     master: BrokerId
     master_epoch: MasterEpoch
     is_open: bool
+    closed_age_us: int | None = None
+    """Since the master's end closed the link; None = it is open, or it ended in another way."""
+    heard_age_us: int | None = None
+    """Since the last byte of the master; None = none came, or not told."""
 
 
 class LeaderHint(Value):

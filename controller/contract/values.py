@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import dataclass_transform
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.ids import (
     AckMode,
@@ -127,7 +128,7 @@ class DetectionStamps(Value):
     """
     When the leader noticed what, as ages in microseconds at the moment of the proposal, on its monotonic clock.
 
-    ``None`` = was not seen. The phases of a failover begin at ``fault_age_us``.
+    ``None`` = was not seen. The fault lies between ``alive_age_us`` and ``fault_age_us``.
     """
 
     cause: SilenceCause
@@ -136,18 +137,29 @@ class DetectionStamps(Value):
     link_closed_age_us: int | None = None
     probe_refused_age_us: int | None = None
     detected_age_us: int = 0
+    first_sign_age_us: int | UnsetType = UNSET
+    """First sign of the fault: what closed or was refused; of a silence, when the next sign of life was due."""
+    alive_age_us: int | UnsetType = UNSET
+    """Last sure sign of life: a heartbeat, bytes on a HA link, an entry that was committed while it was heard."""
 
     @property
     def fault_age_us(self) -> int:
         """
         Where the phases of a failover begin: the first sign of the fault.
 
-        A heartbeat is a sign of life. It bounds the fault only where silence was all that there was; where a session
-        or a link broke, the fault is when it did.
+        Records from before ``first_sign_age_us``: the oldest stamp. A heartbeat is a sign of life; it bounds the fault
+        only where silence was all that there was.
         """
+        if self.first_sign_age_us is not UNSET:
+            return self.first_sign_age_us
         heartbeat = self.last_heartbeat_age_us if self.cause is SilenceCause.TIMEOUT else None
         signs = (self.session_closed_age_us, self.link_closed_age_us, self.probe_refused_age_us, heartbeat)
         return max((age for age in signs if age is not None), default=self.detected_age_us)
+
+    @property
+    def uncertainty_us(self) -> int | None:
+        """How much earlier than ``fault_age_us`` the fault may have been: 0 = exact, None = not known."""
+        return None if self.alive_age_us is UNSET else max(0, self.alive_age_us - self.fault_age_us)
 
 
 class ReplicaEvidence(Value):
@@ -179,7 +191,7 @@ class Evidence(Value):
 
 
 class Phase(StrEnum):
-    """Steps of a failover, in the order in which they happen."""
+    """Steps of a failover, in the order in which they happen; ``FAULT`` is last because journals count by place."""
 
     DETECTED = "detected"
     PROPOSED = "proposed"
@@ -193,6 +205,8 @@ class Phase(StrEnum):
     ROUTE_CONVERGED = "route-converged"
     IN_SYNC = "in-sync"
     FULL_REDUNDANCY = "full-redundancy"
+    FAULT = "fault"
+    """Before all others. Never reported: among the missing phases it says that only bounds of the fault are known."""
 
 
 class Milestone(Value):
@@ -200,7 +214,7 @@ class Milestone(Value):
     Something that happened in a broker or in the leader on behalf of one masterEpoch.
 
     ``elapsed_us`` runs on the reporter's own monotonic clock: for a broker from the push that it answers,
-    for the leader from the proposal. ``observed_us`` is the leader's: from its oldest detection stamp to the arrival
+    for the leader from the proposal. ``observed_us`` is the leader's: from the first sign of the fault to the arrival
     of the report.
     """
 

@@ -141,7 +141,7 @@ class SetAnswer(Value):
 
 
 class PhaseSpan(Value):
-    """One phase of a failover. The spans sum to the part of the total that can be attributed."""
+    """One phase of a failover. Those before FIRST_ACK sum to the part of the total that can be attributed."""
 
     phase: Phase
     duration_us: int | None
@@ -159,14 +159,23 @@ class HistoryRow(Value):
     to_master: BrokerId
     phases: tuple[PhaseSpan, ...]
     total_us: int | None
-    """Timed by the leader from its oldest detection stamp to the arrival of FIRST_ACK; not a sum."""
+    """
+    The outage: timed by the leader from the first sign of the fault to the arrival of SERVING; not a sum.
+
+    The lower bound where ``missing`` names ``fault``.
+    """
     unattributed_us: int | None
     missing: tuple[Phase, ...]
+    """Phases without a stamp. ``fault``: nobody saw its first sign, ``total_us`` and ``total_us_max`` are bounds."""
     grade: Grade | None
     loss_bytes: int | None
     cut_bytes: int | None
     requested_by: str
     event: EventRef
+    total_us_max: int | None = None
+    """From the last sure sign of life to SERVING; equal to ``total_us`` if that is exact, None = no bound is known."""
+    waited_us: int | None = None
+    """Of the time from SERVING to FIRST_ACK, what a sender waited; None = not known. The rest: nobody was sending."""
 
 
 class HistoryPage(Value):

@@ -2,14 +2,16 @@
 The reigns of one set, computed from its events.
 
 Here: ``history_of`` and the split of a failover's time by phase. Not here: reading the journal, paging
-(``controller.runtime``).
+(``controller.runtime``), where an outage began (``outages``, ``controller.runtime.sessions``).
 
 Rule 1: phases chain. The leader's clock: first sign of the fault -> detected -> proposed -> committed -> notified;
 the winner's clock goes on from the push that notified it. Each span is the difference to the stamp before it on its
 clock.
-Rule 2: the leader alone times the total, which is not a sum; the part that no phase explains is ``unattributed_us``.
-Rule 3: a phase without a stamp is named in ``missing``, and so is a stamp that lies before its predecessor. Nothing is
-guessed.
+Rule 2: an outage ends at SERVING, when the gate is open. The leader alone times it, and it is not a sum; the part that
+no phase up to SERVING explains is ``unattributed_us``.
+Rule 3: FIRST_ACK comes when somebody sends: it is in no total. What a sender waited of it is ``waited_us``.
+Rule 4: a phase without a stamp is named in ``missing``, and so is a stamp that lies before its predecessor. Nothing is
+guessed. Where the fault itself was not seen, ``missing`` names it, and the total is a lower and an upper bound.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from rollcall_ha.controller.contract.views import HistoryRow, PhaseSpan
 
 _LEADER_PHASES = (Phase.COMMITTED, Phase.NOTIFIED)
 _WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)
+_FOR_A_LOST_MASTER = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 
 
 @dataclass(slots=True)
@@ -59,9 +62,12 @@ def history_of(records: Iterable[EventRecord]) -> tuple[HistoryRow, ...]:
 def _row(reign: _Reign) -> HistoryRow:
     event, loss = reign.event, reign.loss
     phases = _phases(event, reign.milestones)
-    first_ack = _milestone(reign.milestones, Phase.FIRST_ACK, event)
-    total_us = first_ack.observed_us if first_ack is not None else None
-    attributed_us = sum(span.duration_us for span in phases if span.duration_us is not None)
+    serving = _milestone(reign.milestones, Phase.SERVING, event)
+    total_us = serving.observed_us if serving is not None else None
+    uncertainty_us = _uncertainty_us(event)
+    durations = {span.phase: span.duration_us for span in phases}
+    attributed_us = sum(us for phase, us in durations.items() if us is not None and phase is not Phase.FIRST_ACK)
+    missing = tuple(phase for phase, duration_us in durations.items() if duration_us is None)
     return HistoryRow(
         master_epoch=event.master_epoch,
         elected_at_ms=reign.elected.stamped_at_ms,
@@ -72,13 +78,31 @@ def _row(reign: _Reign) -> HistoryRow:
         phases=phases,
         total_us=total_us,
         unattributed_us=None if total_us is None else total_us - attributed_us,
-        missing=tuple(span.phase for span in phases if span.duration_us is None),
+        missing=missing if uncertainty_us == 0 else (Phase.FAULT, *missing),
         grade=loss.grade if loss is not None else None,
         loss_bytes=_loss_bytes(loss),
         cut_bytes=loss.cut_bytes if loss is not None else None,
         requested_by=reign.elected.requested_by,
         event=reign.elected.ref,
+        total_us_max=None if total_us is None or uncertainty_us is None else total_us + uncertainty_us,
+        waited_us=_waited_us(_milestone(reign.milestones, Phase.FIRST_ACK, event), durations[Phase.FIRST_ACK]),
     )
+
+
+def _uncertainty_us(event: MasterElected) -> int | None:
+    """How much earlier than the phases the outage may have begun; None = no bound is known."""
+    if event.detection is not None:
+        return event.detection.uncertainty_us
+    # Its beginning is the proposal itself: a living master was moved, or there was none before. A master that was lost
+    # without a stamp was lost at some time before it: 40 ms of election would be the record of an outage of 12 minutes.
+    return None if event.verdict.kind in _FOR_A_LOST_MASTER else 0
+
+
+def _waited_us(first_ack: Milestone | None, span_us: int | None) -> int | None:
+    """What senders waited after SERVING: a wait that is longer began before, and is part of the outage."""
+    if first_ack is None or span_us is None or first_ack.waited_us is None:
+        return None
+    return min(span_us, first_ack.waited_us)
 
 
 def _loss_bytes(loss: LossVerdict | None) -> int | None:
@@ -126,7 +150,7 @@ def _phases(event: MasterElected, milestones: Sequence[Milestone]) -> tuple[Phas
         fault_us = event.detection.fault_age_us
         spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=fault_us - event.detection.detected_age_us))
         spans.append(PhaseSpan(phase=Phase.PROPOSED, duration_us=event.detection.detected_age_us))
-    elif event.verdict.kind is ElectionKind.FAILOVER:
+    elif event.verdict.kind in _FOR_A_LOST_MASTER:
         spans.append(PhaseSpan(phase=Phase.DETECTED, duration_us=None))
     for phases in (_LEADER_PHASES, _WINNER_PHASES):
         # Both clocks start again at 0: the leader's milestones count from the proposal, the winner's from the push.

@@ -24,7 +24,7 @@ from rollcall_ha.controller.contract.events import (
     MilestoneReached,
     ReplicaSilent,
 )
-from rollcall_ha.controller.contract.values import Milestone
+from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.contract.views import SetStatus
 
 METRIC_SETS_MAX = 500
@@ -74,8 +74,14 @@ class ControllerMetrics:
         )
         self.phases = Histogram(
             "rollcall_rto_phase_seconds",
-            "From the detection's oldest stamp to the arrival of a phase's report, by phase.",
+            "From the first sign of the fault to the arrival of a phase's report, by phase; the outage is serving.",
             ["phase"],
+            buckets=_PHASE_BUCKETS,
+            registry=registry,
+        )
+        self.first_ack_wait = Histogram(
+            "rollcall_first_ack_wait_seconds",
+            "The longest wait that a sender of the first acknowledged batch of a reign told, outage included.",
             buckets=_PHASE_BUCKETS,
             registry=registry,
         )
@@ -107,7 +113,11 @@ class ControllerMetrics:
             self._observe_phase(event.milestone)
 
     def _observe_phase(self, milestone: Milestone) -> None:
-        if milestone.observed_us is not None:
+        # The first acknowledgement comes when somebody sends: as a phase of the outage it would put an idle hour there.
+        if milestone.phase is Phase.FIRST_ACK:
+            if milestone.waited_us is not None:
+                self.first_ack_wait.observe(milestone.waited_us / US_PER_SECOND)
+        elif milestone.observed_us is not None:
             self.phases.labels(phase=milestone.phase.value).observe(milestone.observed_us / US_PER_SECOND)
 
     def read_from(self, reading: Callable[[], Reading]) -> None:

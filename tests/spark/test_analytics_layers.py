@@ -66,7 +66,7 @@ def test_failovers_are_judged(spark: Any, batch: Lake) -> None:
         3: (True, False, "timeout"),
         4: (True, True, "timeout"),
     }
-    assert (rows[2]["total_us"], rows[2]["outage_ms"], rows[2]["dominating_phase"]) == (41_000, 41, "first-ack")
+    assert (rows[2]["total_us"], rows[2]["outage_ms"], rows[2]["dominating_phase"]) == (15_100, 15, "first-ack")
     assert (rows[3]["backward_stamps"], rows[3]["notified_us"]) == (1, None)
     assert (rows[4]["leader_change_age_ms"], rows[4]["is_route_late"]) == (1_000, True)
     assert (rows[2]["grade"], rows[2]["loss_bytes"], rows[2]["cut_bytes"]) == ("proven", 0, 200)

@@ -60,7 +60,7 @@ def story() -> Fleet:
         reached(2, Phase.PROMISED, 700, by=winner),
         reached(2, Phase.PROMISED, 300, by=5 - winner),
         reached(2, Phase.ROLE_APPLIED, 4_000, by=winner),
-        reached(2, Phase.SERVING, 4_100, by=winner),
+        reached(2, Phase.SERVING, 4_100, by=winner, observed=15_100),
         reached(2, Phase.FIRST_ACK, 30_000, by=winner, observed=41_000),
     )
     fleet.milestones(
@@ -78,6 +78,7 @@ def story() -> Fleet:
     fleet.milestones(
         reached(3, Phase.COMMITTED, 2_000, by=None),
         reached(3, Phase.NOTIFIED, 1_000, by=None),
+        reached(3, Phase.SERVING, 8_000, by=other, observed=3_069_000),
         reached(3, Phase.FIRST_ACK, 9_000, by=other, observed=3_070_000),
     )
     return fleet
@@ -106,6 +107,7 @@ def long_story() -> Fleet:
     fleet.milestones(
         reached(4, Phase.COMMITTED, 800, by=None),
         reached(4, Phase.NOTIFIED, 900, by=None),
+        reached(4, Phase.SERVING, 19_000, by=winner, observed=3_029_000),
         reached(4, Phase.FIRST_ACK, 20_000, by=winner, observed=3_030_000),
         reached(4, Phase.ROUTE_CONVERGED, 2_000_000, by=winner, observed=5_030_000),
     )

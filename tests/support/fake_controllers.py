@@ -218,6 +218,7 @@ def history_row(epoch: int = 8) -> HistoryRow:
         cut_bytes=None,
         requested_by="controller:c2",
         event=EventRef(term=7, index=4200, ordinal=1),
+        total_us_max=3_165_000,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.ids import (
@@ -35,14 +37,14 @@ def reported(phase: Phase, elapsed_us: int, *, by_leader: bool = False, observed
 
 
 def test_phases_chain_on_their_clocks_and_the_rest_is_unattributed() -> None:
-    """S79: oldest stamp -> detected -> proposed -> committed -> notified | push -> promised -> role -> serving -> first ack."""
+    """S79: oldest stamp -> detected -> proposed -> committed -> notified | push -> promised -> role -> serving."""
     fleet = failed_over()
     fleet.milestones(
         reported(Phase.COMMITTED, 9_000, by_leader=True),
         reported(Phase.NOTIFIED, 9_500, by_leader=True),
         reported(Phase.PROMISED, 2_000),
         reported(Phase.ROLE_APPLIED, 5_000),
-        reported(Phase.SERVING, 6_000),
+        reported(Phase.SERVING, 6_000, observed_us=3_117_000),
         reported(Phase.FIRST_ACK, 50_000, observed_us=3_170_000),
         reported(Phase.FIRST_ACK, 90_000, observed_us=9_999_999),
     )
@@ -59,10 +61,85 @@ def test_phases_chain_on_their_clocks_and_the_rest_is_unattributed() -> None:
         (Phase.SERVING, 1_000),
         (Phase.FIRST_ACK, 44_000),
     ]
-    assert row.total_us == 3_170_000
-    assert row.unattributed_us == 3_170_000 - 3_159_500
-    assert (row.missing, row.cause, row.grade, row.loss_bytes) == ((), "no heartbeat for 3.1 s", Grade.PROVEN, 0)
+    assert row.total_us == 3_117_000
+    assert row.unattributed_us == 3_117_000 - 3_115_500
+    assert (row.cause, row.grade, row.loss_bytes) == ("no heartbeat for 3.1 s", Grade.PROVEN, 0)
     assert (row.from_master, row.to_master, row.kind) == (1, 2, ElectionKind.FAILOVER)
+
+
+def test_a_send_31_s_after_the_failover_does_not_make_it_an_outage_of_31_s() -> None:
+    """The outage ends when the gate opens; after it counts what somebody waited, and nobody was sending."""
+    fleet = failed_over()
+    fleet.milestones(
+        reported(Phase.SERVING, 14_000, observed_us=3_114_000),
+        replace(reported(Phase.FIRST_ACK, 31_600_000, observed_us=34_700_000), waited_us=2_000),
+    )
+
+    row = history_of(fleet.records)[0]
+
+    assert (row.total_us, row.waited_us) == (3_114_000, 2_000)
+    assert row.phases[-1].duration_us == 31_600_000 - 14_000
+
+
+@pytest.mark.parametrize(
+    ("told_us", "waited_us"),
+    [(None, None), (7_000, 7_000), (36_000, 36_000), (3_150_000, 36_000)],
+)
+def test_a_sender_that_waited_through_the_outage_waited_only_the_rest_after_it(
+    told_us: int | UnsetType | None, waited_us: int | None
+) -> None:
+    """Otherwise the outage would be felt twice; and a client that cannot say leaves it unknown, not 0."""
+    fleet = failed_over()
+    fleet.milestones(
+        reported(Phase.SERVING, 14_000, observed_us=3_114_000),
+        replace(reported(Phase.FIRST_ACK, 50_000, observed_us=3_150_000), waited_us=told_us),
+    )
+
+    assert history_of(fleet.records)[0].waited_us == waited_us
+
+
+@pytest.mark.parametrize(
+    ("first_sign_us", "alive_us", "total_us", "total_us_max", "missing_fault"),
+    [
+        (3_099_600, 3_099_600, 3_120_000, 3_120_000, False),  # the close was seen when it happened
+        (2_600_000, 3_100_000, 3_120_000, 3_620_000, True),  # a hang: it lies between two heartbeats
+        (UNSET, UNSET, 3_120_000, None, True),  # a record from before these fields
+    ],
+)
+def test_a_beginning_that_was_not_seen_is_a_lower_and_an_upper_bound(
+    first_sign_us: int | UnsetType,
+    alive_us: int | UnsetType,
+    total_us: int,
+    total_us_max: int | None,
+    missing_fault: bool,
+) -> None:
+    """Never a small number with a straight face: ``missing`` names the fault."""
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    stamps = replace(TIMEOUT, first_sign_age_us=first_sign_us, alive_age_us=alive_us)
+    fleet.elect(evidence=fleet.evidence(detection=stamps))
+    fleet.milestones(reported(Phase.SERVING, 6_000, observed_us=total_us))
+
+    row = history_of(fleet.records)[0]
+
+    assert (row.total_us, row.total_us_max, Phase.FAULT in row.missing) == (total_us, total_us_max, missing_fault)
+
+
+def test_a_failover_whose_fault_nobody_saw_has_no_upper_bound_and_a_requested_election_is_exact() -> None:
+    """What begins with the proposal itself is known from its beginning; a master that was lost was lost before it."""
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    fleet.elect()
+    fleet.milestones(reported(Phase.SERVING, 6_000, observed_us=9_000))
+    lost = history_of(fleet.records)[0]
+    fleet = Fleet().serving()
+    fleet.elect(to=2)
+    fleet.milestones(reported(Phase.SERVING, 6_000, observed_us=9_000))
+    moved = history_of(fleet.records)[0]
+
+    assert (lost.total_us, lost.total_us_max, lost.missing[0]) == (9_000, None, Phase.FAULT)
+    assert (moved.kind, moved.total_us, moved.total_us_max) == (ElectionKind.REQUESTED, 9_000, 9_000)
+    assert Phase.FAULT not in moved.missing
 
 
 def test_stamps_that_are_missing_or_run_backwards_are_named_not_guessed() -> None:
@@ -76,7 +153,14 @@ def test_stamps_that_are_missing_or_run_backwards_are_named_not_guessed() -> Non
 
     row = history_of(fleet.records)[0]
 
-    assert row.missing == (Phase.COMMITTED, Phase.NOTIFIED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)
+    assert row.missing == (
+        Phase.FAULT,
+        Phase.COMMITTED,
+        Phase.NOTIFIED,
+        Phase.ROLE_APPLIED,
+        Phase.SERVING,
+        Phase.FIRST_ACK,
+    )
     assert (row.total_us, row.unattributed_us) == (None, None)
 
 
