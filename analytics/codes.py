@@ -41,6 +41,8 @@ KINDS: Mapping[str, int] = {
     "command-refused": 18,
     "set-imported": 19,
     "stop-announced": 20,
+    "writes-stopped": 21,
+    "writes-resumed": 22,
 }
 
 PHASES: Mapping[str, int] = {

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from rollcall_ha.api.cli import output
-from rollcall_ha.api.cli.output import Mood, Report, Table
+from rollcall_ha.api.cli.output import Column, Mood, Report, Table
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
@@ -29,6 +29,8 @@ from rollcall_ha.controller.contract.views import (
     ReplicaStatus,
     SetPage,
     SetStatus,
+    StopEnd,
+    WriteStop,
 )
 
 
@@ -78,6 +80,8 @@ PROBLEM_WORDS = {
     "WAITING_FOR_REPORTS": "waits for replicas to report what they hold",
     "WAITING_FOR_REPLICAS": "waits for its replicas to register",
     "ENTERING": "the new master is entering",
+    "WRITES_STOPPED": "the master acknowledges no write",
+    "MASTER_NOT_SERVING": "the master on record has stopped itself",
     "BELOW_MIN_IN_SYNC": "refuses writes: fewer replicas in sync than min_in_sync",
     "NO_SPARE": "losing one more replica stops it",
     "REPLICA_SUSPECT": "its last member may lack acknowledged messages",
@@ -106,10 +110,11 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
         return Judgement(f"STALE  {reason}", Mood.BAD, is_degraded=True)
     # A cleaned set is a tombstone that keeps its epochs: counted, the fleet would be DOWN for ever after.
     sets = [status for status in fleet.sets if status.view.condition is not Condition.CLEANED]
-    down = [status for status in sets if status.view.condition is not Condition.SERVING]
+    down = [status for status in sets if status.view.condition is not Condition.SERVING or _is_left(status)]
     if down:
         first = down[0]
-        reason = first.view.condition_reason or str(first.view.condition)
+        is_serving = first.view.condition is Condition.SERVING
+        reason = _problems(first) if is_serving else first.view.condition_reason or str(first.view.condition)
         verdict = f"DOWN  {first.view.set_key.name} does not serve: {reason}{_more(down)}"
         return Judgement(verdict, Mood.BAD, is_degraded=True)
     weak = [status for status in sets if status.problems]
@@ -124,6 +129,11 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     in_sync = sum(len(status.view.sync_state_set) for status in sets)
     counted = _count(len(sets), "broker set")
     return Judgement(f"OK  {counted}, {_count(in_sync, 'replica')} in sync", Mood.GOOD, is_degraded=False)
+
+
+def _is_left(status: SetStatus) -> bool:
+    """Whether the master on record has fenced or isolated itself, though replicated state calls the set served."""
+    return "MASTER_NOT_SERVING" in status.problems
 
 
 def _others(names: Sequence[str]) -> str:
@@ -215,7 +225,8 @@ def _state(status: SetStatus, replica: ReplicaStatus) -> str:
     if replica.state is None:
         return output.UNKNOWN
     if replica.state is BrokerState.MASTER:
-        return "serving" if status.view.condition is Condition.SERVING else "entering"
+        words = {Condition.SERVING: "serving", Condition.WRITES_STOPPED: "no writes"}
+        return words.get(status.view.condition, "entering")
     return "following" if replica.state is BrokerState.SLAVE else str(replica.state)
 
 
@@ -335,7 +346,10 @@ def history_report(page: HistoryPage) -> Report:
         "PROOF",
         "BY",
     )
-    table = Table(columns=columns, rows=tuple(_history_row(row) for row in page.rows))
+    lines = [(row.elected_at_ms, _history_row(row)) for row in page.rows]
+    lines += [(stop.began_at_ms, _stop_row(stop, columns)) for stop in page.stops]
+    # Sorted by their beginnings alone, a reign and a stop of the same millisecond keep their order.
+    table = Table(columns=columns, rows=tuple(row for _, row in sorted(lines, key=lambda line: -line[0])))
     footers: list[str | Table] = []
     if page.next_before is not None:
         footers.append(f"Older ones: rollcall history {page.set_key.name} --before {page.next_before}")
@@ -374,6 +388,29 @@ def outage(row: HistoryRow) -> str:
     if row.total_us_max is None:
         return f"over {low}"
     return low if row.total_us_max == row.total_us else f"{low} to {output.duration_us(row.total_us_max)}"
+
+
+STOP_ENDS = {
+    None: "goes on, no reign changed",
+    StopEnd.RESUMED: "no reign changed",
+    StopEnd.ELECTION: "ended by the next election",
+    StopEnd.CLEANED: "ended by a clean",
+}
+
+
+def _stop_row(stop: WriteStop, columns: Iterable[Column]) -> tuple[str, ...]:
+    """A stop of writes, between the reigns: it has no phases and no loss."""
+    cells = {
+        "EPOCH": str(stop.master_epoch),
+        "WHEN": output.utc(stop.began_at_ms),
+        "KIND": "writes-stopped",
+        "CAUSE": f"{stop.reason}: {stop.detail}" if stop.detail else str(stop.reason),
+        "FROM->TO": str(stop.broker_id),
+        "TOTAL": output.NOT_APPLICABLE if stop.stopped_us is None else output.duration_us(stop.stopped_us),
+        "PROOF": STOP_ENDS.get(stop.end, str(stop.end)),
+        "BY": f"broker:{stop.broker_id}",
+    }
+    return tuple(cells.get(column.title, output.NOT_APPLICABLE) for column in columns)
 
 
 def _group(spans: Mapping[Phase, int | None], phases: Iterable[Phase]) -> str:

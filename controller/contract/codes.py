@@ -45,6 +45,7 @@ class RequestCode(IntEnum):
     FIND_LEADER = 3110
     """Any controller answers with a ``LeaderHint``."""
 
+    SESSION_WRITES = 3111
     SESSION_STOPPING = 3112
 
     PROBE = 3190

@@ -35,12 +35,17 @@ from rollcall_ha.controller.contract.values import (
     ReplicaDescription,
     SetConfiguration,
     SilenceCause,
+    StopReason,
     StoredView,
     Value,
 )
 
 FEATURE_LEVEL = 1
 """Highest level of operations and snapshots that this code understands (R15)."""
+
+
+STOP_DETAIL_CHARS_MAX = 240
+"""Of a stop's ``detail``: it is kept in replicated state."""
 
 
 class Command(Value, tag_field="command"):
@@ -235,6 +240,28 @@ class RecordMilestones(Command, tag="RecordMilestones"):
     milestones: tuple[Milestone, ...]
 
 
+class ReportWrites(Command, tag="ReportWrites"):
+    """
+    A master tells that no write can be acknowledged, or that one can again; elections are no matter of it.
+
+    ``seq`` counts the stops of one (incarnation, masterEpoch) from 1: a repeat changes nothing. Told late, after hours
+    without a controller, a whole stop comes as one command.
+    """
+
+    set_key: SetKey
+    broker_id: BrokerId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    seq: int
+    reason: StopReason
+    detail: str
+    """For people, at most ``STOP_DETAIL_CHARS_MAX`` printable characters."""
+    age_us: int
+    """Since the last moment when a write could be acknowledged, on the master's monotonic clock."""
+    stopped_us: int | None = None
+    """The whole stop; None = it goes on."""
+
+
 class CleanReplicas(Command, tag="CleanReplicas"):
     """Remove replicas (``broker_ids``) or the whole set (empty tuple); epochs stay in a tombstone (W29, S78)."""
 
@@ -281,6 +308,7 @@ AnyCommand = (
     | AlterSyncStateSet
     | ReportEntered
     | RecordMilestones
+    | ReportWrites
     | CleanReplicas
     | ImportSet
 )

@@ -40,6 +40,7 @@ from rollcall_ha.controller.contract.values import (
     ReplicaDescription,
     SetConfiguration,
     SilenceCause,
+    StopReason,
     StoredView,
     Value,
 )
@@ -203,6 +204,37 @@ class MilestoneReached(Event, tag="milestone-reached"):
     milestone: Milestone
 
 
+class WritesStopped(Event, tag="writes-stopped"):
+    """
+    The master of this epoch acknowledges no write since ``age_us`` before its report; it goes on reigning.
+
+    It ends with ``WritesResumed``, with the next election, or with the cleaning of the set.
+    """
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    seq: int
+    """Counts the stops of one reign."""
+    reason: StopReason
+    detail: str
+    age_us: int
+
+
+class WritesResumed(Event, tag="writes-resumed"):
+    """Writes can be acknowledged again since ``age_us`` before the report; the stop took ``stopped_us``."""
+
+    broker_id: BrokerId
+    incarnation: Incarnation
+    master_epoch: MasterEpoch
+    seq: int
+    reason: StopReason
+    """Of the stop that ended."""
+    detail: str
+    age_us: int
+    stopped_us: int
+
+
 class ReplicasCleaned(Event, tag="replicas-cleaned"):
     """Left: ``remaining``; if empty, the set is a tombstone that keeps both epochs and the next id."""
 
@@ -259,6 +291,8 @@ AnyEvent = (
     | MasterEntered
     | LossGraded
     | MilestoneReached
+    | WritesStopped
+    | WritesResumed
     | ReplicasCleaned
     | SetImported
     | CommandRefused

@@ -40,6 +40,8 @@ class Condition(StrEnum):
     ENTERING = "entering"
     """Elected, ``entered`` not reported yet."""
     SERVING = "serving"
+    WRITES_STOPPED = "writes-stopped"
+    """The master reigns, and by its own word acknowledges no write."""
     MASTER_SILENT = "master-silent"
     NO_ELIGIBLE_REPLICA = "no-eligible-replica"
     CLEANED = "cleaned"

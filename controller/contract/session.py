@@ -18,6 +18,7 @@ from rollcall_ha.controller.contract.commands import (
     RecordMilestones,
     RegisterReplica,
     ReportEntered,
+    ReportWrites,
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import (
@@ -40,6 +41,7 @@ SESSION_COMMANDS = {
     RequestCode.SESSION_MILESTONES: RecordMilestones,
     RequestCode.SESSION_GOODBYE: SayGoodbye,
     RequestCode.SESSION_STOPPING: AnnounceStop,
+    RequestCode.SESSION_WRITES: ReportWrites,
 }
 """Which command a session request carries."""
 

@@ -238,6 +238,19 @@ class Milestone(Value):
     """
 
 
+class StopReason(StrEnum):
+    """Why a master that goes on reigning acknowledges no write."""
+
+    TOO_FEW_IN_SYNC = "too-few-in-sync"
+    """The SyncStateSet is smaller than ``min_in_sync``: sends are refused (R22)."""
+    NOT_ACKNOWLEDGED = "not-acknowledged"
+    """A replica that must have each byte does not say that it has (R2)."""
+    DISK_FULL = "disk-full"
+    """The master's log cannot grow: sends are refused."""
+    FENCED = "fenced"
+    """The master has stopped itself, and the controllers have elected nobody else."""
+
+
 class ImportedReplica(Value):
     """One replica of a set that other controllers gave its id to."""
 

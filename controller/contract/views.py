@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import EventRef, Phase, Value
+from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason, Value
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
 PAGE_SETS_MAX = 500
@@ -178,11 +178,38 @@ class HistoryRow(Value):
     """Of the time from SERVING to FIRST_ACK, what a sender waited; None = not known. The rest: nobody was sending."""
 
 
+class StopEnd(StrEnum):
+    """How a stop of writes ended."""
+
+    RESUMED = "resumed"
+    ELECTION = "election"
+    """The outage of that change of reign begins where the stop began."""
+    CLEANED = "cleaned"
+
+
+class WriteStop(Value):
+    """Writes stopped and no reign changed: one stop, within the reign of ``master_epoch``."""
+
+    master_epoch: MasterEpoch
+    broker_id: BrokerId
+    began_at_ms: int
+    """UTC: the stamp of the report's entry, less the age that the master said."""
+    reason: StopReason
+    detail: str
+    stopped_us: int | None
+    """On the master's clock; None = it goes on, or did not end by the master's word."""
+    end: StopEnd | None
+    """None = it goes on."""
+    event: EventRef
+
+
 class HistoryPage(Value):
     freshness: Freshness
     set_key: SetKey
     rows: tuple[HistoryRow, ...]
     next_before: MasterEpoch | None
+    stops: tuple[WriteStop, ...] = ()
+    """Stops of writes in the reigns of ``rows``, newest first."""
 
 
 class Explanation(Value):

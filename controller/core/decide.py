@@ -2,8 +2,8 @@
 Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
-``decide_election``, ``founding_election``, ``alters``, ``milestones``, ``cleaning``, ``fleet``), changing the state
-(``evolve``, ``apply``).
+``decide_election``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``, ``fleet``), changing
+the state (``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
 Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
@@ -33,6 +33,7 @@ from rollcall_ha.controller.contract.commands import (
     RecordMilestones,
     RegisterReplica,
     ReportEntered,
+    ReportWrites,
     SayGoodbye,
     TakeLeadership,
 )
@@ -52,6 +53,7 @@ from rollcall_ha.controller.core.liveness import decide_alive, decide_goodbye, d
 from rollcall_ha.controller.core.milestones import decide_entered, decide_milestones
 from rollcall_ha.controller.core.registration import decide_register
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.writes import decide_writes
 
 REQUEST_ID_CHARS_MAX = 64
 
@@ -121,6 +123,7 @@ _ON_SET: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] = {
     AlterSyncStateSet: decide_alter,
     ReportEntered: decide_entered,
     RecordMilestones: decide_milestones,
+    ReportWrites: decide_writes,
     CleanReplicas: decide_clean,
     ImportSet: decide_import,
 }

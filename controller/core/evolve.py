@@ -31,6 +31,8 @@ from rollcall_ha.controller.contract.events import (
     SetImported,
     StopAnnounced,
     SyncStateSetAltered,
+    WritesResumed,
+    WritesStopped,
 )
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -50,6 +52,7 @@ from rollcall_ha.controller.core.state import (
     ReplicaState,
     SetState,
     StoredAlter,
+    WritesState,
     bound_to,
 )
 
@@ -68,6 +71,9 @@ def evolve_all(set_state: SetState, events: Iterable[AnyEvent], *, stamped_at_ms
         set_state = evolve(set_state, event)
         if isinstance(event, MasterElected):
             set_state = replace(set_state, last_elected_at_ms=stamped_at_ms)
+        elif isinstance(event, WritesStopped) and set_state.writes is not None:
+            began_at_ms = max(0, stamped_at_ms - event.age_us // 1_000)
+            set_state = replace(set_state, writes=replace(set_state.writes, began_at_ms=began_at_ms))
     return set_state
 
 
@@ -251,6 +257,8 @@ def _elected(set_state: SetState, event: MasterElected) -> SetState:
         # With the old epoch's start the new master's report would be refused as a second start of this one.
         has_entered=False,
         start_offset=None,
+        # The stop of the old reign ends here: its master may never say so, and the set would be stopped for ever.
+        writes=None,
         is_handover_due=False,
         sync_state_set=event.sync_state_set,
         bound_incarnations=event.bound_incarnations,
@@ -351,9 +359,21 @@ def _cleaned(set_state: SetState, event: ReplicasCleaned) -> SetState:
         # A set that begins anew has confirmed nothing: the old value would veto each restart of its new, shorter logs.
         known_confirm=LogOffset(0) if begins_anew else set_state.known_confirm,
         recovery=recovering if event.remaining else None,
+        writes=set_state.writes if is_master_kept and is_epoch_kept else None,
         is_tombstone=not event.remaining,
     )
     return _with_set(result, event)
+
+
+def _writes_stopped(set_state: SetState, event: WritesStopped) -> SetState:
+    return replace(set_state, writes=WritesState(seq=event.seq, reason=event.reason, detail=event.detail))
+
+
+def _writes_resumed(set_state: SetState, event: WritesResumed) -> SetState:
+    if set_state.writes is None or set_state.writes.seq != event.seq:
+        return set_state
+    # Kept, over as it is: a report of it that comes late once more must change nothing.
+    return replace(set_state, writes=replace(set_state.writes, is_over=True))
 
 
 _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
@@ -369,6 +389,8 @@ _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
     AlterRefused: _alter_refused,
     MasterEntered: _entered,
     LossGraded: _graded,
+    WritesStopped: _writes_stopped,
+    WritesResumed: _writes_resumed,
     ReplicasCleaned: _cleaned,
     SetImported: lambda set_state, event: _with_set(evolve_import(set_state, event), event),
 }

@@ -38,6 +38,7 @@ from rollcall_ha.controller.contract.values import (
     ReplicaDescription,
     SetConfiguration,
     SilenceCause,
+    StopReason,
     StoredView,
     Value,
 )
@@ -185,6 +186,17 @@ class Reign(Value):
     loss: LossVerdict | None = None
 
 
+class WritesState(Value):
+    """The newest stop of writes in the present reign."""
+
+    seq: int
+    reason: StopReason
+    detail: str
+    is_over: bool = False
+    began_at_ms: int = 0
+    """UTC of the report's entry, less the age that the master said: shown, and where the outage of a reign begins."""
+
+
 class SetState(Value):
     """
     One broker set. ``sync_state_set`` is the committed set; ``bound_incarnations`` names each member's incarnation.
@@ -227,6 +239,8 @@ class SetState(Value):
     recovery: Recovery | None = None
     reigns: tuple[Reign, ...] = ()
     """Newest last; at most ``REIGNS_KEPT``."""
+    writes: WritesState | None = None
+    """None: the present master has not told of a stop."""
     last_elected_at_ms: int | None = None
     """Stamp (UTC) of the newest election's entry, for people to read: nothing is decided by it. None: never elected."""
     is_tombstone: bool = False

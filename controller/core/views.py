@@ -11,6 +11,7 @@ from rollcall_ha.controller.contract.replies import Condition, MemberView, SetVi
 from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.controller.core.importing import highest_shown, stale_reason
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
+from rollcall_ha.controller.core.writes import stop_words
 
 _UNCONFIGURED = SetConfiguration()
 
@@ -71,7 +72,10 @@ def condition_of(set_state: SetState) -> tuple[Condition, str]:
     if set_state.recovery is None and set_state.is_master_alive:
         if not set_state.has_entered:
             return Condition.ENTERING, f"replica {set_state.master} is entering epoch {set_state.master_epoch}"
-        return Condition.SERVING, f"replica {set_state.master} is master in epoch {set_state.master_epoch}"
+        reigns = f"replica {set_state.master} is master in epoch {set_state.master_epoch}"
+        if set_state.writes is not None and not set_state.writes.is_over:
+            return Condition.WRITES_STOPPED, f"{reigns} and acknowledges no write: {stop_words(set_state.writes)}"
+        return Condition.SERVING, reigns
     return _condition_without_master(set_state)
 
 

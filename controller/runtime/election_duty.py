@@ -50,7 +50,7 @@ RETRIES_PER_TICK_MAX = 200
 PreviewOf = Callable[[ElectMaster, Evidence], Elected | Refused]
 """``decide`` without ``evolve`` on the newest applied state."""
 
-_REIGNS = (Condition.SERVING, Condition.ENTERING)
+_REIGNS = (Condition.SERVING, Condition.ENTERING, Condition.WRITES_STOPPED)
 _LOST_MASTER = (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA)
 
 

@@ -23,7 +23,10 @@ from rollcall_ha.controller.contract.events import (
     MasterElected,
     MilestoneReached,
     ReplicaSilent,
+    WritesResumed,
+    WritesStopped,
 )
+from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.contract.views import SetStatus
 
@@ -72,6 +75,17 @@ class ControllerMetrics:
             ["code"],
             registry=registry,
         )
+        self.write_stops = Counter(
+            "rollcall_write_stops",
+            "Times that writes stopped without an election, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.writes_stopped = Counter(
+            "rollcall_writes_stopped_seconds",
+            "Time in such stops that have ended, on the masters' clocks.",
+            registry=registry,
+        )
         self.phases = Histogram(
             "rollcall_rto_phase_seconds",
             "From the first sign of the fault to the arrival of a phase's report, by phase; the outage is serving.",
@@ -109,6 +123,10 @@ class ControllerMetrics:
             self.silences.labels(cause=event.cause.value).inc()
         elif isinstance(event, CommandRefused):
             self.refusals.labels(code=event.code.name).inc()
+        elif isinstance(event, WritesStopped):
+            self.write_stops.labels(reason=event.reason.value).inc()
+        elif isinstance(event, WritesResumed):
+            self.writes_stopped.inc(event.stopped_us / US_PER_SECOND)
         elif isinstance(event, MilestoneReached):
             self._observe_phase(event.milestone)
 
@@ -176,14 +194,18 @@ def _by_set(statuses: Sequence[SetStatus]) -> Iterable[GaugeMetricFamily]:
     budget = GaugeMetricFamily("rollcall_set_failure_budget", "Replicas that may be lost without loss.", labels=labels)
     master = GaugeMetricFamily("rollcall_replica_is_master", "1 for the master.", labels=[*labels, "broker"])
     lag = GaugeMetricFamily("rollcall_replica_lag_bytes", "Distance to the master's end.", labels=[*labels, "broker"])
+    stopped = GaugeMetricFamily(
+        "rollcall_set_writes_stopped", "1 if the master acknowledges no write, by its word.", labels=labels
+    )
     for status in statuses[:METRIC_SETS_MAX]:
         view = status.view
         key = [view.set_key.cluster, view.set_key.name]
         epoch.add_metric(key, view.master_epoch)
         size.add_metric(key, len(view.sync_state_set))
         budget.add_metric(key, status.failure_budget)
+        stopped.add_metric(key, view.condition is Condition.WRITES_STOPPED)
         for replica in status.replicas:
             master.add_metric([*key, str(replica.broker_id)], replica.is_master)
             if replica.lag_bytes is not None:
                 lag.add_metric([*key, str(replica.broker_id)], replica.lag_bytes)
-    return epoch, size, budget, master, lag
+    return epoch, size, budget, stopped, master, lag

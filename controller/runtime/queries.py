@@ -44,6 +44,7 @@ from rollcall_ha.controller.core.explain import explain
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.preview import foresee
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.stops import stops_of
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
@@ -249,11 +250,13 @@ class Queries:
         limit = max(1, min(limit, HISTORY_ROWS_MAX))
         records = await self._set_records(key, wanted=limit, before=before)
         rows = [row for row in history_of(records) if before is None or row.master_epoch < before]
+        shown = {row.master_epoch for row in rows[:limit]}
         return HistoryPage(
             freshness=self.freshness(published),
             set_key=key,
             rows=tuple(rows[:limit]),
             next_before=rows[limit - 1].master_epoch if len(rows) > limit else None,
+            stops=tuple(stop for stop in stops_of(records) if stop.master_epoch in shown),
         )
 
     async def explanation(self, key: SetKey, epoch: MasterEpoch, consistency: Consistency) -> Explanation:

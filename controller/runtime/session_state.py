@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
+from rollcall_ha.epoch.model import NO_EPOCH
 
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
@@ -84,6 +85,8 @@ class ReplicaSession:
     """Last heartbeat on this leader."""
     connection: ConnectionId | None = None
     state: BrokerState | None = None
+    known_master_epoch: MasterEpoch = NO_EPOCH
+    """The newest one that it knew when it told its ``state``."""
     is_ready: bool = False
     positions: Positions | None = None
     lag_bytes: int | None = None

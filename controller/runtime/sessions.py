@@ -73,7 +73,7 @@ FRESH_INTERVALS = 3
 
 ViewOf = Callable[[SetKey], SetView | None]
 
-_REIGNS = (Condition.SERVING, Condition.ENTERING)
+_REIGNS = (Condition.SERVING, Condition.ENTERING, Condition.WRITES_STOPPED)
 
 
 class Sessions:
@@ -239,6 +239,7 @@ class Sessions:
             hint = "correct the broker's directory; nothing of this heartbeat counts"
             return Refused(code=RefusalCode.INVALID_ARGUMENT, reason=complaint, hint=hint)
         session.state = beat.state
+        session.known_master_epoch = beat.known_master_epoch
         session.is_ready = beat.is_ready
         session.positions = beat.positions
         session.lag_bytes = beat.lag_bytes

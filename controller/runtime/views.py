@@ -29,6 +29,10 @@ class ProblemCode(StrEnum):
     WAITING_FOR_REPORTS = "WAITING_FOR_REPORTS"
     WAITING_FOR_REPLICAS = "WAITING_FOR_REPLICAS"
     ENTERING = "ENTERING"
+    WRITES_STOPPED = "WRITES_STOPPED"
+    """The master acknowledges no write, by its own word; the condition's reason says why."""
+    MASTER_NOT_SERVING = "MASTER_NOT_SERVING"
+    """The master on record lives, and says of itself that it does not serve: fenced or isolated."""
     BELOW_MIN_IN_SYNC = "BELOW_MIN_IN_SYNC"
     """Writes are refused: fewer members are in sync than the set demands."""
     NO_SPARE = "NO_SPARE"
@@ -48,7 +52,10 @@ _CONDITION_PROBLEMS = {
     Condition.WAITING_FOR_REPORTS: ProblemCode.WAITING_FOR_REPORTS,
     Condition.WAITING_FOR_REPLICAS: ProblemCode.WAITING_FOR_REPLICAS,
     Condition.ENTERING: ProblemCode.ENTERING,
+    Condition.WRITES_STOPPED: ProblemCode.WRITES_STOPPED,
 }
+
+_REIGNS = (Condition.SERVING, Condition.WRITES_STOPPED)
 
 _ORDER = {code: place for place, code in enumerate(ProblemCode)}
 
@@ -65,8 +72,19 @@ def set_status(view: SetView, sessions: Sessions, *, last_election_ms: int | Non
         view=view,
         replicas=replicas,
         failure_budget=failure_budget(view),
-        problems=problems_of(view, replicas),
+        problems=problems_of(view, replicas, has_stopped_itself=_has_stopped_itself(view, master)),
         last_election_ms=last_election_ms,
+    )
+
+
+def _has_stopped_itself(view: SetView, master: ReplicaSession | None) -> bool:
+    """Whether the master on record says that it is fenced or isolated, although it knows of its epoch."""
+    # A winner's last word may be of before its election: fenced in an older epoch, it is about to enter this one.
+    return (
+        view.condition in _REIGNS
+        and master is not None
+        and master.known_master_epoch == view.master_epoch
+        and master.state in (BrokerState.FENCED, BrokerState.ISOLATED)
     )
 
 
@@ -125,16 +143,19 @@ def _is_whole(view: SetView, member: MemberView) -> bool:
     return member.broker_id in view.sync_state_set and member.is_alive and not member.is_suspect
 
 
-def problems_of(view: SetView, replicas: tuple[ReplicaStatus, ...]) -> tuple[ProblemCode, ...]:
+def problems_of(
+    view: SetView, replicas: tuple[ReplicaStatus, ...], *, has_stopped_itself: bool = False
+) -> tuple[ProblemCode, ...]:
     """The problems of a set, the worst first, each once (Rule 2)."""
     if view.condition is Condition.CLEANED:
         return ()
     found = {_CONDITION_PROBLEMS[view.condition]} if view.condition in _CONDITION_PROBLEMS else set()
-    if view.condition is Condition.SERVING:
-        if len(view.sync_state_set) < view.configuration.effective_min_in_sync:
-            found.add(ProblemCode.BELOW_MIN_IN_SYNC)
-        if view.configuration.expected_replicas > 1 and failure_budget(view) == 0:
-            found.add(ProblemCode.NO_SPARE)
+    if has_stopped_itself:
+        found.add(ProblemCode.MASTER_NOT_SERVING)
+    if view.condition in _REIGNS and len(view.sync_state_set) < view.configuration.effective_min_in_sync:
+        found.add(ProblemCode.BELOW_MIN_IN_SYNC)
+    if view.condition is Condition.SERVING and view.configuration.expected_replicas > 1 and failure_budget(view) == 0:
+        found.add(ProblemCode.NO_SPARE)
     if len(view.members) < view.configuration.expected_replicas:
         found.add(ProblemCode.REPLICA_MISSING)
     for replica in replicas:

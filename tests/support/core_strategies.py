@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.commands import (
     Operation,
     RecordMilestones,
     ReportEntered,
+    ReportWrites,
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import (
@@ -46,6 +47,7 @@ from rollcall_ha.controller.contract.values import (
     Phase,
     SetConfiguration,
     SilenceCause,
+    StopReason,
 )
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 from tests.support.core_builders import Fleet, ids, positions, stored
@@ -190,6 +192,21 @@ def _stopping(fleet: Fleet, step: Step) -> AnyCommand:
     )
 
 
+def _writes(fleet: Fleet, step: Step) -> AnyCommand:
+    replica = _replica(fleet, step[1])
+    return ReportWrites(
+        set_key=fleet.key,
+        broker_id=replica.broker_id,
+        incarnation=replica.incarnation or _NOBODY,
+        master_epoch=MasterEpoch(max(0, _set(fleet).master_epoch - step[4] % 2)),
+        seq=step[3],
+        reason=StopReason.NOT_ACKNOWLEDGED,
+        detail="",
+        age_us=1000 * step[2],
+        stopped_us=1000 * step[3] if step[2] % 2 else None,
+    )
+
+
 def _elect(fleet: Fleet, step: Step) -> AnyCommand:
     return ElectMaster(
         set_key=fleet.key,
@@ -282,6 +299,7 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _alive,
     _goodbye,
     _stopping,
+    _writes,
     _elect,
     _elect,
     _elect,

@@ -24,7 +24,15 @@ from rollcall_ha.api.client import Client
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.replies import Condition, Elected
-from rollcall_ha.controller.contract.views import ElectionPreview, HistoryPage, OrderPreview, SetAnswer
+from rollcall_ha.controller.contract.values import EventRef, StopReason
+from rollcall_ha.controller.contract.views import (
+    ElectionPreview,
+    HistoryPage,
+    OrderPreview,
+    SetAnswer,
+    StopEnd,
+    WriteStop,
+)
 from rollcall_ha.controller.runtime.views import ProblemCode
 from tests.support.fake_controllers import (
     KEY,
@@ -136,6 +144,22 @@ def test_status_names_the_set_without_a_master_first(rollcall: Run) -> None:
     script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(down,)) for name in NAMES}
 
     assert rollcall(script, "status").out.startswith("DOWN  broker-a does not serve: 1 gone; 2 gone; 3 not in sync")
+
+
+def test_status_of_a_master_that_acknowledges_nothing_is_down_and_says_why(rollcall: Run) -> None:
+    """All replicas in sync, one of them fenced: OK, exit code 0."""
+    stopped = set_status(
+        condition=Condition.WRITES_STOPPED, reason="replica 1 acknowledges no write: its log cannot grow"
+    )
+    fenced = set_status(problems=("MASTER_NOT_SERVING",))
+    told, silent = (
+        rollcall({(name, "GET", "/v1/status"): fleet_status("c2", sets=(one,)) for name in NAMES}, "status", "--check")
+        for one in (stopped, fenced)
+    )
+
+    assert (told.code, silent.code) == (6, 6)
+    assert told.out.startswith("DOWN  broker-a does not serve: replica 1 acknowledges no write: its log cannot grow")
+    assert silent.out.startswith("DOWN  broker-a does not serve: the master on record has stopped itself")
 
 
 def test_status_after_a_set_was_cleaned_is_that_of_the_others(rollcall: Run) -> None:
@@ -318,6 +342,34 @@ def test_ambiguous_set_name_wants_the_cluster(rollcall: Run) -> None:
 
     assert ran.code == 2
     assert "demo/broker-a, other/broker-a" in ran.err
+
+
+def test_history_prints_stops_of_writes_between_the_reigns(rollcall: Run) -> None:
+    """A set acknowledged nothing for 15 s under the master that it had, and its history showed no line of it."""
+    row = history_row()
+    stops = [
+        WriteStop(
+            master_epoch=row.master_epoch,
+            broker_id=row.to_master,
+            began_at_ms=row.elected_at_ms + 60_000 * number,
+            reason=StopReason.NOT_ACKNOWLEDGED,
+            detail="nothing is heard of broker 2",
+            stopped_us=stopped_us,
+            end=end,
+            event=EventRef(term=7, index=4300 + number, ordinal=0),
+        )
+        for number, (stopped_us, end) in enumerate([(15_000_000, StopEnd.RESUMED), (None, None)], start=1)
+    ]
+    page = HistoryPage(
+        freshness=freshness(), set_key=KEY, rows=(row, history_row(7)), next_before=None, stops=tuple(reversed(stops))
+    )
+    ran = rollcall(SETS | {("c1", "GET", f"{SET_PATH}/history"): page}, "history", "broker-a")
+
+    lines = [line for line in ran.out.splitlines() if "broker:" in line or "controller:" in line]
+    assert [line.split()[2] for line in lines] == ["writes-stopped", "writes-stopped", "failover", "failover"]
+    assert "goes on, no reign changed" in lines[0]
+    assert "not-acknowledged: nothing is heard of broker 2" in lines[1]
+    assert "15.0 s" in lines[1]
 
 
 def test_history_phases_and_the_unexplained_rest_add_up_to_the_total(rollcall: Run) -> None:

@@ -9,13 +9,20 @@ import msgspec
 import pytest
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster, MarkAlive, MarkSilent, RecordMilestones
+from rollcall_ha.controller.contract.commands import (
+    CleanReplicas,
+    ElectMaster,
+    MarkAlive,
+    MarkSilent,
+    RecordMilestones,
+    ReportWrites,
+)
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer, RoleNotice
 from rollcall_ha.controller.contract.timing import PRESETS
-from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause
+from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.core.registration import SHOWN_EPOCH_MAX, SHOWN_NUMBER_MAX
 from rollcall_ha.controller.runtime.actions import ProposeCommand
 from rollcall_ha.controller.runtime.pushes import push_views
@@ -74,6 +81,27 @@ def test_a_masters_silence_and_its_succession_share_an_entry() -> None:
     assert elected.triggered_by is not None
     assert records[elected.triggered_by] == silence
     assert world.the_view(KEY).condition is Condition.ENTERING
+
+
+def test_the_death_of_a_master_whose_writes_are_stopped_is_a_failover_at_once() -> None:
+    """It reigned in a condition that the duty did not know: its set would have waited for another change."""
+    world, (master, *others) = _world()
+    stop = ReportWrites(
+        set_key=KEY,
+        broker_id=master.broker_id,
+        incarnation=master.incarnation,
+        master_epoch=world.the_view(KEY).master_epoch,
+        seq=1,
+        reason=StopReason.NOT_ACKNOWLEDGED,
+        detail="",
+        age_us=0,
+    )
+    world.apply(stop)
+    assert world.the_view(KEY).condition is Condition.WRITES_STOPPED
+    world.applies = False
+    world.pass_ms(PRESETS[world.timing_name].heartbeat_timeout_ms + 500, *others)
+
+    assert [type(proposal.command) for proposal in world.waiting][-2:] == [MarkSilent, ElectMaster]
 
 
 def test_an_election_whose_silence_was_refused_changes_nothing() -> None:

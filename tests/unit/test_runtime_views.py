@@ -32,6 +32,17 @@ def test_a_whole_set_has_no_problems_and_can_lose_one() -> None:
     assert all(replica.seen_age_ms is not None and replica.seen_age_ms < 500 for replica in status.replicas)
 
 
+def test_a_master_that_says_it_is_fenced_is_a_problem_although_the_record_calls_it_master() -> None:
+    """A forged epoch had fenced it for 40 s; nothing was acknowledged, and ``status --check`` said OK."""
+    world, (master, *others) = _world()
+    world.pass_ms(500, master, *others)
+    assert _status(world).problems == (), "its last word is of before it knew this epoch: a winner is about to enter"
+    master.known_epoch = world.the_view(KEY).master_epoch
+    world.pass_ms(500, master, *others)
+
+    assert _status(world).problems == (ProblemCode.MASTER_NOT_SERVING,)
+
+
 def test_the_lag_of_a_dead_slave_is_its_distance_to_the_master_not_its_last_word() -> None:
     """A slave said "0 behind" and died; the master wrote on: showing 0 would call it a good candidate."""
     world, (master, dead, other) = _world()

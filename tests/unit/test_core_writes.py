@@ -1,0 +1,157 @@
+"""Writes that stop without an election: on record with their reason, dated back, and over when the reign is."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import ReportWrites
+from rollcall_ha.controller.contract.events import WritesResumed, WritesStopped
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
+from rollcall_ha.controller.contract.replies import Condition, Done, Refused
+from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.controller.contract.views import StopEnd
+from rollcall_ha.controller.core.snapshot import decode_state, encode_state
+from rollcall_ha.controller.core.stops import stops_of
+from rollcall_ha.controller.core.views import condition_of
+from tests.support.core_builders import Fleet
+
+
+def report(
+    fleet: Fleet, seq: int = 1, *, age_us: int = 600_000, stopped_us: int | None = None, detail: str = "brokers 2 and 3"
+) -> ReportWrites:
+    """By the present master."""
+    assert fleet.set.master is not None
+    assert fleet.set.master_incarnation is not None
+    return ReportWrites(
+        set_key=fleet.key,
+        broker_id=fleet.set.master,
+        incarnation=fleet.set.master_incarnation,
+        master_epoch=fleet.set.master_epoch,
+        seq=seq,
+        reason=StopReason.NOT_ACKNOWLEDGED,
+        detail=detail,
+        age_us=age_us,
+        stopped_us=stopped_us,
+    )
+
+
+def test_a_master_that_acknowledges_nothing_does_not_show_a_serving_set() -> None:
+    """Cut from its slaves for 15 s it acknowledged nothing; every page said serving, and the record said nothing."""
+    fleet = Fleet().serving()
+    assert fleet.do(report(fleet)) == Done()
+    assert fleet.event(WritesStopped).reason is StopReason.NOT_ACKNOWLEDGED
+    stamped_at_ms = fleet.last.records[0].stamped_at_ms
+
+    condition, reason = condition_of(fleet.set)
+
+    assert condition is Condition.WRITES_STOPPED
+    assert "acknowledges no write" in reason
+    assert reason.endswith("does not acknowledge: brokers 2 and 3")
+    assert fleet.set.writes is not None
+    assert fleet.set.writes.began_at_ms == stamped_at_ms - 600
+    assert decode_state(encode_state(fleet.state)) == fleet.state
+    (going_on,) = stops_of(fleet.records)
+    assert (going_on.began_at_ms, going_on.stopped_us, going_on.end) == (stamped_at_ms - 600, None, None)
+
+    fleet.do(report(fleet, age_us=2_100_000, stopped_us=2_000_000))
+
+    assert condition_of(fleet.set)[0] is Condition.SERVING
+    assert fleet.event(WritesResumed).age_us == 100_000
+    (over,) = stops_of(fleet.records)
+    assert (over.stopped_us, over.end) == (2_000_000, StopEnd.RESUMED)
+
+
+def test_a_report_that_comes_twice_is_one_stop() -> None:
+    """The answer was lost, and the master told it again: two stops were counted, of which the first never ended."""
+    fleet = Fleet().serving()
+    begun, ended = report(fleet), report(fleet, stopped_us=500_000)
+    for command in (begun, begun, ended, begun, ended):
+        assert fleet.do(command) == Done()
+    fleet.do(report(fleet, 2, detail=""))
+    fleet.do(ended)
+
+    assert [type(record.event) for record in fleet.records if isinstance(record.event, WritesStopped | WritesResumed)] == [
+        WritesStopped,
+        WritesResumed,
+        WritesStopped,
+    ]  # fmt: skip
+    assert condition_of(fleet.set)[0] is Condition.WRITES_STOPPED
+
+
+def test_a_stop_during_which_no_controller_could_be_reached_is_told_later_as_a_whole() -> None:
+    """Its beginning is dated by the age that the master says: the entry's stamp alone is that of the reconnection."""
+    fleet = Fleet().serving()
+    fleet.do(report(fleet, age_us=60_000_000, stopped_us=15_000_000))
+
+    (stop,) = stops_of(fleet.records)
+    assert stop.began_at_ms == fleet.last.records[0].stamped_at_ms - 60_000
+    assert (stop.stopped_us, stop.end) == (15_000_000, StopEnd.RESUMED)
+    assert fleet.event(WritesResumed).age_us == 45_000_000
+    assert condition_of(fleet.set)[0] is Condition.SERVING
+
+
+def test_a_stop_ends_with_the_reign_whose_master_never_speaks_again() -> None:
+    """Killed while it was stopped: the set was without writes for ever, by the record."""
+    fleet = Fleet().serving()
+    late = report(fleet, stopped_us=600_000)
+    fleet.do(report(fleet))
+    fleet.silence(1)
+    assert condition_of(fleet.set)[0] is Condition.MASTER_SILENT
+    fleet.elect()
+    fleet.enter()
+
+    assert condition_of(fleet.set)[0] is Condition.SERVING
+    (stop,) = stops_of(fleet.records)
+    assert (stop.stopped_us, stop.end) == (None, StopEnd.ELECTION)
+    refused = fleet.want(fleet.do(late), Refused)
+    assert refused.code is RefusalCode.FENCED_MASTER_EPOCH
+    assert stops_of(fleet.records) == (stop,)
+
+
+def test_a_stop_ends_with_its_set() -> None:
+    fleet = Fleet().serving()
+    fleet.do(report(fleet))
+    fleet.clean(is_unclean=True)
+
+    assert [stop.end for stop in stops_of(fleet.records)] == [StopEnd.CLEANED]
+    assert fleet.set.writes is None
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "incarnation", "epoch", "code"),
+    [
+        (2, "i2", 1, RefusalCode.INVALID_MASTER),
+        (1, "another process", 1, RefusalCode.FENCED_INCARNATION),
+        (1, "i1", 0, RefusalCode.FENCED_MASTER_EPOCH),
+    ],
+)
+def test_nobody_but_the_present_master_says_that_writes_are_stopped(
+    broker_id: int, incarnation: str, epoch: int, code: RefusalCode
+) -> None:
+    fleet = Fleet().serving()
+    command = ReportWrites(
+        set_key=fleet.key,
+        broker_id=BrokerId(broker_id),
+        incarnation=Incarnation(incarnation),
+        master_epoch=MasterEpoch(epoch),
+        seq=1,
+        reason=StopReason.DISK_FULL,
+        detail="",
+        age_us=1,
+    )
+
+    assert fleet.want(fleet.do(command), Refused).code is code
+    assert condition_of(fleet.set)[0] is Condition.SERVING
+
+
+@pytest.mark.parametrize(
+    ("seq", "age_us", "stopped_us", "detail"),
+    [(0, 1, None, ""), (1, -1, None, ""), (1, 5, 6, ""), (1, 2**60, None, ""), (1, 1, None, "\x1b[2J"), (1, 1, None, "x" * 241)],
+)  # fmt: skip
+def test_a_report_that_can_be_no_stop_is_refused(seq: int, age_us: int, stopped_us: int | None, detail: str) -> None:
+    fleet = Fleet().serving()
+    told = report(fleet, seq, age_us=age_us, stopped_us=stopped_us, detail=detail)
+
+    assert fleet.want(fleet.do(told), Refused).code is RefusalCode.INVALID_ARGUMENT
+    assert condition_of(fleet.set)[0] is Condition.SERVING
