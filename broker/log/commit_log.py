@@ -107,13 +107,17 @@ class CommitLog:
         now_ms: Callable[[], int] = _now_ms,
         before_step: Callable[[str], None] = lambda _step: None,
         on_loss: Callable[[], None] = lambda: None,
+        on_flush_due: Callable[[], None] | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> Self:
         """
         Blocking. Recover the log below ``root`` (made if it is not there), rebuild the index, start the flush thread.
 
         ``store_host`` is IP and int32 port as records carry them; ``post`` hands a call to the loop thread
         (``loop.call_soon_threadsafe``); ``stop_process`` ends the process after a failed sync; ``on_loss`` is called
-        before anything is changed if the log lacks bytes that it had synced or confirmed.
+        before anything is changed if the log lacks bytes that it had synced or confirmed. With ``on_flush_due`` there
+        is no flush thread: it is called when a flush should not wait, and the caller runs ``flush_turn``, then and
+        each ``flush_interval_ms``.
 
         Raises:
             SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human; nothing was
@@ -129,26 +133,29 @@ class CommitLog:
         log._load_index()
         remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days, keep_bytes=quarantine_bytes)
         log._prepare_first()
-        log._start_flusher(flush_interval_ms, stop_process)
+        flusher = GroupFlusher(
+            mode=flush_mode,
+            interval_ms=flush_interval_ms,
+            prepare=log._prepare_segment,
+            sync=log._sync,
+            chores=log._do_chores,
+            publish=log._publish_flushed,
+            stop_process=stop_process,
+            clock_s=clock_s,
+            on_due=on_flush_due,
+        )
+        log._start_flusher(flusher)
         return log
 
-    def _start_flusher(self, interval_ms: int, stop_process: Callable[[BaseException], None]) -> None:
+    def _start_flusher(self, flusher: GroupFlusher) -> None:
         for segment in self._files.segments:
             # After kill -9 the pages of the last writes are in memory only. Not synced here, the first ack of this
             # process in mode sync would cover them, and the next power cut would take them.
             if segment.end > self.recovery.checked_from:
                 segment.sync()
-        self._flusher = GroupFlusher(
-            mode=self._flush_mode,
-            interval_ms=interval_ms,
-            prepare=self._prepare_segment,
-            sync=self._sync,
-            chores=self._do_chores,
-            publish=self._publish_flushed,
-            stop_process=stop_process,
-        )
-        self._flusher.start(self._flushed)
-        self._flusher.request_chores()
+        self._flusher = flusher
+        flusher.start(self._flushed)
+        flusher.request_chores()
 
     def _prepare_first(self) -> None:
         """Blocking. A log without a segment would make it in front of its first byte; a full disk is told then."""
@@ -483,6 +490,11 @@ class CommitLog:
         self._flusher.request(offset)
         if self._preallocator.is_due(self._max):
             self._flusher.request_chores()
+
+    def flush_turn(self) -> None:
+        """Blocking. One round of the flush, for a log without a flush thread (``on_flush_due``)."""
+        if self._flusher is not None:
+            self._flusher.turn()
 
     def sync_before_acks(self) -> None:
         """Mode sync from here on; never back."""

@@ -18,6 +18,7 @@ def make(
     chores: Callable[[], None] = lambda: None,
     publish: Callable[[LogOffset], None] = lambda _flushed: None,
     stop: Callable[[BaseException], None] = lambda _error: None,
+    on_due: Callable[[], None] | None = None,
 ) -> GroupFlusher:
     """In mode sync, so that only requests start rounds."""
     return GroupFlusher(
@@ -28,6 +29,7 @@ def make(
         chores=chores,
         publish=publish,
         stop_process=stop,
+        on_due=on_due,
     )
 
 
@@ -60,6 +62,29 @@ def test_one_round_serves_everybody_who_asked_before_it() -> None:
     assert published.wait(DEADLINE_S)
     flusher.stop()
     assert ends == [1, 100]
+
+
+def test_a_cut_behind_a_sync_voids_what_the_sync_found() -> None:
+    """
+    Synced up to 900; before the thread has noted it, the log is cut to 500 and filled to 900 with the new master's
+    bytes. Were 900 noted, the next sync would find nothing new, and the acks of those bytes would wait for ever.
+    """
+    published: list[int] = []
+
+    def synced_then_cut() -> LogOffset:
+        if flusher.rounds == 0:
+            flusher.rewind(LogOffset(500))
+        return LogOffset(900)
+
+    flusher = make(synced_then_cut, publish=published.append, on_due=lambda: None)
+    flusher.start(LogOffset(0))
+    flusher.request(LogOffset(900))
+    flusher.turn()
+
+    assert published == []
+    flusher.request(LogOffset(900))
+    flusher.turn()
+    assert published == [900]
 
 
 def test_a_failed_sync_ends_the_process_and_publishes_nothing() -> None:
