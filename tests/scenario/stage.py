@@ -140,6 +140,7 @@ class Stage:
         self._world = World(
             int(options.get("seed", "1")), shape, make_quorum=raft_quorum, keep_lines=True, starts_brokers=False
         )
+        self._stack.callback(self._world.close)
         for broker in self.world.brokers.values():
             self.world.start(broker)
             self._wait("an id", lambda broker=broker: broker.node is not None and broker.node.broker_id is not None)  # type: ignore[misc]
@@ -185,8 +186,7 @@ class Stage:
         said = []
         for word in words:
             machine = self._machine(word)
-            lost_bytes = machine.disk.forget_unsynced()
-            self.world.lose_power(machine)
+            lost_bytes = self.world.lose_power(machine, forgets_all=True)
             said.append(f"{word}: {lost_bytes} unsynced bytes are gone")
         return said
 
@@ -304,9 +304,9 @@ class Stage:
             if node is None or not broker.process.is_alive:
                 said.append(f"{broker.name[3:]}: down")
                 continue
-            epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in node.log.history.entries)
+            epochs = " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in broker.disk.history().entries)
             said.append(
-                f"{broker.name[3:]}: {node.published.state.value}, log ends at {node.log.max_offset}, epochs {epochs or 'none'}"
+                f"{broker.name[3:]}: {node.published.state.value}, log ends at {broker.disk.size()}, epochs {epochs or 'none'}"
             )
         return said
 

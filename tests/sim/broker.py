@@ -1,16 +1,17 @@
 """
 One life of a broker in the simulation: the shell around ``RoleMachine``, ``SyncState``, links, acks and the log.
 
-Here: what ``broker.server`` and ``ha.service`` do with files, sockets and tasks, done with simulated ones.
-Not here: any rule. What decides is the production machine; what is durable is on a ``SimDisk``.
+Here: what ``broker.server`` and ``ha.service`` do with sockets and tasks, done with simulated ones.
+Not here: any rule. What decides is the production machine; the log and the small files are the product's own, on real
+files under a simulated disk (``tests.support.sim_files``).
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import msgspec
+from enum import Enum
 
 from rollcall_ha.broker.core.acks import WaitingSends
 from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessIdentity, ProcessStarts
@@ -52,11 +53,19 @@ from rollcall_ha.broker.core.role_io import (
     ViewArrived,
     WriteCleanMark,
 )
+from rollcall_ha.broker.identity import disown
+from rollcall_ha.broker.log.checkpoint import CheckpointError
+from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.cut import CutUnfinishedError
+from rollcall_ha.broker.log.ports import CutReason, CutRefusedError
+from rollcall_ha.broker.log.record import RecordError
+from rollcall_ha.broker.log.segment import SegmentError
+from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, MarksFile, ReplicaFiles, StoreMark
+from rollcall_ha.broker.server import NOT_OF_THE_DISK
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, RecordMilestones, SayGoodbye
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
-    FlushMode,
     Incarnation,
     LogOffset,
     MasterEpoch,
@@ -81,7 +90,10 @@ from rollcall_ha.controller.contract.values import (
     SetConfiguration,
     StoredView,
 )
+from rollcall_ha.epoch.codec import EpochFileCorrupt
+from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
+from rollcall_ha.epoch.store import EpochFileMissing
 from rollcall_ha.ha.sync_state import (
     ConfirmMoved,
     MastershipEnded,
@@ -91,18 +103,30 @@ from rollcall_ha.ha.sync_state import (
     SyncOutput,
     SyncState,
 )
-from rollcall_ha.ha.truncation import Cut, FullResync
+from rollcall_ha.ha.truncation import Cut, FullResync, TruncationPlan
+from rollcall_ha.node.files import DirectoryError
 from tests.sim.links import HaService
-from tests.sim.log import Record, SimLog
+from tests.sim.log import STORE_HOST, ReplicaDisk, draft_of
 from tests.sim.log_laws import LogLaws
 from tests.sim.oracle import Oracle
-from tests.sim.session import IDENTITY, BrokerSession
+from tests.sim.session import BrokerSession
 from tests.sim.wire import NotAppended, Probe, Pull, Pulled, PutOk, PutUnknown, Send
-from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import MS, Process, Timer
 from tests.support.sim_net import End, SimNet
 
-MARKS, VIEW, STORE_ID, CLEAN_MARK, LIVES = "marks", "view", "store-id", "clean-mark", "lives"
+UNUSABLE = (DirectoryError, SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError, RecordError)
+"""A start refuses this folder: an operator has to replace it (exit code 65)."""
+INDEX_STEP_BYTES = 1000
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Exit(Enum):
+    """How a process ended itself, but for a clean stop."""
+
+    STORAGE = "storage"
+    """A write or a sync failed: a supervisor starts it again."""
+    DIRECTORY = "directory"
+    """Its folder is damaged: starting it again does not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +140,7 @@ class BrokerPlan:
     configuration: SetConfiguration
     controllers: tuple[str, ...]
     timing: Timing
+    segment_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +169,19 @@ class BrokerNode:
     """See the module. Made anew for each life of the process."""
 
     def __init__(
-        self, *, plan: BrokerPlan, process: Process, net: SimNet, disk: SimDisk, oracle: Oracle, laws: LogLaws
+        self, *, plan: BrokerPlan, process: Process, net: SimNet, disk: ReplicaDisk, oracle: Oracle, laws: LogLaws
     ) -> None:
         self.plan = plan
         self.process = process
         self.disk = disk
+        self.files = ReplicaFiles(disk.files.folder)
         self.oracle = oracle
         self.laws = laws
         self.kernel = process.kernel
         self.counts = process.kernel.counts
         self.incarnation = Incarnation(self.kernel.hex_digits())
-        is_sync = plan.configuration.flush is FlushMode.SYNC
-        self.log = SimLog(disk, self.counts, is_sync_flush=is_sync)
+        self.log: CommitLog
+        """Since it was recovered."""
         self.role = RoleMachine(
             set_key=plan.set_key, incarnation=self.incarnation, is_learner=plan.description.is_learner
         )
@@ -165,10 +191,12 @@ class BrokerNode:
         self.view: SetView | None = None
         self.is_exited = False
         self.alarms: list[str] = []
-        self.in_a_cut: Callable[[], None] = lambda: None
+        self.before_a_cut: Callable[[], None] = lambda: None
+        self.on_exit: Callable[[Exit, BaseException], None] = lambda _exit, _error: None
         self.has_an_id: Callable[[BrokerId], None] = lambda _broker_id: None
         self.net = net
         self._role_timer: Timer | None = None
+        self._is_flush_due = False
         self._is_stepping = False
         self.session = BrokerSession(self)
         self.ha = HaService(self, net)
@@ -193,46 +221,28 @@ class BrokerNode:
         self.process.after(self.kernel.random.randrange(1, 30) * MS, "recovered", self._recover)
 
     def _recover(self) -> None:
-        disk = self.disk
+        """As ``broker.server``: the log, then the small files."""
         try:
-            if not disk.exists(STORE_ID):
-                disk.replace(STORE_ID, self.kernel.hex_digits().encode())
-            starts = (
-                msgspec.json.decode(disk.read(LIVES), type=ProcessStarts) if disk.exists(LIVES) else ProcessStarts()
-            )
-            disk.replace(LIVES, msgspec.json.encode(starts.with_start(self.incarnation)))
-            report = self.log.open()
-        except OSError:
-            self.process.kill()
+            self.log = self._open_log()
+            facts, identity, marks = self._remember()
+        except OSError as error:
+            self._failed(error)
             return
-        last = self.log.history.last
+        except UNUSABLE as error:
+            self._end(Exit.DIRECTORY, error)
+            return
+        self.disk.log = self.log
+        report, last = self.log.recovery, self.log.history.last
         if last is not None:
             self.oracle.recovered(self.plan.set_key, self.plan.name, last.start_offset, self.log.max_offset)
         self.counts.add("torn bytes", report.torn_bytes)
         self.counts.add("interrupted cuts finished", int(report.finished_cut))
-        self.counts.add("epochs dropped at start", report.dropped_epochs)
-        clean_mark = None
-        if disk.exists(CLEAN_MARK):
-            clean_mark = msgspec.json.decode(disk.read(CLEAN_MARK), type=CleanMark)
-        identity = None
-        if disk.exists(IDENTITY):
-            identity = msgspec.json.decode(disk.read(IDENTITY), type=Identity)
-            if identity.broker_id is not None:
-                self.identified(identity.broker_id)
-        facts = ReplicaFacts(
-            set_key=self.plan.set_key,
-            process=ProcessIdentity(
-                incarnation=self.incarnation,
-                boot_id=self.process.host.boot_id,
-                store_id=disk.read(STORE_ID).decode(),
-                previous_incarnations=starts.incarnations,
-            ),
-            description=self.plan.description,
-            configuration=self.plan.configuration,
-            clean_mark=clean_mark,
-            new_register_code=RegisterCode(self.kernel.hex_digits()),
-        )
-        self.tell(Recovered(marks=self.durable_marks(), has_clean_mark=clean_mark is not None))
+        self.counts.add("epochs dropped at start", len(report.dropped_epochs))
+        self.counts.add("logs that lack synced bytes", int(bool(report.lost)))
+        if identity is not None and identity.broker_id is not None:
+            self.identified(identity.broker_id)
+        self.log.subscribe_flushed(self._flushed)
+        self.tell(Recovered(marks=marks, has_clean_mark=facts.clean_mark is not None))
         listen = self.plan.description.address
         self.net.listen(self.process, listen, self._accept)
         self.ha.start()
@@ -240,31 +250,93 @@ class BrokerNode:
         self._flush_tick()
         self._sync_tick()
 
+    def _open_log(self) -> CommitLog:
+        return CommitLog.open(
+            self.disk.files.folder,
+            segment_bytes=self.plan.segment_bytes,
+            flush_mode=self.plan.configuration.flush,
+            store_host=STORE_HOST,
+            stop_process=self._failed,
+            post=lambda call: self.process.after(self.kernel.random.randrange(300), "posted", call),
+            flush_interval_ms=200,
+            now_ms=self.process.host.wall_ms,
+            on_loss=self.files.store.remove,
+            on_flush_due=self._flush_soon,
+            clock_s=lambda: self.now_us() / 1_000_000,
+        )
+
+    def _remember(self) -> tuple[ReplicaFacts, Identity | None, EpochMarks]:
+        files, hex_digits = self.files, self.kernel.hex_digits
+        identity = files.identity.load()
+        store = files.store.load()
+        if store is None:
+            store = StoreMark(store_id=hex_digits())
+            files.store.store(store)
+        starts = files.starts.load() or ProcessStarts()
+        files.starts.store(starts.with_start(self.incarnation))
+        facts = ReplicaFacts(
+            set_key=self.plan.set_key,
+            process=ProcessIdentity(
+                incarnation=self.incarnation,
+                boot_id=self.process.host.boot_id,
+                store_id=store.store_id,
+                previous_incarnations=starts.incarnations,
+            ),
+            description=self.plan.description,
+            configuration=self.plan.configuration,
+            clean_mark=files.clean_mark.load(),
+            new_register_code=RegisterCode(hex_digits()),
+        )
+        return facts, identity, files.load_marks()
+
+    def _failed(self, error: BaseException) -> None:
+        """
+        The process must not go on. After a failed write or sync its store proves nothing any more (R3b).
+
+        Rules of ``broker.server``: ``_disown_after``.
+        """
+        if not self.process.is_alive:
+            return
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno not in NOT_OF_THE_DISK:
+            disown(self.files)
+        self._end(Exit.STORAGE, error)
+
+    def _end(self, how: Exit, error: BaseException) -> None:
+        self.counts.add(f"brokers ended themselves: {how.value}")
+        self.kernel.note(f"{self.plan.name} ends itself: {how.value}: {type(error).__name__}")
+        self.on_exit(how, error)
+
     def identified(self, broker_id: BrokerId) -> None:
         """It has an id from here on."""
         self.broker_id = broker_id
         self.has_an_id(broker_id)
 
     def durable_marks(self) -> EpochMarks:
-        """As they are on disk."""
-        if not self.disk.exists(MARKS):
-            return EpochMarks()
-        return msgspec.json.decode(self.disk.read(MARKS), type=EpochMarks)
+        """As they are on disk, by another reader."""
+        return MarksFile(self.disk.files.folder / MARKS_FILE_NAME).load()
 
     def stop(self) -> None:
         """SIGTERM."""
         self.tell(Stop())
 
     def _flush_tick(self) -> None:
-        """The flush thread: syncs what is there, now and then, and the checkpoint."""
-        try:
-            if not self.ha.is_cutting:
-                self._flushed(self.log.flush())
-                self.log.save_checkpoint()
-        except OSError:
-            self.counts.add("flushes failed")
-        base_ms = 3 if self.log.is_sync_flush else 120
-        self.process.after(self.kernel.random.randrange(base_ms, 3 * base_ms) * MS, "flush", self._flush_tick)
+        """The flush thread's interval."""
+        self._flush()
+        self.process.after(self.kernel.random.randrange(120, 360) * MS, "flush", self._flush_tick)
+
+    def _flush_soon(self) -> None:
+        """Somebody waits for a sync, or for the next segment."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self.process.after(self.disk.files.delay_us(), "flush now", self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self.ha.is_cutting:
+            self._flush_soon()
+        else:
+            self.log.flush_turn()
 
     def _flushed(self, end: LogOffset) -> None:
         reign = self.reign
@@ -309,6 +381,8 @@ class BrokerNode:
     def _do(self, action: RoleAction) -> None:
         if isinstance(action, Step):
             self._step(action)
+        elif not self.process.is_alive:
+            return
         elif isinstance(action, StartSlaveLink):
             self.ha.start_slave_link(action.generation, action.target)
         elif isinstance(action, ResumeSlaveLink):
@@ -320,7 +394,7 @@ class BrokerNode:
         elif isinstance(action, PublishRole):
             self._publish(action)
         elif isinstance(action, PersistView):
-            self._try(lambda: self.disk.replace(VIEW, msgspec.json.encode(action.stored)))
+            self._store_view(action.stored)
         elif isinstance(action, SendEntered):
             report = action.report
             self.session.ask(report, lambda body: self._entered_answered(report.master_epoch, body))
@@ -337,12 +411,13 @@ class BrokerNode:
             self.counts.add("clean stops", int(action.is_clean))
             self.process.after(0, "exit", self.process.kill)
 
-    def _try(self, write: Callable[[], None]) -> bool:
+    def _store_view(self, stored: StoredView) -> None:
+        """A full disk costs the newest view; any other error the process."""
         try:
-            write()
-        except OSError:
-            return False
-        return True
+            self.files.view.store(stored)
+        except OSError as error:
+            if error.errno not in FULL:
+                self._failed(error)
 
     def _entered_answered(self, epoch: MasterEpoch, body: object) -> None:
         is_definite = body is not None and not isinstance(body, LeaderHint)
@@ -359,13 +434,13 @@ class BrokerNode:
 
     def _step(self, step: Step) -> None:
         """The effect lies somewhere between the order and the answer: a crash in between may find either."""
+        # A thread works on the log: the links and the flush wait for the answer.
+        self.ha.is_cutting = isinstance(step, ExecuteCut | CloseLog)
         if isinstance(step, StopSlaveLink):
             acked = self.ha.stop_slave_link(step.generation)
             self._answer(step, lambda: StepDone(step=step.step, offset=acked))
         elif isinstance(step, SayGoodbyeTo):
             self._goodbye(step)
-        elif isinstance(step, ExecuteCut):
-            self._cut(step)
         elif isinstance(step, PrepareMaster | RecordEpochEntry):
             self._answer(step, lambda: self._perform(step))
         elif self.kernel.chance(0.5):
@@ -374,76 +449,81 @@ class BrokerNode:
         else:
             self._answer(step, lambda: self._perform(step))
 
-    def _answer(self, step: Step, outcome: Callable[[], StepDone | StepFailed]) -> None:
-        delay_us = self.kernel.random.randrange(50, 4_000)
-        self.process.after(delay_us, type(step).__name__, lambda: self.tell(outcome()))
+    def _answer(self, step: Step, outcome: Callable[[], StepDone | StepFailed | None]) -> None:
+        def answer() -> None:
+            answered = outcome()
+            self.ha.is_cutting = False
+            if answered is not None:
+                self.tell(answered)
 
-    def _perform(self, step: Step) -> StepDone | StepFailed:
+        self.process.after(self.disk.files.delay_us(), type(step).__name__, answer)
+
+    def _perform(self, step: Step) -> StepDone | StepFailed | None:
+        """As ``broker.role_shell``: a full disk fails the step, any other error of the disk ends the process."""
         try:
             return self._perform_or_raise(step)
+        except (CutRefusedError, RecordError, EpochOrderError) as error:
+            return StepFailed(step=step.step, reason=str(error), is_fatal=True)
         except OSError as error:
-            return StepFailed(step=step.step, reason=str(error))
+            if error.errno in FULL:
+                return StepFailed(step=step.step, reason=str(error))
+            self._failed(error)
+        except CutUnfinishedError as error:
+            self._failed(error)
+        return None
 
     def _perform_or_raise(self, step: Step) -> StepDone:
         offset: LogOffset | None = None
         mark: CleanMark | None = None
         if isinstance(step, RemoveCleanMark):
-            self.disk.unlink(CLEAN_MARK)
+            self.files.clean_mark.remove()
         elif isinstance(step, PersistMarks):
             self.oracle.marks_written(self.plan.name, self.durable_marks(), step.marks)
-            self.disk.replace(MARKS, msgspec.json.encode(step.marks))
+            self.files.store_marks(step.marks)
         elif isinstance(step, RecordEpochEntry):
-            self.ha.trim_partial_record()
-            offset = self.log.max_offset
-            self.record_epoch(EpochEntry(epoch=step.master_epoch, start_offset=offset))
+            offset = self._begin_epoch(step.master_epoch)
         elif isinstance(step, PrepareMaster):
             self.oracle.reign_prepared(self.plan.name, step.start_offset, self.log.max_offset)
+            self.log.extend_index(self.log.unindexed_bytes)
             self._begin_reign(step)
+        elif isinstance(step, ExecuteCut):
+            self._cut(step.plan)
         elif isinstance(step, CloseLog):
-            self.log.flush()
-            self.log.save_checkpoint()
-            offset = self.log.max_offset
+            self.disk.log = None
+            offset = self.log.close(is_clean=True)
         elif isinstance(step, WriteCleanMark):
             mark = CleanMark(nonce=self.kernel.hex_digits(), end_offset=step.end_offset)
-            self.disk.replace(CLEAN_MARK, msgspec.json.encode(mark))
+            self.files.clean_mark.store(mark)
         return StepDone(step=step.step, offset=offset, clean_mark=mark)
+
+    def _begin_epoch(self, epoch: MasterEpoch) -> LogOffset:
+        """R12: behind the last whole record."""
+        log = self.log
+        if log.whole_offset < log.max_offset:
+            self.counts.add("half records dropped")
+            log.execute_cut(log.plan_cut(log.whole_offset, CutReason.TORN_TAIL, "the master went away mid-record"))
+        entry = EpochEntry(epoch=epoch, start_offset=log.max_offset)
+        if log.history.last != entry:
+            self.record_epoch(entry)
+        return entry.start_offset
 
     def record_epoch(self, entry: EpochEntry) -> None:
         """Durable on return; the oracle looks on. Raises ``OSError``."""
         self.log.record_epoch(entry)
         self.oracle.epoch_recorded(self.plan.set_key, self.broker_id, entry.epoch, entry.start_offset)
 
-    def _cut(self, step: ExecuteCut) -> None:
-        plan = step.plan
-        self.ha.is_cutting = True
+    def _cut(self, plan: TruncationPlan) -> None:
+        log, end = self.log, self.log.max_offset
+        self.before_a_cut()
         if isinstance(plan, FullResync):
-            steps, point, history = ["mark", "cut", "history", "clear"], plan.start_offset, None
             self.counts.add("full resyncs")
-        else:
-            assert isinstance(plan, Cut)
-            steps, point, history = ["mark", "cut", "history", "clear"], plan.point, plan.history
-
-        def do(number: int) -> None:
-            try:
-                self.log.cut_step(steps[number], point, history if history is not None else type(self.log.history)())
-            except OSError as error:
-                self.ha.is_cutting = False
-                self.tell(StepFailed(step=step.step, reason=str(error)))
-                return
-            self.in_a_cut()
-            delay_us = self.kernel.random.randrange(50, 3_000)
-            if number + 1 < len(steps):
-                self.process.after(delay_us, "cut", lambda: do(number + 1))
-                return
-
-            def done() -> None:
-                self.ha.is_cutting = False
-                self.ha.was_cut()
-                self.tell(StepDone(step=step.step))
-
-            self.process.after(delay_us, "cut", done)
-
-        do(0)
+            log.set_aside(plan.start_offset, plan.reason)
+        elif isinstance(plan, Cut):
+            log.execute_cut(log.plan_cut(plan.point, CutReason.TRUNCATION, "the master's history differs"))
+        self.disk.files.dies_in_calls = 0
+        self.counts.add("truncations", int(log.max_offset < end))
+        self.counts.add("bytes truncated", end - log.max_offset)
+        self.ha.was_cut()
 
     def _goodbye(self, step: SayGoodbyeTo) -> None:
         assert self.broker_id is not None
@@ -483,6 +563,7 @@ class BrokerNode:
         )
         self.reign = _Reign(step.master_epoch, step.start_offset, sync, acks)
         self.ha.reign_opened(step.master_epoch)
+        self._sync_outputs(self.reign, sync.log_synced(self.log.flushed_offset))
 
     def _leave(self, epoch: MasterEpoch, reason: str) -> None:
         reign = self.reign
@@ -546,12 +627,7 @@ class BrokerNode:
         self.log.note_confirm(confirm, LogOffset(0))
         for waiter in reign.acks.release(confirm):
             ask = waiter.ask
-            record = Record(
-                producer_id=ask.producer_id, producer_epoch=ask.producer_epoch, sequence=ask.sequence, value=ask.value
-            )
-            self.oracle.released(
-                self.plan.set_key, record, waiter.record_end, reign.master_epoch, reign.sync.reign.min_in_sync
-            )
+            self.oracle.released(self.plan.set_key, waiter.record_end, reign.master_epoch, reign.sync.reign.min_in_sync)
             self.log.note_confirm(confirm, waiter.record_end)
             end = LogOffset(0) if waiter.is_duplicate else waiter.record_end
             waiter.end.send(PutOk(ask.number, end, reign.master_epoch, waiter.is_duplicate))
@@ -616,7 +692,7 @@ class BrokerNode:
 
     def stored_view(self) -> StoredView | None:
         """What it last heard, from its own disk (R7)."""
-        return msgspec.json.decode(self.disk.read(VIEW), type=StoredView) if self.disk.exists(VIEW) else None
+        return self.files.view.load()
 
     def positions(self) -> Positions:
         """By its own word."""
@@ -684,9 +760,6 @@ class BrokerNode:
             return
         stamp = ProducerStamp(ask.producer_id, ask.producer_epoch, ask.sequence)
         verdict = self.log.producers.judge(stamp)
-        record = Record(
-            producer_id=ask.producer_id, producer_epoch=ask.producer_epoch, sequence=ask.sequence, value=ask.value
-        )
         if verdict is SequenceVerdict.DUPLICATE:
             self.counts.add("duplicates answered")
             record_end = self.log.max_offset
@@ -700,10 +773,12 @@ class BrokerNode:
             return
         try:
             self.laws.appended(self.plan.name, reign.master_epoch, self.log.history.last_epoch)
-            record_end = self.log.append(record)
+            self.log.begin_run(stored_at_ms=self.process.host.wall_ms())
+            self.log.append(draft_of(stamp, ask.value))
         except OSError:
             self._refuse(end, ask, "disk full")
             return
+        record_end = self.log.end_run()
         self.counts.add("messages appended")
         reign.acks.register(record_end, _Waiter(end, ask, record_end, False), messages=1, size_bytes=1)
         self._sync_outputs(reign, reign.sync.log_extended(record_end))

@@ -12,12 +12,10 @@ from dataclasses import replace
 
 import msgspec
 
-from rollcall_ha.broker.core.durable import ProcessStarts
 from rollcall_ha.controller.core.state import FleetState
 from tests.sim import amnesia
-from tests.sim.broker import LIVES
 from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World
-from tests.support.sim_disk import Image
+from tests.support.sim_files import Image
 from tests.support.sim_kernel import MS, SECOND
 from tests.support.sim_net import Weather
 
@@ -61,7 +59,7 @@ class Chaos:
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
         if not any(self._weights):
             self._weights[0] = 1
-        world.in_a_cut = self._in_a_cut
+        world.before_a_cut = self._before_a_cut
         self._schedule()
         if self._kernel.chance(AMNESIA_PROBABILITY):
             self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
@@ -218,15 +216,11 @@ class Chaos:
         self._world.lose_power(controller)
         self._restart_later(controller)
 
-    def _in_a_cut(self, name: str) -> None:
-        """Between two steps of a cut: now and then the process or the host dies right there (R20)."""
-        broker = self._world.brokers[name]
-        if self._kernel.now_us < self._until_us and self._kernel.chance(0.1):
-            if self._kernel.chance(0.5):
-                self._world.kill(broker)
-            else:
-                self._world.lose_power(broker)
-            self._restart_later(broker)
+    def _before_a_cut(self, broker: BrokerMachine) -> None:
+        """Now and then the process or the host dies inside of a cut, between any two of its calls (R20)."""
+        if self._kernel.now_us < self._until_us and self._kernel.chance(0.4):
+            broker.files.dies_in_calls = self._random.randrange(1, 60)
+            broker.files.dies_with_power = self._kernel.chance(0.5)
 
     def _all_controllers(self) -> None:
         """kill -9, then the plug, at the same instant (S49)."""
@@ -272,11 +266,11 @@ class Chaos:
 
     def _disk_full(self) -> None:
         broker = self._any_broker()
-        broker.disk.is_full = True
+        broker.files.is_full = True
         self._kernel.counts.add("disks full")
 
         def room() -> None:
-            broker.disk.is_full = False
+            broker.files.is_full = False
 
         self._later(50, 1_500, "room", room)
 
@@ -289,7 +283,7 @@ class Chaos:
         """
         broker = self._any_broker()
         image = self._images.get(broker.name)
-        self._images[broker.name] = broker.disk.image()
+        self._images[broker.name] = broker.files.image()
         if image is None or self._world.is_sync_flush:
             return
         if self._is_of_an_earlier_life(broker, image) and self._kernel.chance(0.7):
@@ -297,7 +291,7 @@ class Chaos:
             self._kernel.counts.add("disks rolled back on the same boot")
         else:
             self._world.lose_power(broker)
-        broker.disk.restore(image)
+        broker.rolled_back(image)
         self._kernel.counts.add("disks rolled back")
         self._kernel.note(f"{broker.name} rolled back")
         self._restart_later(broker)
@@ -305,10 +299,8 @@ class Chaos:
     def _is_of_an_earlier_life(self, broker: BrokerMachine, image: Image) -> bool:
         node, state = broker.node, self._world.set_state(broker.plan.set_key)
         replica = state.replica(node.broker_id) if state is not None and node is not None else None
-        stored = dict(image.files).get(LIVES)
-        if replica is None or replica.incarnation is None or stored is None:
-            return False
-        return replica.incarnation not in msgspec.json.decode(stored, type=ProcessStarts).incarnations
+        stored = dict(image.files).get("lives.json", b"")
+        return replica is not None and replica.incarnation is not None and replica.incarnation.encode() not in stored
 
     # --- operators and stragglers ---
 

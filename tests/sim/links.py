@@ -6,6 +6,7 @@ Here: what ``ha.service`` and ``ha.transport`` do with sockets. Bytes are cut at
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from rollcall_ha.broker.core.role_io import LinkOpened, LinkTarget, PeerShowedEpoch, SlaveLinkClosed, TruncationPlanned
@@ -75,7 +76,7 @@ class HaService:
             idle_timeout_ms=700,
             handshake_timeout_ms=500,
             cutting_timeout_ms=2_000,
-            transfer_bytes_max=node.kernel.random.choice((100, 333, 4_096)),
+            transfer_bytes_max=node.kernel.random.choice((300, 1_000, 8_192)),
         )
 
     def start(self) -> None:
@@ -140,12 +141,17 @@ class HaService:
                 self._node.sync_outputs(lambda sync: sync.link_closed(peer.broker_id, generation, self._node.now_ms()))
 
     def _master_do(self, accepted: _Accepted, actions: list[MasterAction]) -> None:
+        self._execute(accepted, actions)
+        self._pump(accepted)
+
+    def _execute(self, accepted: _Accepted, actions: list[MasterAction]) -> None:
         node = self._node
         for action in actions:
             if isinstance(action, Send):
                 self._send(accepted.end, action.data)
             elif isinstance(action, SendTransfer):
-                body = node.log.read_bytes(action.region.position, action.region.length)
+                region = action.region
+                body = os.pread(region.fd, region.length, region.position)
                 self._send(accepted.end, action.header + body)
             elif isinstance(action, CloseLink):
                 accepted.end.close()
@@ -165,13 +171,13 @@ class HaService:
                 node.sync_outputs(lambda sync, ack=action.ack: sync.ack(ack, node.now_ms()))  # type: ignore[misc]
             elif isinstance(action, HigherEpochSeen):
                 self._higher_epoch(action, is_master=False)
-        self._pump(accepted)
 
     def _pump(self, accepted: _Accepted) -> None:
-        if accepted.link.state is MasterLinkState.TRANSFER and not self.is_cutting:
+        while accepted.link.state is MasterLinkState.TRANSFER and not self.is_cutting:
             actions = accepted.link.plan_transfer(self._confirm(), self._node.now_ms())
-            if actions:
-                self._master_do(accepted, actions)
+            if not actions:
+                return
+            self._execute(accepted, actions)
 
     def _send(self, end: End, data: bytes) -> None:
         """A stream is cut where it likes."""
@@ -362,13 +368,7 @@ class HaService:
         dialled = self._dialled
         if dialled is None or dialled.generation != generation or dialled.link is None:
             return
-        if self._node.log.is_sync_flush:
-            self._node.log.flush()
         self._slave_do(dialled, dialled.link, dialled.link.truncation_done(self._node.now_ms()))
-
-    def trim_partial_record(self) -> None:
-        """Half a record at the end belongs to nobody: a new reign begins at a record's end."""
-        self._node.log.drop_partial_record()
 
     def log_flushed(self) -> None:
         """What is synced may be acked in flush mode sync."""

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
-from rollcall_ha.epoch.codec import decode_history
-from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry
+from tests.sim.log import ReplicaDisk
 from tests.sim.violation import Violation
-from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Counts
 
 Reigning = Callable[[SetKey, BrokerId], tuple[Incarnation, MasterEpoch] | None]
@@ -25,7 +23,7 @@ Reigning = Callable[[SetKey, BrokerId], tuple[Incarnation, MasterEpoch] | None]
 class LogLaws:
     """One per world."""
 
-    def __init__(self, counts: Counts, disk_of: Callable[[SetKey, BrokerId], SimDisk], reigning: Reigning) -> None:
+    def __init__(self, counts: Counts, disk_of: Callable[[SetKey, BrokerId], ReplicaDisk], reigning: Reigning) -> None:
         self._counts = counts
         self._disk_of = disk_of
         self._reigning = reigning
@@ -33,22 +31,20 @@ class LogLaws:
 
     def _master_disk(
         self, key: SetKey, master: BrokerId, incarnation: Incarnation, epoch: MasterEpoch
-    ) -> SimDisk | None:
+    ) -> ReplicaDisk | None:
         return self._disk_of(key, master) if self._reigning(key, master) == (incarnation, epoch) else None
 
     def joined(
-        self, key: SetKey, slave: SimDisk, master: BrokerId, incarnation: Incarnation, epoch: MasterEpoch
+        self, key: SetKey, slave: ReplicaDisk, master: BrokerId, incarnation: Incarnation, epoch: MasterEpoch
     ) -> None:
         """D3: the handshake is over: the slave's log and epochs are a prefix of the master's."""
         theirs = self._master_disk(key, master, incarnation, epoch)
         if theirs is None:
             return
         self._counts.add("logs compared at joins")
-        end = slave.size("log")
-        if end > theirs.size("log"):
-            raise Violation(
-                f"D3: {slave.name} joins epoch {epoch} with {end} bytes, its master has {theirs.size('log')}"
-            )
+        end = slave.size()
+        if end > theirs.size():
+            raise Violation(f"D3: {slave.name} joins epoch {epoch} with {end} bytes, its master has {theirs.size()}")
         self._same(slave, theirs, 0, end, f"D3: {slave.name} joins epoch {epoch} of {theirs.name}")
         ours, masters = _epochs_below(slave, end), _epochs_below(theirs, end)
         if ours != masters:
@@ -57,7 +53,7 @@ class LogLaws:
     def acked(
         self,
         key: SetKey,
-        slave: SimDisk,
+        slave: ReplicaDisk,
         master: BrokerId,
         incarnation: Incarnation,
         epoch: MasterEpoch,
@@ -66,21 +62,23 @@ class LogLaws:
         ack: LogOffset,
     ) -> None:
         """D5: what is acked is there, and is what the master has; ``before`` was acked on this link already."""
-        if ack > slave.size("log"):
-            raise Violation(f"D5: {slave.name} acks {ack}, its log ends at {slave.size('log')}")
+        if ack > slave.size():
+            raise Violation(f"D5: {slave.name} acks {ack}, its log ends at {slave.size()}")
         theirs = self._master_disk(key, master, incarnation, epoch)
         if theirs is not None and ack > before:
             self._counts.add("acks compared")
             self._same(slave, theirs, before, ack, f"D5: {slave.name} acks {ack} in epoch {epoch} to {theirs.name}")
 
-    def cut(self, key: SetKey, slave: SimDisk, master: BrokerId, incarnation: Incarnation, epoch: MasterEpoch) -> None:
+    def cut(
+        self, key: SetKey, slave: ReplicaDisk, master: BrokerId, incarnation: Incarnation, epoch: MasterEpoch
+    ) -> None:
         """D3: what a cut leaves is a prefix of the master's log."""
         theirs = self._master_disk(key, master, incarnation, epoch)
         if theirs is None:
             return
         self._counts.add("logs compared at cuts")
-        end = min(slave.size("log"), theirs.size("log"))
-        self._same(slave, theirs, 0, end, f"D3: {slave.name} was cut to {slave.size('log')} for epoch {epoch}")
+        end = min(slave.size(), theirs.size())
+        self._same(slave, theirs, 0, end, f"D3: {slave.name} was cut to {slave.size()} for epoch {epoch}")
 
     def appended(self, name: str, reign: MasterEpoch, last: MasterEpoch) -> None:
         """D4: a master's bytes are labelled with its own epoch."""
@@ -99,16 +97,15 @@ class LogLaws:
             if ack is None or ack < confirm:
                 raise Violation(f"D6: epoch {epoch} confirms {confirm}, required member {member} has acked {ack}")
 
-    def _same(self, one: SimDisk, other: SimDisk, start: int, end: int, what: str) -> None:
+    def _same(self, one: ReplicaDisk, other: ReplicaDisk, start: int, end: int, what: str) -> None:
         if end <= start:
             return
-        ours, theirs = (disk.read_at("log", start, end - start) for disk in (one, other))
+        ours, theirs = (disk.read_at(start, end - start) for disk in (one, other))
         if ours != theirs:
             at = next(i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
             raise Violation(f"{what}: the logs differ at {start + at}")
 
 
-def _epochs_below(disk: SimDisk, end: int) -> tuple[EpochEntry, ...]:
+def _epochs_below(disk: ReplicaDisk, end: int) -> tuple[EpochEntry, ...]:
     """Epochs that have a byte below ``end``: a follower records an entry with its first byte only (R9)."""
-    history = decode_history(disk.read("epochs")) if disk.exists("epochs") else EpochHistory()
-    return tuple(history.truncated_suffix(LogOffset(end)).entries)
+    return tuple(disk.history().truncated_suffix(LogOffset(end)).entries)

@@ -28,12 +28,10 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVe
 from rollcall_ha.controller.core import invariants
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import AppliedEntry
-from rollcall_ha.epoch.codec import decode_history, encode_history
-from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.codec import encode_history
 from tests.sim.amnesia import Watch
-from tests.sim.log import RECORD_BYTES, Record, read_records
+from tests.sim.log import RECORD_BYTES, ReplicaDisk
 from tests.sim.violation import Violation
-from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
 
 
@@ -92,7 +90,7 @@ class Oracle:
     """One per world."""
 
     def __init__(
-        self, kernel: Kernel, disk_of: Callable[[SetKey, BrokerId], SimDisk], *, expected_replicas: int
+        self, kernel: Kernel, disk_of: Callable[[SetKey, BrokerId], ReplicaDisk], *, expected_replicas: int
     ) -> None:
         self.kernel = kernel
         self.counts = kernel.counts
@@ -245,7 +243,7 @@ class Oracle:
         self.counts.add("epochs entered")
         start = event.start_offset
         assert start is not None, "our own brokers say where their epoch begins"
-        held = {record.value: at for at, record in read_records(self._disk_of(key, event.broker_id))}
+        held = {record.value for record in self._disk_of(key, event.broker_id).records()}
         lost = [acked for acked in facts.acked.values() if acked.value not in held]
         facts.lost_bytes[event.master_epoch] = len(lost) * RECORD_BYTES
         kind = facts.elections[event.master_epoch].kind
@@ -314,7 +312,7 @@ class Oracle:
         """A client began to send ``value``."""
         self.facts(key).sent[value] = None
 
-    def released(self, key: SetKey, record: Record, end: LogOffset, epoch: MasterEpoch, in_sync_min: int) -> None:
+    def released(self, key: SetKey, end: LogOffset, epoch: MasterEpoch, in_sync_min: int) -> None:
         """
         D8, at the master, when it answers PUT_OK: every member of the committed set holds the message.
 
@@ -336,9 +334,9 @@ class Oracle:
             disk = self._disk_of(key, member)
             if disk.lost_bytes or disk.was_replaced:
                 continue
-            if disk.size("log") < end:
+            if disk.size() < end:
                 raise Violation(
-                    f"D8: {end} released in epoch {epoch}, member {member} of {state.sync_state_set} ends at {disk.size('log')}"
+                    f"D8: {end} released in epoch {epoch}, member {member} of {state.sync_state_set} ends at {disk.size()}"
                 )
 
     def _released_late(self, key: SetKey, facts: SetFacts, state: SetState, end: LogOffset, epoch: MasterEpoch) -> None:
@@ -353,9 +351,9 @@ class Oracle:
                 )
         if state.master is not None:
             disk = self._disk_of(key, state.master)
-            if not disk.lost_bytes and not disk.was_replaced and disk.size("log") < end:
+            if not disk.lost_bytes and not disk.was_replaced and disk.size() < end:
                 raise Violation(
-                    f"D8: {end} released in epoch {epoch}, its successor {state.master} ends at {disk.size('log')}"
+                    f"D8: {end} released in epoch {epoch}, its successor {state.master} ends at {disk.size()}"
                 )
 
     def legal(self, key: SetKey, offset: LogOffset, epoch: MasterEpoch) -> None:
@@ -399,9 +397,9 @@ class Oracle:
         needed = max([start, *kept])
         for member in command.joining:
             disk = self._disk_of(command.set_key, member.broker_id)
-            if not disk.lost_bytes and not disk.was_replaced and disk.size("log") < needed:
+            if not disk.lost_bytes and not disk.was_replaced and disk.size() < needed:
                 raise Violation(
-                    f"D12: {member.broker_id} is to join in epoch {command.master_epoch} with {disk.size('log')} of {needed} bytes"
+                    f"D12: {member.broker_id} is to join in epoch {command.master_epoch} with {disk.size()} of {needed} bytes"
                 )
 
     def recovered(self, key: SetKey, name: str, last_start: LogOffset, end: LogOffset) -> None:
@@ -434,7 +432,7 @@ class Oracle:
 
     # --- the end ---
 
-    def converged(self, key: SetKey, disks: list[tuple[BrokerId, SimDisk]]) -> str | None:
+    def converged(self, key: SetKey, disks: list[tuple[BrokerId, ReplicaDisk]]) -> str | None:
         """I7: why the replicas of a set do not yet hold the same; None = they do, with everything acknowledged, once."""
         facts = self.facts(key)
         first_id, first = disks[0]
@@ -443,28 +441,26 @@ class Oracle:
             for name, one, other in zip(("log", "epochs"), ours, theirs, strict=True):
                 if one != other:
                     return f"{name} of {first_id} ({len(one)} bytes) and {broker_id} ({len(other)} bytes) differ"
-        records = read_records(first)
         held: dict[int, int] = {}
-        for at, record in records:
+        for record in first.records():
             if record.value in held:
-                raise Violation(f"R18: message {record.value} is at {held[record.value]} and at {at}")
-            held[record.value] = at
+                raise Violation(f"R18: message {record.value} ends at {held[record.value]} and at {record.end}")
+            held[record.value] = record.end
         for acked in facts.acked.values():
             if acked.value not in held:
                 raise Violation(f"lost: {acked} is in no log at the end")
-            if acked.end and held[acked.value] + RECORD_BYTES != acked.end:
-                raise Violation(f"moved: {acked} is at {held[acked.value]}")
+            if acked.end and held[acked.value] != acked.end:
+                raise Violation(f"moved: {acked} ends at {held[acked.value]}")
         for value in held:
             if value not in facts.sent:
                 raise Violation(f"invented: message {value} was never sent")
         return None
 
 
-def _log_and_epochs(disk: SimDisk) -> tuple[bytes, bytes]:
+def _log_and_epochs(disk: ReplicaDisk) -> tuple[bytes, bytes]:
     """Both files; without an epoch that has no byte yet: followers record it with its first one (R9)."""
-    log = disk.read("log") if disk.exists("log") else b""
-    history = decode_history(disk.read("epochs")) if disk.exists("epochs") else EpochHistory()
-    return log, encode_history(history.truncated_suffix(LogOffset(len(log))))
+    end = disk.size()
+    return disk.read_at(0, end), encode_history(disk.history().truncated_suffix(LogOffset(end)))
 
 
 def describe(record: EventRecord) -> str:

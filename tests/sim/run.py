@@ -45,7 +45,11 @@ def run_seed(seed: int, *, steps_max: int = 400_000, keep_lines: bool = False) -
     # A seed makes much garbage and keeps little of it: looking for cycles after every 700 objects is a tenth of its time.
     gc.set_threshold(50_000, 20, 100)
     with replaced_library_clock():
-        return _run(World(seed, shape_of(seed), make_quorum=raft_quorum, keep_lines=keep_lines), steps_max)
+        world = World(seed, shape_of(seed), make_quorum=raft_quorum, keep_lines=keep_lines)
+        try:
+            return _run(world, steps_max)
+        finally:
+            world.close()
 
 
 def _run(world: World, steps_max: int) -> Outcome:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.registration import Registration
 from rollcall_ha.broker.core.role_io import IncarnationEnded, SessionLost
@@ -39,8 +37,6 @@ from tests.support.sim_net import End
 
 if TYPE_CHECKING:
     from tests.sim.broker import BrokerNode
-
-IDENTITY = "identity"
 
 
 class BrokerSession:
@@ -157,7 +153,7 @@ class BrokerSession:
         assert self._machine is not None
         node = self._node
         try:
-            node.disk.replace(IDENTITY, msgspec.json.encode(identity))
+            node.files.identity.store(identity)
         except OSError:
             # The real shell tries again; so does this one.
             node.process.after(50 * MS, "identity", lambda: self._persist(identity))

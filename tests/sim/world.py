@@ -30,14 +30,16 @@ from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfig
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry
-from tests.sim.broker import BrokerNode, BrokerPlan
+from tests.sim.broker import BrokerNode, BrokerPlan, Exit
 from tests.sim.client import Consumer, Producer
 from tests.sim.controller import ControllerNode
+from tests.sim.log import ReplicaDisk
 from tests.sim.log_laws import LogLaws
 from tests.sim.oracle import Oracle
 from tests.sim.quorum import MemoryQuorum, Quorum
 from tests.sim.violation import Violation
 from tests.support.sim_disk import SimDisk
+from tests.support.sim_files import FileCalls, Image
 from tests.support.sim_kernel import MS, SECOND, Host, Kernel, Process
 from tests.support.sim_net import SimNet
 
@@ -53,12 +55,13 @@ class Shape:
     producers: int = 2
     flush: FlushMode = FlushMode.ASYNC
     min_in_sync: int = 0
+    segment_bytes: int = 4096
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
 
 
 class Machine:
-    """A host with its disk and the process that lives on it now."""
+    """A host and the process that lives on it now."""
 
     def __init__(self, world: World, name: str) -> None:
         random = world.kernel.random
@@ -66,11 +69,18 @@ class Machine:
         self.host = Host(
             world.kernel, name, drift_ppm=random.randrange(-200, 200), clock_start_us=random.randrange(10**6, 10**12)
         )
-        self.disk = SimDisk(world.kernel, name)
         self.process = Process(self.host, name)
         self.process.is_alive = False
         self.is_powered = True
         self.lives = 0
+
+    def power_lost(self, *, forgets_all: bool) -> int:
+        """What was not synced goes; returns how many bytes of the log or the journal."""
+        raise NotImplementedError
+
+    def mend(self) -> None:
+        """The disk works as it should."""
+        raise NotImplementedError
 
 
 class BrokerMachine(Machine):
@@ -78,10 +88,46 @@ class BrokerMachine(Machine):
 
     def __init__(self, world: World, plan: BrokerPlan) -> None:
         super().__init__(world, plan.name)
+        self.files = world.file_calls.disk(world.kernel, plan.name)
+        self.disk = ReplicaDisk(self.files)
         self.plan = plan
         self.first_plan = plan
         """As an operator wants it in the end."""
         self.node: BrokerNode | None = None
+        self.is_damaged = False
+        """Something on its disk has rotted."""
+
+    def crashed(self) -> None:
+        """The process is gone, the page cache is not."""
+        self.disk.log = None
+        before = self.disk.end_on_disk()
+        self.files.crash()
+        self._lost(before)
+
+    def power_lost(self, *, forgets_all: bool) -> int:
+        self.disk.log = None
+        before = self.disk.end_on_disk()
+        self.files.lose_power(forgets_all=forgets_all)
+        return self._lost(before)
+
+    def _lost(self, before: int) -> int:
+        lost = max(before - self.disk.end_on_disk(), 0)
+        self.disk.lost_bytes += lost
+        return lost
+
+    def replaced(self) -> None:
+        """A new machine under the old name: its disk is empty."""
+        self.files.wipe()
+        self.disk.was_replaced, self.is_damaged = True, False
+
+    def rolled_back(self, image: Image) -> None:
+        """An old image is put back while it stands still."""
+        self.files.restore(image)
+        self.disk.was_replaced = True
+
+    def mend(self) -> None:
+        self.files.is_full = self.files.is_slow = False
+        self.files.failing_syncs = self.files.dies_in_calls = 0
 
 
 class ControllerMachine(Machine):
@@ -89,7 +135,15 @@ class ControllerMachine(Machine):
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
+        self.disk = SimDisk(world.kernel, name)
         self.node: ControllerNode | None = None
+
+    def power_lost(self, *, forgets_all: bool) -> int:
+        lost = self.disk.forget_unsynced() if forgets_all else 0
+        return lost + self.disk.lose_power()
+
+    def mend(self) -> None:
+        self.disk.is_full = self.disk.dies_in_sync = False
 
 
 QuorumMaker = Callable[["World"], Quorum]
@@ -113,6 +167,7 @@ class World:
         starts_brokers: bool = True,
     ) -> None:
         self.kernel = Kernel(seed, keep_lines=keep_lines)
+        self.file_calls = FileCalls()
         self.shape = shape
         self.net = SimNet(self.kernel)
         self.timing: Timing = PRESETS[Preset.FAST]
@@ -122,12 +177,12 @@ class World:
         self.controllers = {name: ControllerMachine(self, name) for name in self.controller_names}
         self.keys = [SetKey(cluster=ClusterName("sim"), name=BrokerName(f"s{number}")) for number in range(shape.sets)]
         self.brokers: dict[str, BrokerMachine] = {}
-        self.in_a_cut: Callable[[str], None] = lambda _name: None
-        """Told between the steps of a cut; a place to hurt somebody."""
+        self.before_a_cut: Callable[[BrokerMachine], None] = lambda _broker: None
+        """Told in front of a cut; a place to plan a death inside of it."""
         self.broken: Violation | None = None
         """What was found where nothing may be raised: raised after the event."""
         self._stuck_since_us: dict[SetKey, int] = {}
-        self._disks: dict[tuple[SetKey, BrokerId], SimDisk] = {}
+        self._disks: dict[tuple[SetKey, BrokerId], ReplicaDisk] = {}
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
                 self._add_broker(key, f"{key.name}r{number}")
@@ -157,8 +212,13 @@ class World:
             ),
             controllers=tuple(f"{controller}:broker" for controller in self.controller_names),
             timing=self.timing,
+            segment_bytes=self.shape.segment_bytes,
         )
         self.brokers[name] = BrokerMachine(self, plan)
+
+    def close(self) -> None:
+        """Remove the files of its hosts."""
+        self.file_calls.close()
 
     @property
     def is_sync_flush(self) -> bool:
@@ -237,7 +297,10 @@ class World:
             oracle=self.oracle,
             laws=self.laws,
         )
-        machine.node.in_a_cut = lambda: self.in_a_cut(machine.name)
+        machine.files.boot()
+        machine.files.on_death = lambda with_power: self._died(machine, with_power=with_power)
+        machine.node.before_a_cut = lambda: self.before_a_cut(machine)
+        machine.node.on_exit = lambda how, error: self._exited(machine, how, error)
         machine.node.has_an_id = lambda broker_id: self._disks.__setitem__(
             (machine.plan.set_key, broker_id), machine.disk
         )
@@ -258,21 +321,56 @@ class World:
         if machine.process.is_alive:
             self.counts.add(f"{self._sort(machine)} killed")
             self.kernel.note(f"{machine.name} killed")
-            machine.process.kill()
+            self._end_process(machine)
 
-    def lose_power(self, machine: Machine) -> None:
-        """The plug: unsynced bytes may go, connections do not say goodbye, the boot id changes."""
+    def lose_power(self, machine: Machine, *, forgets_all: bool = False) -> int:
+        """
+        The plug: unsynced bytes may go, connections do not say goodbye, the boot id changes.
+
+        ``forgets_all``: the worst case, without chance. Returns how many bytes of a log or journal are gone.
+        """
         if not machine.is_powered:
-            return
+            return 0
         self.net.power_off(machine.name)
         machine.is_powered = False
         machine.process.kill()
-        lost = machine.disk.lose_power()
+        lost = machine.power_lost(forgets_all=forgets_all)
         sort = self._sort(machine)
         self.counts.add(f"{sort} power losses")
         self.counts.add(f"unsynced bytes lost by {sort}", lost)
         self.kernel.note(f"{machine.name} loses power and {lost} bytes")
         machine.host.reboot()
+        return lost
+
+    def _end_process(self, machine: Machine) -> None:
+        machine.process.kill()
+        if isinstance(machine, BrokerMachine):
+            machine.crashed()
+
+    def _died(self, machine: BrokerMachine, *, with_power: bool) -> None:
+        """Inside of a file call; somebody starts it again."""
+        if with_power:
+            self.lose_power(machine)
+        else:
+            self._end_process(machine)
+        self.start_later(machine)
+
+    def _exited(self, machine: BrokerMachine, how: Exit, error: BaseException) -> None:
+        """The process ends itself; a supervisor starts it again, unless its folder is of no use."""
+        self._end_process(machine)
+        if how is Exit.STORAGE:
+            self.start_later(machine)
+        elif machine.is_damaged:
+            self.counts.add("damaged disks replaced")
+            machine.replaced()
+            self.start_later(machine)
+        else:
+            self.broken = self.broken or Violation(f"{machine.name} cannot start, its disk is whole: {error}")
+
+    def start_later(self, machine: Machine) -> None:
+        """As a supervisor does."""
+        delay_us = self.kernel.random.randrange(50, 1_500) * MS
+        self.kernel.after(delay_us, "supervisor", partial(self.start, machine))
 
     def change_plan(self, broker: BrokerMachine, plan: BrokerPlan) -> None:
         """An operator's edit of the configuration: it counts from the next start on, which comes with it."""
@@ -287,8 +385,7 @@ class World:
         self.net.weather = type(self.net.weather)()
         self.net.heal_all()
         for machine in self.machines():
-            machine.disk.is_full = False
-            machine.disk.dies_in_sync = False
+            machine.mend()
             machine.process.resume()
             if isinstance(machine, BrokerMachine) and machine.plan != machine.first_plan:
                 self.change_plan(machine, machine.first_plan)
@@ -427,7 +524,7 @@ class World:
             if self.oracle.facts(broker.plan.set_key).forgave:
                 self.counts.add("isolated replicas emptied")
                 self.kill(broker)
-                broker.disk.wipe()
+                broker.replaced()
                 self.start(broker)
 
     def _unsettled(self) -> str:

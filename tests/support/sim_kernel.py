@@ -27,6 +27,10 @@ class SimulationStalled(Exception):
     """More events than the limit: some machine answers itself without time passing."""
 
 
+class Died(BaseException):
+    """Raised out of a call that a process does not survive. Not an ``Exception``: nobody in it may handle that."""
+
+
 @dataclass(slots=True)
 class Timer:
     """Something that will happen; ``cancel`` is idempotent."""
@@ -202,6 +206,9 @@ class Process:
         outer, kernel.running = kernel.running, self
         try:
             action()
+        except Died:
+            if self.is_alive:
+                raise
         finally:
             kernel.running = outer
 
