@@ -1,0 +1,354 @@
+"""
+`make record-truth`: is the record of outages true for somebody outside?
+
+    python -m tests.truth [--directory .truth] [--only NAME]... [--no-spark]
+
+A fleet of real processes comes to every end that is known to us, once while a stopwatch sends messages and once while it
+only knocks. The stopwatch (``stopwatch.py``) shares no code with the product. Printed per row: felt, recorded, bounds,
+kinds, verdict. Then the same rows out of Spark. Exit code 1 if any row is not true, or if nothing was compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import LauncherError, wait_until
+from tests.truth import faults, spark
+from tests.truth.faults import Fault, SkipError, Stage
+from tests.truth.recorded import Recorded, judge, recorded
+from tests.truth.samples import Sampled, Sampler, first, get
+
+DEFAULT_DIRECTORY = Path(".truth")
+SEGMENT_BYTES = 1 << 20
+DISK_BYTES = 192 << 20
+EVENTS_MIN = 150
+RECORD_DEADLINE_S = 10.0
+KINDS_MIN = 12
+UP_DEADLINE_S = 60.0
+
+FAILOVER = frozenset({"failover"})
+STOPS = frozenset(
+    {f"writes-stopped:{reason}" for reason in ("too-few-in-sync", "not-acknowledged", "disk-full", "fenced")}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kind of end."""
+
+    name: str
+    fault: Fault
+    expected: frozenset[str]
+    is_felt_by_knocks: bool = True
+    """A gate that is open does not tell that nobody acks."""
+    may_be_nothing: bool = False
+    """Whether no record at all is right where little was felt."""
+
+
+ROWS = (
+    Row(name="kill -9 master", fault=faults.kill_master, expected=FAILOVER),
+    Row(name="kill -9 and restart at once", fault=faults.kill_and_restart_master, expected=FAILOVER),
+    Row(name="master hangs", fault=faults.hang_master, expected=FAILOVER),
+    Row(name="leader and master", fault=faults.kill_leader_and_master, expected=FAILOVER),
+    Row(name="controllers and master", fault=faults.kill_controllers_and_master, expected=FAILOVER | STOPS),
+    Row(name="whole fleet killed", fault=faults.kill_whole_fleet, expected=FAILOVER | STOPS),
+    Row(name="whole fleet hangs", fault=faults.hang_whole_fleet, expected=FAILOVER | STOPS, is_felt_by_knocks=False, may_be_nothing=True),
+    Row(name="slave hangs", fault=faults.hang_slave, expected=STOPS, is_felt_by_knocks=False),
+    Row(name="master cut from slaves", fault=faults.cut_master_from_slaves, expected=STOPS, is_felt_by_knocks=False),
+    Row(name="planned restart", fault=faults.restart_master, expected=frozenset({"handover"})),
+    Row(name="elect --to", fault=faults.elect_another, expected=frozenset({"requested"})),
+    Row(name="unclean election", fault=faults.elect_unclean, expected=frozenset({"unclean"}) | STOPS),
+    Row(name="disk full", fault=faults.fill_disk, expected=STOPS, is_felt_by_knocks=False),
+    Row(name="clock jump", fault=faults.jump_clock_and_kill, expected=FAILOVER),
+)  # fmt: skip
+"""With and without sends each; and the idle set, of which nobody asks anything."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Line:
+    """One printed row."""
+
+    name: str
+    mode: str
+    felt_ms: float
+    found: Recorded
+    complaints: tuple[str, ...]
+    sampled: Sampled
+
+
+class Stopwatch:
+    """The program, its events, and the longest time between two of them."""
+
+    def __init__(self, stage: Stage, mode: str, *, body_bytes: int) -> None:
+        self._out = stage.fleet.directory / f"stopwatch-{mode}"
+        self._out.unlink(missing_ok=True)
+        addresses = [stage.fleet.file.broker(name).listen for name in stage.fleet.brokers]
+        program = Path(__file__).with_name("stopwatch.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", str(program), mode, str(self._out), str(body_bytes), *addresses],
+            stdin=subprocess.PIPE,
+        )
+
+    def events(self) -> list[int]:
+        """CLOCK_MONOTONIC in ns of each."""
+        if not self._out.exists():
+            return []
+        lines = self._out.read_text().split("\n")[:-1]
+        return [int(line) for line in lines]
+
+    def wait_more(self) -> None:
+        """It runs, and is served."""
+        least = len(self.events()) + EVENTS_MIN
+        wait_until(lambda: len(self.events()) >= least, deadline_s=UP_DEADLINE_S, what="the stopwatch to be served")
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+
+    def longest_ms(self, since_ns: int) -> float:
+        """Longest time between two events that ended after ``since_ns``."""
+        events = self.events()
+        return max((later - one) / 1e6 for one, later in itertools.pairwise(events) if later > since_ns)
+
+
+def history(stage: Stage) -> dict[str, Any]:
+    """The leader's answer, by plain HTTP."""
+    for address in stage.fleet.rest_addresses():
+        status, body = get(address, f"/v1/sets/{stage.key.cluster}/{stage.key.name}/history?limit=500")
+        if status == 200:
+            answer: dict[str, Any] = json.loads(body)
+            if answer["freshness"]["isAuthoritative"]:
+                return answer
+    return {"rows": [], "stops": []}
+
+
+def new_since(stage: Stage, before: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Reigns and stops that were not there ``before``, oldest first, when the newest of them are complete."""
+    known = {row["masterEpoch"] for row in before["rows"]}
+    stopped = {json.dumps(stop["event"]) for stop in before.get("stops", ())}
+
+    def fresh() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        now = history(stage)
+        rows = [row for row in reversed(now["rows"]) if row["masterEpoch"] not in known]
+        stops = [stop for stop in reversed(now.get("stops", ())) if json.dumps(stop["event"]) not in stopped]
+        return rows, stops
+
+    def is_whole() -> bool:
+        rows, stops = fresh()
+        return bool(rows or stops) and all(row["totalUs"] is not None for row in rows[-1:])
+
+    with contextlib.suppress(LauncherError):
+        wait_until(is_whole, deadline_s=RECORD_DEADLINE_S, what="the record")
+    return fresh()
+
+
+def sampler(stage: Stage) -> Sampler:
+    fleet = stage.fleet
+    brokers = [fleet.file.broker(name) for name in fleet.brokers]
+    return Sampler(
+        controllers=list(fleet.rest_addresses()),
+        health={section.listen: section.health for section in brokers},
+        path=f"/v1/sets/{stage.key.cluster}/{stage.key.name}",
+        check=lambda: stage.command("status", "--check").returncode,
+    )
+
+
+def felt_row(stage: Stage, row: Row, mode: str) -> Line:
+    """The fault while a stopwatch runs."""
+    stage.heal()
+    before = history(stage)
+    watch = Stopwatch(stage, mode, body_bytes=4096 if row.fault is faults.fill_disk else 16)
+    samples = sampler(stage)
+    try:
+        watch.wait_more()
+        samples.start()
+        since_ns = time.monotonic_ns()
+        row.fault(stage)
+        watch.wait_more()
+        stage.heal()
+        watch.wait_more()
+    finally:
+        sampled = samples.stop()
+        watch.stop()
+    felt_ms = watch.longest_ms(since_ns)
+    found = recorded(*new_since(stage, before))
+    with_sends = mode == "send"
+    if not with_sends and not row.is_felt_by_knocks:
+        # The gate stood open all the time; what a sender would have felt, no stopwatch can say. Kinds are judged.
+        felt_ms = found.lower_ms
+    verdict = judge(found, felt_ms=felt_ms, with_sends=with_sends, expected=row.expected)
+    is_nothing = not found.kinds and row.may_be_nothing
+    complaints = () if is_nothing else verdict.complaints
+    return Line(name=row.name, mode=mode, felt_ms=felt_ms, found=found, complaints=complaints, sampled=sampled)
+
+
+def idle_row(stage: Stage) -> Line:
+    """The master of a set that nobody writes to dies; the first message comes much later."""
+    stage.heal()
+    before, epoch = history(stage), stage.epoch()
+    samples = sampler(stage)
+    path = f"/v1/sets/{stage.key.cluster}/{stage.key.name}"
+    addresses = stage.fleet.rest_addresses()
+    leader = next(one for one in addresses if get(one, path)[0] == HTTPStatus.OK)
+    name = stage.master()
+    began_ns = time.monotonic_ns()
+    stage.fleet.processes.signal(name, signal.SIGKILL)
+
+    def is_served() -> bool:
+        status, body = get(leader, path)
+        view = json.loads(body)["set"]["view"] if status == 200 else {}
+        return bool(view and view["masterEpoch"] > epoch and view["hasEntered"])
+
+    felt_ms = (first(is_served, limit_s=UP_DEADLINE_S) - began_ns) / 1e6
+    samples.start()
+    stage.pause()
+    stage.heal()
+    stage.pause()
+    watch = Stopwatch(stage, "send", body_bytes=16)
+    try:
+        watch.wait_more()
+    finally:
+        sampled = samples.stop()
+        watch.stop()
+    found = recorded(*new_since(stage, before))
+    verdict = judge(found, felt_ms=felt_ms, with_sends=True, expected=FAILOVER)
+    return Line(
+        name="idle set", mode="idle", felt_ms=felt_ms, found=found, complaints=verdict.complaints, sampled=sampled
+    )
+
+
+def broken(name: str, mode: str, error: Exception) -> Line:
+    """A row that came to no end: the fleet did not do what the fault waits for."""
+    found = recorded((), ())
+    complaint = f"no end: {error}"
+    return Line(name=name, mode=mode, felt_ms=0.0, found=found, complaints=(complaint,), sampled=Sampled())
+
+
+def show(line: Line) -> None:
+    found = line.found
+    upper = "unknown" if found.upper_ms is None else f"{found.upper_ms:,.0f}"
+    bounds = "exact" if found.is_exact else f"{found.lower_ms:,.0f} to {upper}"
+    agree = sum(line.sampled.compared.values())
+    say(
+        f"{'true ' if not line.complaints else 'FALSE'}  {line.name:<28} {line.mode:<6} felt {line.felt_ms:>8,.0f} ms  "
+        f"recorded {found.lower_ms:>8,.0f} + waited {found.waited_ms:>5,.0f} ms  {bounds:<18} "
+        f"{', '.join(f'{kind} x{count}' if count > 1 else kind for kind, count in Counter(found.kinds).items()) or '-'}  "
+        f"[{line.sampled.samples} samples, {agree} answers compared]"
+    )
+    for complaint in line.complaints:
+        say(f"       {complaint}")
+    for text, count in line.sampled.disagreements.items():
+        say(f"       DISAGREE {count} times: {text}")
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def disks(fleet: Fleet) -> Iterator[None]:
+    """A small disk for each broker, where this process may mount one: it does in a namespace of its own."""
+    mounted = []
+    try:
+        if os.geteuid() == 0 and "TRUTH_NAMESPACE" in os.environ:
+            for name in fleet.brokers:
+                fleet.data(name).mkdir(parents=True, exist_ok=True)
+                command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(fleet.data(name))]
+                subprocess.run(command, check=True, timeout=10)
+                mounted.append(fleet.data(name))
+        yield
+    finally:
+        for path in mounted:
+            subprocess.run(["umount", str(path)], check=False, timeout=10)
+
+
+def run_rows(stage: Stage, only: Sequence[str]) -> tuple[list[Line], list[str]]:
+    lines: list[Line] = []
+    skipped: list[str] = []
+
+    def wanted(name: str) -> bool:
+        return not only or any(part in name for part in only)
+
+    for row in ROWS:
+        for mode in ("send", "knock"):
+            if not wanted(row.name):
+                continue
+            try:
+                lines.append(felt_row(stage, row, mode))
+                show(lines[-1])
+            except (LauncherError, RuntimeError) as error:
+                lines.append(broken(row.name, mode, error))
+                show(lines[-1])
+            except SkipError as error:
+                skipped.append(f"{row.name}: {error}")
+                say(f"skip   {row.name}: {error}")
+                break
+    if wanted("idle set"):
+        lines.append(idle_row(stage))
+        show(lines[-1])
+    return lines, skipped
+
+
+def run(directory: Path, only: Sequence[str], *, with_spark: bool) -> int:
+    """Exit code 0 if every row is true and, with Spark, equal."""
+    shutil.rmtree(directory, ignore_errors=True)
+    fleet = Fleet.create(directory, Layout(name="truth", segment_bytes=SEGMENT_BYTES, min_in_sync=2))
+    with disks(fleet), fleet:
+        for name in fleet.controllers:
+            with faults.movable_clock(fleet, name):
+                fleet.start(name)
+        fleet.up(deadline_s=UP_DEADLINE_S)
+        stage = Stage(fleet=fleet, key=fleet.set_keys()[0])
+        lines, skipped = run_rows(stage, only)
+        differences = spark.differences(stage, history) if with_spark else []
+    for text in differences:
+        say(f"SPARK  {text}")
+    untrue = [line for line in lines if line.complaints]
+    disagreed = sum(sum(line.sampled.disagreements.values()) for line in lines)
+    kinds = {line.name for line in lines}
+    result = {
+        "rows": len(lines), "kinds_of_ends": len(kinds), "untrue": len(untrue), "disagreements": disagreed,
+        "answers_compared": sum(sum(line.sampled.compared.values()) for line in lines),
+        "skipped": len(skipped), "spark_differences": len(differences) if with_spark else None,
+    }  # fmt: skip
+    say(f"RESULT {json.dumps(result)}")
+    is_enough = bool(lines) and (bool(only) or len(kinds) >= KINDS_MIN)
+    return 0 if is_enough and not untrue and not disagreed and not differences else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Is the record of outages true for somebody outside?")
+    parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only rows whose name holds this")
+    parser.add_argument("--no-spark", action="store_true")
+    options = parser.parse_args(arguments)
+    if os.geteuid() == 0 and shutil.which("unshare") and "TRUTH_NAMESPACE" not in os.environ:
+        # Network and mounts of its own: a packet filter or a full disk of a test must reach nothing else.
+        inner = 'ip link set lo up; exec "$@"'
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        command = ["unshare", "--net", "--mount", "sh", "-c", inner, "sh", sys.executable, "-m", "tests.truth", *given]
+        os.execvpe(command[0], command, os.environ | {"TRUTH_NAMESPACE": "1"})
+    return run(options.directory, options.only, with_spark=not options.no_spark)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

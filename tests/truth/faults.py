@@ -1,0 +1,293 @@
+"""
+The ends that a master can come to, each made from outside: signals, a packet filter, a full disk, a wrong clock, an
+operator's command.
+
+Here: one function per kind; it returns when the fault is over and the fleet serves again. Not here: what is expected of
+the record (``__main__``).
+Rule: the fleet is told nothing; operators' commands are those of the CLI.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.node.config import split_address
+
+HEAL_S = 60.0
+CLOCK_JUMP_S = 3_600
+
+
+class SkipError(Exception):
+    """This machine cannot do that fault; the message says what is missing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """The fleet that faults happen to."""
+
+    fleet: Fleet
+    key: SetKey
+    kept_s: float = 4.0
+    """How long a fault that ends by itself is kept up."""
+    notes: list[str] = field(default_factory=list)
+
+    def master(self) -> str:
+        return self.fleet.master(self.key)
+
+    def slaves(self) -> list[str]:
+        master = self.master()
+        return [name for name in self.fleet.brokers if name != master]
+
+    def epoch(self) -> int:
+        return self.fleet.wait_set(self.key, lambda _: True, what="to be known").view.master_epoch
+
+    def wait_next(self, epoch: int) -> None:
+        """A later reign serves."""
+        self.fleet.wait_set(
+            self.key,
+            lambda status: status.view.master_epoch > epoch and status.view.has_entered,
+            what="to have a next master",
+            deadline_s=HEAL_S,
+        )
+
+    def heal(self) -> None:
+        """Everything runs, and every replica is in the SyncStateSet."""
+        for name in (*self.fleet.controllers, *self.fleet.brokers):
+            if self.fleet.pid(name) is None:
+                self.fleet.restart(name)
+            else:
+                self.fleet.cont(name)
+        self.fleet.leader(deadline_s=HEAL_S)
+        self.fleet.wait_redundant(self.key, deadline_s=HEAL_S)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The CLI, as a program."""
+        environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(self.fleet.rest_addresses())}
+        return subprocess.run(
+            python_module("rollcall_ha.api.cli.main", *arguments),
+            capture_output=True, text=True, check=False, timeout=HEAL_S, env=environment,
+        )  # fmt: skip
+
+    def pause(self) -> None:
+        """Keep the fault up for a while: a length of time is what is measured here."""
+        time.sleep(self.kept_s)
+
+
+def kill_master(stage: Stage) -> None:
+    epoch = stage.epoch()
+    stage.fleet.kill(stage.master())
+    stage.wait_next(epoch)
+
+
+def kill_and_restart_master(stage: Stage) -> None:
+    """The process is there again before any timeout."""
+    epoch, master = stage.epoch(), stage.master()
+    stage.fleet.kill(master)
+    stage.fleet.restart(master)
+    stage.wait_next(epoch)
+
+
+def hang_master(stage: Stage) -> None:
+    """SIGSTOP, and SIGCONT when another one serves."""
+    epoch, master = stage.epoch(), stage.master()
+    stage.fleet.stop(master)
+    stage.wait_next(epoch)
+    stage.fleet.cont(master)
+
+
+def kill_leader_and_master(stage: Stage) -> None:
+    epoch = stage.epoch()
+    for pid in [stage.fleet.pid(name) for name in (stage.fleet.leader(), stage.master())]:
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    stage.wait_next(epoch)
+
+
+def kill_controllers_and_master(stage: Stage) -> None:
+    """All controllers and the master die; the controllers come back after a while."""
+    epoch, master = stage.epoch(), stage.master()
+    for name in (*stage.fleet.controllers, master):
+        stage.fleet.processes.signal(name, signal.SIGKILL)
+    stage.pause()
+    for name in stage.fleet.controllers:
+        stage.fleet.processes.wait_gone(name, deadline_s=5)
+        stage.fleet.restart(name)
+    stage.wait_next(epoch)
+
+
+def kill_whole_fleet(stage: Stage) -> None:
+    """Everything dies, and is started after a while."""
+    epoch = stage.epoch()
+    names = (*stage.fleet.controllers, *stage.fleet.brokers)
+    for name in names:
+        stage.fleet.processes.signal(name, signal.SIGKILL)
+    stage.pause()
+    for name in names:
+        stage.fleet.processes.wait_gone(name, deadline_s=5)
+        stage.fleet.restart(name)
+    stage.wait_next(epoch)
+
+
+def hang_whole_fleet(stage: Stage) -> None:
+    """Everything stands still, as on a suspended host, and goes on; which master serves then is the fleet's affair."""
+    names = (*stage.fleet.controllers, *stage.fleet.brokers)
+    for name in names:
+        stage.fleet.stop(name)
+    stage.pause()
+    for name in names:
+        stage.fleet.cont(name)
+    stage.fleet.leader(deadline_s=HEAL_S)
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+
+
+def hang_slave(stage: Stage) -> None:
+    """A member of the SyncStateSet does not ack: nothing is acknowledged until it has been removed."""
+    slave = stage.slaves()[0]
+    stage.fleet.stop(slave)
+    stage.fleet.wait_set(
+        stage.key, lambda status: len(status.view.sync_state_set) == 2, what="to shrink", deadline_s=HEAL_S
+    )
+    stage.fleet.cont(slave)
+
+
+def cut_master_from_slaves(stage: Stage) -> None:
+    """No packet of an HA link passes for a while; ``min_in_sync`` is 2, so nothing may be acknowledged."""
+    if shutil.which("iptables") is None or os.geteuid() != 0 or "TRUTH_NAMESPACE" not in os.environ:
+        raise SkipError("a packet filter in a network namespace of its own needs root, unshare and iptables")
+    port = str(split_address(stage.fleet.file.broker(stage.master()).ha)[1])
+    rules = [
+        [*chain, "-p", "tcp", side, port, "-j", "DROP"] for chain in (["INPUT"],) for side in ("--dport", "--sport")
+    ]
+    for rule in rules:
+        subprocess.run(["iptables", "-A", *rule], check=True, timeout=10)
+    try:
+        stage.pause()
+        stage.pause()
+    finally:
+        for rule in rules:
+            subprocess.run(["iptables", "-D", *rule], check=True, timeout=10)
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+
+
+def restart_master(stage: Stage) -> None:
+    """SIGTERM, and a new process: what an upgrade does to each broker."""
+    epoch, master = stage.epoch(), stage.master()
+    stage.fleet.terminate(master)
+    stage.fleet.restart(master)
+    stage.wait_next(epoch)
+
+
+def elect_another(stage: Stage) -> None:
+    """An operator moves the mastership."""
+    epoch = stage.epoch()
+    status = stage.fleet.wait_redundant(stage.key)
+    to = next(one for one in status.view.sync_state_set if one != status.view.master)
+    done = stage.command("elect", stage.key.name, "--to", str(to), "--yes")
+    if done.returncode:
+        raise RuntimeError(f"elect --to {to} ended with {done.returncode}: {done.stderr.strip()}")
+    stage.wait_next(epoch)
+
+
+def elect_unclean(stage: Stage) -> None:
+    """Only a replica outside of the SyncStateSet is left; an operator takes it."""
+    outsider, other = stage.slaves()
+    stage.fleet.kill(outsider)
+    stage.fleet.wait_set(stage.key, lambda s: len(s.view.sync_state_set) == 2, what="to shrink", deadline_s=HEAL_S)
+    epoch, master = stage.epoch(), stage.master()
+    for name in (other, master):
+        stage.fleet.processes.signal(name, signal.SIGKILL)
+    stage.fleet.restart(outsider)
+    stage.fleet.wait_live([outsider])
+
+    def elected() -> bool:
+        arguments = ("--unclean", "--accept-loss-bytes", str(1 << 30), "--reason", "only this one is left", "--yes")
+        return stage.command("elect", stage.key.name, *arguments).returncode == 0
+
+    wait_until(elected, deadline_s=HEAL_S, what="the unclean election")
+    stage.wait_next(epoch)
+
+
+def fill_disk(stage: Stage) -> None:
+    """The master's disk is full for a while."""
+    data = stage.fleet.data(stage.master())
+    if not os.path.ismount(data):
+        raise SkipError("a disk of its own for each broker needs root and unshare")
+    filler = data / "filler"
+    with filler.open("wb") as file:
+        try:
+            while True:
+                file.write(bytes(1 << 20))
+                file.flush()
+        except OSError:
+            pass
+    try:
+        wait_until(lambda: not serves(stage), deadline_s=HEAL_S, what="the log to need room")
+        stage.pause()
+    finally:
+        filler.unlink(missing_ok=True)
+    stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+
+
+def serves(stage: Stage) -> bool:
+    status = stage.fleet.set_status(stage.key)
+    return status is None or status.view.condition.value == "serving"
+
+
+def jump_clock_and_kill(stage: Stage) -> None:
+    """The leading controller's wall clock goes an hour ahead, the master is killed, the clock comes back."""
+    file = clock_file(stage.fleet, stage.fleet.leader())
+    if not file.exists():
+        raise SkipError("a wall clock that can be moved needs a C compiler")
+    set_clock(file, CLOCK_JUMP_S)
+    try:
+        kill_master(stage)
+    finally:
+        set_clock(file, 0)
+
+
+def clock_file(fleet: Fleet, name: str) -> Path:
+    return fleet.directory / f"clock-{name}"
+
+
+def set_clock(file: Path, offset_s: int) -> None:
+    """Takes effect at the next look of the process at its wall clock; monotonic clocks stay as they are."""
+    with file.open("r+b" if file.exists() else "wb") as held:
+        held.write(struct.pack("<q", offset_s))
+
+
+@contextmanager
+def movable_clock(fleet: Fleet, name: str) -> Iterator[None]:
+    """A process that is started inside has a wall clock that ``set_clock`` can move, where there is a C compiler."""
+    library = fleet.directory / "clock.so"
+    if not library.exists():
+        compiler = shutil.which("cc")
+        if compiler is None:
+            yield
+            return
+        source = Path(__file__).with_name("clock.c")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True, timeout=60)
+    file = clock_file(fleet, name)
+    if not file.exists():
+        set_clock(file, 0)
+    extra = {"LD_PRELOAD": str(library), "WALL_CLOCK_FILE": str(file)}
+    os.environ.update(extra)
+    try:
+        yield
+    finally:
+        for key in extra:
+            del os.environ[key]
+
+
+Fault = Callable[[Stage], None]

@@ -1,0 +1,106 @@
+"""
+What the record says about a stretch of time, and whether it is true.
+
+Here: reading ``history`` as JSON, and ``judge``, which is pure. Not here: the stopwatch, faults, asking (``__main__``).
+
+Rule 1: a record is true if what was felt lies in its bounds, give or take max(5 %, 30 ms); where the record names no
+bounds it is a point, and the same holds.
+Rule 2: a kind that was not expected is wrong, whatever the time. A planned stop that is called a failover is a lie too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TOLERANCE_SHARE = 0.05
+TOLERANCE_MS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """All outages of one row together. Milliseconds."""
+
+    kinds: tuple[str, ...]
+    """Of each outage, in the order of their ends: kinds of elections, or ``writes-stopped:REASON``."""
+    lower_ms: float
+    upper_ms: float | None
+    """None = the record says that it knows no upper bound."""
+    waited_ms: float
+    """Of the first acknowledgement: how long it was waited for after the outage's end."""
+    missing: tuple[str, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        return self.lower_ms == self.upper_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """``complaints`` empty = the record is true."""
+
+    complaints: tuple[str, ...]
+
+
+def recorded(rows: Sequence[Mapping[str, Any]], stops: Sequence[Mapping[str, Any]]) -> Recorded:
+    """
+    The reigns and stops of one row, oldest first.
+
+    Elections behind which no master ever served are parts of the next outage that ended. A stop that an election ended
+    is part of that election's outage: counted again, its time would be there twice.
+    """
+    kinds: list[str] = []
+    lower = upper = waited = 0.0
+    is_bounded = True
+    missing: list[str] = []
+    for stop in stops:
+        if stop.get("endedByEpoch") is not None:
+            continue
+        kinds.append(f"writes-stopped:{stop['reason']}")
+        length = (stop.get("stoppedUs") or 0) / 1000
+        lower, upper = lower + length, upper + length
+    for row in rows:
+        kinds.append(row["kind"])
+        missing += row["missing"]
+        total = row["totalUs"]
+        if total is None:
+            continue
+        lower += total / 1000
+        most = row.get("totalUsMax", total)
+        is_bounded = is_bounded and most is not None
+        upper += (most or 0) / 1000
+        waited += (row.get("waitedUs") or 0) / 1000
+    return Recorded(
+        kinds=tuple(kinds),
+        lower_ms=lower,
+        upper_ms=upper if is_bounded else None,
+        waited_ms=waited,
+        missing=tuple(missing),
+    )
+
+
+def judge(found: Recorded, *, felt_ms: float, with_sends: bool, expected: frozenset[str]) -> Verdict:
+    """
+    Compare with the stopwatch.
+
+    Args:
+        found: The record.
+        felt_ms: Longest time without service by the stopwatch.
+        with_sends: The stopwatch sent messages: what it waited for after the outage's end counts as felt.
+        expected: Kinds that this fault may have; another kind, or none, is wrong.
+    """
+    complaints = [
+        f"kind {kind}, expected {' or '.join(sorted(expected))}" for kind in found.kinds if kind not in expected
+    ]
+    if not found.kinds:
+        complaints.append("nothing is on record")
+    tolerance = max(TOLERANCE_SHARE * felt_ms, TOLERANCE_MS)
+    waited = found.waited_ms if with_sends else 0.0
+    if felt_ms < found.lower_ms + waited - tolerance:
+        complaints.append(f"felt {felt_ms:,.0f} ms is {found.lower_ms + waited - felt_ms:,.0f} ms below the record")
+    if found.upper_ms is not None and felt_ms > found.upper_ms + waited + tolerance:
+        complaints.append(f"felt {felt_ms:,.0f} ms is {felt_ms - found.upper_ms - waited:,.0f} ms above the record")
+    if not found.is_exact and "fault" not in found.missing:
+        complaints.append("the record has bounds, and does not say that it missed the fault")
+    return Verdict(complaints=tuple(complaints))

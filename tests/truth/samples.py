@@ -1,0 +1,148 @@
+"""
+Whether everything that can be asked says the same while it happens: status, sets, metrics, /readyz and the CLI.
+
+Here: a thread that asks by plain HTTP, and the count of disagreements. Not here: whether what they say is true
+(``recorded``).
+
+Rule: an answer is compared only where the set's condition was the same before and after it; a question takes
+milliseconds, and a failover happens between two of them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+PERIOD_S = 0.1
+LIMIT_S = 0.5
+CLI_EVERY = 20
+"""Samples of an unhealthy set between two questions to the CLI: it takes a second of a core."""
+
+
+def get(address: str, path: str) -> tuple[int, bytes]:
+    """Status and body; (0, b"") if there is no answer."""
+    connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return 0, b""
+    finally:
+        connection.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class Sampled:
+    """What was asked, and what did not fit. ``disagreements`` say which two."""
+
+    samples: int = 0
+    conditions: Counter[str] = field(default_factory=Counter)
+    compared: Counter[str] = field(default_factory=Counter)
+    disagreements: Counter[str] = field(default_factory=Counter)
+
+
+class Sampler:
+    """Asks every ``PERIOD_S`` between ``start`` and ``stop``."""
+
+    def __init__(self, *, controllers: list[str], health: dict[str, str], path: str, check: Callable[[], int]) -> None:
+        """``health``: health address by listen address of each broker; ``check`` runs ``status --check``."""
+        self.result = Sampled()
+        self._controllers, self._health, self._path, self._check = controllers, health, path, check
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> Sampled:
+        self._is_over.set()
+        self._thread.join(timeout=30)
+        return self.result
+
+    def _run(self) -> None:
+        unhealthy = 0
+        while not self._is_over.wait(PERIOD_S):
+            leader, before = self._set()
+            if leader is None:
+                continue
+            self.result.samples += 1
+            condition = before["view"]["condition"]
+            self.result.conditions[condition] += 1
+            heard = {
+                "status": _status(leader, before["view"]["setKey"]),
+                "metrics": _metrics(leader, before["view"]["setKey"]["name"]),
+                "readyz": self._readyz(before),
+            }
+            unhealthy = unhealthy + 1 if condition != "serving" else 0
+            if unhealthy == CLI_EVERY:
+                heard["status --check"] = "serving" if self._check() == 0 else condition
+                unhealthy = 0
+            again, after = self._set()
+            if (
+                again != leader
+                or after["view"]["condition"] != condition
+                or after["view"]["master"] != before["view"]["master"]
+            ):
+                continue
+            for name, value in heard.items():
+                if value is None:
+                    continue
+                self.result.compared[name] += 1
+                expected = condition if name in ("status", "metrics") else ("serving" if condition == "serving" else "")
+                if name == "status --check":
+                    expected = condition
+                if value != expected:
+                    self.result.disagreements[f"sets {condition}, {name} {value or 'not serving'}"] += 1
+
+    def _set(self) -> tuple[str | None, Any]:
+        for address in self._controllers:
+            status, body = get(address, self._path)
+            if status == 200:
+                answer = json.loads(body)
+                if answer["freshness"]["isAuthoritative"]:
+                    return address, answer["set"]
+        return None, None
+
+    def _readyz(self, found: Any) -> str | None:
+        """``serving`` if the master's own /readyz is 200; None if nobody is named master, or it does not answer."""
+        for replica in found["replicas"]:
+            if replica["isMaster"]:
+                status, _ = get(self._health[replica["address"]], "/readyz")
+                return None if status == 0 else ("serving" if status == 200 else "")
+        return None
+
+
+def _status(leader: str, key: dict[str, str]) -> str | None:
+    status, body = get(leader, "/v1/status")
+    if status != 200:
+        return None
+    return next(
+        (one["view"]["condition"] for one in json.loads(body)["sets"] if one["view"]["setKey"] == key), "absent"
+    )
+
+
+def _metrics(leader: str, name: str) -> str | None:
+    del name  # one set in this fleet
+    status, body = get(leader, "/metrics")
+    if status != 200:
+        return None
+    found = re.findall(r'rollcall_sets_by_condition\{condition="([a-z-]+)"\} ([0-9.]+)', body.decode())
+    return next((condition for condition, count in found if float(count) == 1), None)
+
+
+def first(condition: Callable[[], bool], *, limit_s: float) -> int:
+    """CLOCK_MONOTONIC in ns when ``condition`` was first seen. Raises ``TimeoutError``."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > limit_s:
+            raise TimeoutError(f"not within {limit_s} s")
+        time.sleep(0.005)
+    return time.monotonic_ns()
