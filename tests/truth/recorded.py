@@ -101,6 +101,8 @@ def judge(found: Recorded, *, felt_ms: float, with_sends: bool, expected: frozen
         complaints.append(f"felt {felt_ms:,.0f} ms is {found.lower_ms + waited - felt_ms:,.0f} ms below the record")
     if found.upper_ms is not None and felt_ms > found.upper_ms + waited + tolerance:
         complaints.append(f"felt {felt_ms:,.0f} ms is {felt_ms - found.upper_ms - waited:,.0f} ms above the record")
-    if not found.is_exact and "fault" not in found.missing:
+    if found.kinds and found.upper_ms is None:
+        complaints.append("the record knows no upper bound")
+    elif not found.is_exact and "fault" not in found.missing:
         complaints.append("the record has bounds, and does not say that it missed the fault")
     return Verdict(complaints=tuple(complaints))

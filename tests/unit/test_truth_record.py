@@ -1,0 +1,66 @@
+"""
+The judge of `make record-truth` finds what it is there for, and its stopwatch shares no code with the product.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.truth.recorded import judge, recorded
+
+STOPWATCH = Path(__file__).resolve().parents[1] / "truth" / "stopwatch.py"
+FAILOVER = frozenset({"failover"})
+
+
+def row(*, least_ms: float = 50, most_ms: float | None = 50, waited_ms: float = 0, kind: str = "failover", missing: tuple[str, ...] = ()) -> dict[str, Any]:  # fmt: skip
+    """A reign as ``history -o json`` gives it."""
+    most_us = None if most_ms is None else most_ms * 1000
+    return {
+        "kind": kind, "totalUs": least_ms * 1000, "totalUsMax": most_us, "waitedUs": waited_ms * 1000, "missing": missing,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "felt_ms", "complaint"),
+    [
+        ([row()], 79, ""),
+        ([row()], 81, "above the record"),
+        ([row(least_ms=1000, most_ms=1000)], 960, ""),
+        ([row(least_ms=1000, most_ms=1000)], 940, "below the record"),
+        ([row(most_ms=4000, missing=("fault",))], 3900, ""),
+        ([row(most_ms=4000, missing=("fault",))], 4300, "above the record"),
+        ([row(most_ms=4000)], 3900, "does not say that it missed the fault"),
+        ([row(most_ms=None, missing=("fault",))], 3900, "knows no upper bound"),
+        ([row(waited_ms=500)], 550, ""),
+        ([row(kind="requested")], 50, "kind requested, expected failover"),
+        ([], 50, "nothing is on record"),
+    ],
+)
+def test_a_record_is_held_against_what_was_felt(rows: list[dict[str, Any]], felt_ms: float, complaint: str) -> None:
+    found = judge(recorded(rows, ()), felt_ms=felt_ms, with_sends=True, expected=FAILOVER).complaints
+    assert (complaint in found[0]) if complaint else not found
+
+
+def test_a_wait_counts_only_where_somebody_sent() -> None:
+    found = recorded([row(waited_ms=500)], ())
+    assert judge(found, felt_ms=50, with_sends=True, expected=FAILOVER).complaints
+    assert not judge(found, felt_ms=50, with_sends=False, expected=FAILOVER).complaints
+
+
+def test_a_stop_that_an_election_ended_is_not_counted_twice() -> None:
+    stops = [{"reason": "fenced", "stoppedUs": 40_000, "endedByEpoch": 7}, {"reason": "disk-full", "stoppedUs": 9_000}]
+    found = recorded([row()], stops)
+    assert (found.lower_ms, found.kinds) == (59, ("writes-stopped:disk-full", "failover"))
+
+
+def test_the_stopwatch_imports_nothing_but_the_standard_library() -> None:
+    nodes = list(ast.walk(ast.parse(STOPWATCH.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert names
+    assert names <= sys.stdlib_module_names
