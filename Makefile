@@ -18,7 +18,7 @@ RUN     := PYTHONDONTWRITEBYTECODE=1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down \
-        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse clean
+        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse record-truth clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,9 @@ port-abuse: $(STAMP)  ## elections in peace and while bad neighbours abuse the b
 
 analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared with what really happened [FAILOVERS=1000000]
 	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
+
+record-truth: $(STAMP)  ## is the record of outages true for somebody outside: 15 kinds of ends by a stopwatch; 20 minutes
+	@$(BIN)/python -m tests.truth
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m tests.chaos.kill_controllers --rounds $(ROUNDS)

@@ -16,6 +16,8 @@ from typing import Any
 
 TOLERANCE_SHARE = 0.05
 TOLERANCE_MS = 30.0
+ELECTED = "election"
+"""The end of a stop that an election ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ def recorded(rows: Sequence[Mapping[str, Any]], stops: Sequence[Mapping[str, Any
     is_bounded = True
     missing: list[str] = []
     for stop in stops:
-        if stop.get("endedByEpoch") is not None:
+        if stop["end"] == ELECTED:
             continue
         kinds.append(f"writes-stopped:{stop['reason']}")
         length = (stop.get("stoppedUs") or 0) / 1000

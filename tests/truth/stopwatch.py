@@ -11,7 +11,7 @@ are wrong.
 Rule 2: ``send`` sends messages; an event is an answer with code 0. ``knock`` sends a message without a topic: the
 serving master answers "illegal" (13), any other broker answers that it is not the master. Nothing is written by it.
 Rule 3: each event is one line ``CLOCK_MONOTONIC in ns`` in OUT, written when it happens. Standard input closed = stop.
-Rule 4: the send says how long somebody has waited: since the last acknowledgement of any broker (field ``w``, us).
+Rule 4: the send says how long somebody has waited: since the last acknowledgement of any broker (field ``waitUs``).
 """
 
 import json
@@ -133,7 +133,7 @@ class Stopwatch:
         self.opaque += 1
         fields = {"a": "truth", "b": "truth" if self.mode == "send" else "", "c": "TBW102", "d": "4", "e": "0"}
         fields |= {"f": "0", "g": str(time.time_ns() // 1_000_000), "h": "0", "i": "", "j": "0", "k": "false"}
-        fields |= {"m": "false", "w": str((now_ns - self.last_event_ns) // 1000)}
+        fields |= {"m": "false", "waitUs": str((now_ns - self.last_event_ns) // 1000)}
         header = {"code": 310, "extFields": fields, "flag": 0, "language": "OTHER", "opaque": self.opaque, "version": 0}
         encoded, body = json.dumps(header, separators=(",", ":")).encode(), self.body
         return struct.pack(">iI", 4 + len(encoded) + len(body), len(encoded)) + encoded + body

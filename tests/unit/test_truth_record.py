@@ -53,7 +53,10 @@ def test_a_wait_counts_only_where_somebody_sent() -> None:
 
 
 def test_a_stop_that_an_election_ended_is_not_counted_twice() -> None:
-    stops = [{"reason": "fenced", "stoppedUs": 40_000, "endedByEpoch": 7}, {"reason": "disk-full", "stoppedUs": 9_000}]
+    stops = [
+        {"reason": "fenced", "stoppedUs": 40_000, "end": "election"},
+        {"reason": "disk-full", "stoppedUs": 9_000, "end": "resumed"},
+    ]
     found = recorded([row()], stops)
     assert (found.lower_ms, found.kinds) == (59, ("writes-stopped:disk-full", "failover"))
 
