@@ -20,7 +20,6 @@ from typing import Protocol
 from rollcall_ha.broker.core.role_io import (
     LinkOpened,
     LinkTarget,
-    PeerShowedEpoch,
     RoleInput,
     SlaveLinkClosed,
     TruncationPlanned,
@@ -81,16 +80,22 @@ class Following:
         disk: Executor,
         is_learner: bool,
         promised: Callable[[], MasterEpoch],
+        look_up: Callable[[], None],
         feed: Callable[[RoleInput], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """``promised``: the durable promise. ``failed`` hears of a disk that does not work any more."""
+        """
+        ``promised``: the durable promise. ``look_up`` asks the controllers for the set (R21).
+
+        ``failed`` hears of a disk that does not work any more.
+        """
         self.client: MasterDialler | None = None
         """Set once this replica has its id."""
         self._log = log
         self._disk = disk
         self._is_learner = is_learner
         self._promised = promised
+        self._look_up = look_up
         self._feed = feed
         self._failed = failed
         self._generation = 0
@@ -212,11 +217,9 @@ class Following:
                     "master_answered", master=target.master, master_epoch=reply.master_epoch,
                     master_end=reply.max_offset,
                 )  # fmt: skip
-            case HigherEpochSeen(master_epoch=epoch, broker_id=broker_id, incarnation=incarnation):
-                # An old link's word counts, too: an epoch is issued once, and no view needs to have told us (R21).
-                self._feed(
-                    PeerShowedEpoch(broker_id=broker_id, incarnation=incarnation, master_epoch=epoch, is_master=True)
-                )
+            case HigherEpochSeen(master_epoch=epoch, broker_id=broker_id):
+                _log.info("higher_epoch_shown", by=broker_id, master_epoch=epoch, own=target.master_epoch)
+                self._look_up()
 
     def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
         self._master_end = None

@@ -58,6 +58,8 @@ class SlaveLinks(Protocol):
 
     def open_reign(self, reign: LinkReign, confirm: LogOffset) -> None: ...
 
+    def replicas_changed(self, reign: LinkReign) -> None: ...
+
     def end_reign(self, detail: str) -> None: ...
 
     def log_extended(self) -> None: ...
@@ -150,15 +152,14 @@ class Mastership:
             log_end=context.log.max_offset,
             now_ms=self._now_ms(),
         )
-        self._unclean_epoch = view.unclean_epoch
+        self._links = link_reign_of(view)
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
 
     # --- from the role machine ---------------------------------------------------------------------------------------
 
     def open_links(self) -> None:
         """Slaves are answered; those that waited for this reign are told before this returns."""
-        reign = LinkReign(master_epoch=self.master_epoch, unclean_epoch=self._unclean_epoch)
-        self._context.links.open_reign(reign, self.sync.confirm_offset)
+        self._context.links.open_reign(self._links, self.sync.confirm_offset)
 
     def serve(self) -> None:
         """The role is published: appends may begin."""
@@ -183,6 +184,10 @@ class Mastership:
     def adopt(self, view: SetView) -> None:
         """The state of the set by the controllers (R2)."""
         self._expected = view.configuration.expected_replicas
+        links = link_reign_of(view)
+        if links != self._links:
+            self._links = links
+            self._context.links.replicas_changed(links)
         outputs = self.sync.authoritative_state(
             fleet_incarnation=view.fleet_incarnation,
             master_epoch=view.master_epoch,
@@ -362,3 +367,12 @@ class Mastership:
         )
         self._show_gate()
         self._handle(outputs)
+
+
+def link_reign_of(view: SetView) -> LinkReign:
+    """What the links of a reign have to know of the set."""
+    return LinkReign(
+        master_epoch=view.master_epoch,
+        unclean_epoch=view.unclean_epoch,
+        incarnations={one.broker_id: one.incarnation for one in view.members},
+    )

@@ -23,7 +23,6 @@ from rollcall_ha.broker.core.role_io import (
     EnteredAnswered,
     IncarnationEnded,
     LeaveMaster,
-    PeerShowedEpoch,
     PhaseReached,
     PrepareMaster,
     PublishRole,
@@ -116,12 +115,14 @@ class Replica:
             broker_id=lambda: self._registration.broker_id,
             lag_bytes=lambda: self.following.lag_bytes,
         )
+        self.session = self._new_session()
         self.role = RoleShell(machine=self.machine, log=log, files=files, disk=disk, owner=self)
         self.following = Following(
             log=log,
             disk=disk,
             is_learner=config.description.is_learner,
             promised=lambda: self.machine.marks.promised,
+            look_up=self.session.look_up,
             feed=self.role.feed,
             failed=self.failed,
         )
@@ -144,7 +145,6 @@ class Replica:
             on_first_ack=self._first_ack,
         )
         self.listen = ListenService(put=self.put, log=log, routes=self.status, probes=self.status)
-        self.session = self._new_session()
         self._remembered = remembered
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
@@ -387,10 +387,9 @@ class Replica:
             self._reign.slave_closed(broker_id, link_generation, code, detail)
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
-        """A slave follows a higher epoch: its promise ends our reign (R21)."""
-        self.role.feed(
-            PeerShowedEpoch(broker_id=broker_id, incarnation=incarnation, master_epoch=master_epoch, is_master=False)
-        )
+        """A slave shows a higher epoch: the controllers know whether there is one (R21)."""
+        _log.info("higher_epoch_shown", by=broker_id, incarnation=incarnation, master_epoch=master_epoch)
+        self.session.look_up()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

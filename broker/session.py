@@ -187,6 +187,10 @@ class ControllerSession:
         if self._link is not None and self.is_open:
             self._link.send_one_way(RequestCode.SESSION_LINKS, body=_encode(report))
 
+    def look_up(self) -> None:
+        """Ask soon what the controllers know of the set (R21)."""
+        self._do(self._machine.look_up(self._now_ms()))
+
     # --- FrameHandler of one connection, through _Link ---------------------------------------------------------------
 
     def pushed(self, number: int, frames: Sequence[Frame]) -> None:

@@ -133,7 +133,7 @@ class ConfirmHeard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HigherEpochSeen:
-    """The peer showed a higher masterEpoch: leave or follow at once (R21)."""
+    """The peer showed a higher masterEpoch: ask the controllers (R21)."""
 
     master_epoch: MasterEpoch
     broker_id: BrokerId

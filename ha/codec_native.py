@@ -48,6 +48,11 @@ STRING_BYTES_MAX = 255
 HISTORY_ENTRIES_MAX = 60_000
 """A longer history is sent without its oldest entries; the newest ones decide."""
 
+EPOCH_MAX = 2**31 - 1
+"""RocketMQ's wire has 31 bits, and controllers issue no more."""
+NUMBER_MAX = 2**62
+"""Of offsets and counters: sums of two of them have 63 bits."""
+
 _PREFIX = struct.Struct(">4sBBHII")
 _CRC = struct.Struct(">I")
 _TRANSFER = struct.Struct(">6q")
@@ -276,7 +281,7 @@ def _parse(kind: int, reader: _Reader, body_length: int) -> NativeFrame:
         case 4:
             epoch, generation, offset, log_end, durable = reader.numbers(_ACK)
             return Ack(
-                master_epoch=MasterEpoch(_natural(epoch)),
+                master_epoch=_epoch(epoch),
                 link_generation=_natural(generation),
                 offset=LogOffset(_natural(offset)),
                 # An ack beyond the sender's own end acks bytes that it does not have.
@@ -294,7 +299,7 @@ def _parse_transfer(reader: _Reader, body_length: int) -> Transfer:
     if epoch == _NO_ENTRY and (body_length or start):
         raise FrameCorrupt(f"{body_length} bytes from {offset} belong to no epoch")
     return Transfer(
-        master_epoch=MasterEpoch(_natural(master_epoch)),
+        master_epoch=_epoch(master_epoch),
         link_generation=_natural(generation),
         entry=None if epoch == _NO_ENTRY else _entry(epoch, start),
         offset=LogOffset(_natural(offset)),
@@ -306,10 +311,10 @@ def _parse_transfer(reader: _Reader, body_length: int) -> Transfer:
 def _parse_handshake(reader: _Reader) -> Handshake:
     epoch, broker_id, expected_master, last_epoch, max_offset, segment_bytes, learner = reader.numbers(_HANDSHAKE)
     return Handshake(
-        master_epoch=MasterEpoch(_natural(epoch)),
+        master_epoch=_epoch(epoch),
         broker_id=BrokerId(_natural(broker_id)),
         expected_master=BrokerId(_natural(expected_master)),
-        last_epoch=MasterEpoch(_natural(last_epoch, lowest=-1)),
+        last_epoch=_epoch(last_epoch, lowest=-1),
         max_offset=LogOffset(_natural(max_offset)),
         segment_bytes=_natural(segment_bytes),
         is_learner=_flag(learner),
@@ -331,13 +336,13 @@ def _parse_reply(reader: _Reader) -> HandshakeReply:
         # Cutting searches in the list by bisection: an unordered one gives any point at all.
         raise FrameCorrupt(f"history does not grow: {error}") from None
     return HandshakeReply(
-        master_epoch=MasterEpoch(_natural(epoch)),
+        master_epoch=_epoch(epoch),
         broker_id=BrokerId(_natural(broker_id)),
         link_generation=_natural(generation),
         min_offset=LogOffset(_natural(low)),
         max_offset=LogOffset(_natural(high, lowest=low)),
         confirm_offset=LogOffset(_natural(confirm)),
-        unclean_epoch=MasterEpoch(_natural(unclean, lowest=-1)),
+        unclean_epoch=_epoch(unclean, lowest=-1),
         history=history,
         set_key=SetKey(ClusterName(reader.string()), BrokerName(reader.string())),
         fleet_incarnation=FleetIncarnation(reader.string()),
@@ -351,7 +356,7 @@ def _parse_error(reader: _Reader) -> LinkError:
         raise VersionUnknown(f"error code {code}, version {VERSION} has 1 to {max(ErrorCode)}")
     return LinkError(
         code=ErrorCode(code),
-        master_epoch=MasterEpoch(_natural(epoch, lowest=-1)),
+        master_epoch=_epoch(epoch, lowest=-1),
         broker_id=BrokerId(_natural(broker_id)),
         incarnation=Incarnation(reader.string()),
         expected=reader.string(),
@@ -360,9 +365,16 @@ def _parse_error(reader: _Reader) -> LinkError:
 
 
 def _natural(value: int, *, lowest: int = 0) -> int:
-    if value < lowest:
-        raise FrameCorrupt(f"{value} where at least {lowest} belongs")
+    if not lowest <= value <= NUMBER_MAX:
+        raise FrameCorrupt(f"{value} where {lowest} to {NUMBER_MAX} belongs")
     return value
+
+
+def _epoch(value: int, *, lowest: int = 0) -> MasterEpoch:
+    # An epoch that no controller can issue: recorded with a byte of log, it would stand above all real ones.
+    if not lowest <= value <= EPOCH_MAX:
+        raise FrameCorrupt(f"masterEpoch {value}, there are {lowest} to {EPOCH_MAX}")
+    return MasterEpoch(value)
 
 
 def _flag(value: int) -> bool:
@@ -372,4 +384,4 @@ def _flag(value: int) -> bool:
 
 
 def _entry(epoch: int, start: int) -> EpochEntry:
-    return EpochEntry(epoch=MasterEpoch(_natural(epoch)), start_offset=LogOffset(_natural(start)))
+    return EpochEntry(epoch=_epoch(epoch), start_offset=LogOffset(_natural(start)))

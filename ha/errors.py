@@ -46,9 +46,9 @@ class ErrorCode(IntEnum):
     NOT_MASTER = 4
     """The accepting broker has no reign."""
     EPOCH_STALE = 5
-    """The peer's masterEpoch is lower than the sender's: it follows the higher one (R21)."""
+    """The peer's masterEpoch is lower than the sender's: it asks the controllers (R21)."""
     EPOCH_UNKNOWN = 6
-    """The peer's masterEpoch is higher than the sender's: the sender leaves its own (R21)."""
+    """The peer's masterEpoch is higher than the sender's: the sender asks the controllers (R21)."""
     OFFSET_UNSERVED = 7
     """The master has no bytes, or no epoch, at the offset that was asked for (W16)."""
     LINK_REPLACED = 8

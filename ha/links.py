@@ -6,6 +6,7 @@ Here: values only. Not here: the machines (``master_link``, ``slave_link``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, FlushMode, Incarnation, MasterEpoch, SetKey
@@ -27,13 +28,15 @@ class LinkReign:
     """The epoch in which a master serves its links."""
 
     master_epoch: MasterEpoch
+    incarnations: Mapping[BrokerId, Incarnation]
+    """Of the replicas that are registered, by the newest view: nobody else is served."""
     unclean_epoch: MasterEpoch = NO_EPOCH
     """The newest epoch that began with an unclean election, as far as this master knows (R26)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowTarget:
-    """The master to follow and its reign, by the word of the controllers or of a peer (R21)."""
+    """The master to follow and its reign, by the word of the controllers."""
 
     host: str
     port: int

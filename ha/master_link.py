@@ -6,9 +6,9 @@ Not here: sockets (``transport``), whether an ack counts (``sync_state``), one l
 | state | input | actions | next state |
 | --- | --- | --- | --- |
 | HANDSHAKE | frame Handshake, right set and reign | SlaveOpened, Send | CUTTING |
-| HANDSHAKE | frame Handshake, no reign yet, or one that this broker is to enter | HigherEpochSeen? | PARKED |
+| HANDSHAKE | frame Handshake, no reign yet, a reign to come, or an unknown replica | HigherEpochSeen? | PARKED |
 | HANDSHAKE | frame Handshake, anything else | HigherEpochSeen?, Send, CloseLink | CLOSED |
-| PARKED | reign_opened | as HANDSHAKE | CUTTING or CLOSED |
+| PARKED | reign_opened, replicas_changed | as HANDSHAKE | CUTTING, PARKED or CLOSED |
 | CUTTING | frame Ack | SlaveAcked | TRANSFER |
 | TRANSFER | frame Ack | SlaveAcked | TRANSFER |
 | TRANSFER | plan_transfer | SendTransfer | TRANSFER |
@@ -18,6 +18,7 @@ Not here: sockets (``transport``), whether an ack counts (``sync_state``), one l
 | HANDSHAKE | frame LinkError | CloseLink | CLOSED |
 | any other | frame LinkError | HigherEpochSeen?, CloseLink | CLOSED |
 | CUTTING, TRANSFER | reign_opened, reign_ended | Send, CloseLink | CLOSED |
+| CUTTING, TRANSFER | replicas_changed, the slave's incarnation has ended | Send, CloseLink | CLOSED |
 | any | end | Send, CloseLink | CLOSED |
 | CLOSED | anything | | CLOSED |
 
@@ -26,6 +27,7 @@ Rule 2: a transfer never crosses an epoch or a segment; its epoch is looked up b
 Rule 3: an ack of another reign, generation or incarnation is dropped (R12); one beyond the sent bytes closes the link
 (D5).
 Rule 4: a lower epoch is refused, a higher one is reported (R21).
+Rule 5: only a replica that the controllers' newest view names, in the incarnation that it names, is answered.
 """
 
 from __future__ import annotations
@@ -142,6 +144,21 @@ class MasterLink:
         self._reign = None
         return []
 
+    def replicas_changed(self, reign: LinkReign, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
+        """A newer view of the same reign: a slave that waited for it is answered, one that has ended is let go."""
+        if self.state is MasterLinkState.CLOSED or self.peer is None:
+            self._reign = reign
+            return []
+        if self.state is MasterLinkState.PARKED:
+            return self.reign_opened(reign, confirm, now_ms)
+        self._reign = reign
+        # Acks of a process whose tail a power cut took may still stand in this socket: its successor has registered,
+        # and has been judged (R3).
+        if not self._is_registered(self.peer):
+            known = reign.incarnations.get(self.peer.broker_id)
+            return self._fail(ErrorCode.WRONG_PEER, f"incarnation {known or 'of a replica'}", self.peer.incarnation)
+        return []
+
     def plan_transfer(self, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
         """The next piece of the log, if there is one; ask again when it is sent."""
         if self.state is not MasterLinkState.TRANSFER or self._reign is None:
@@ -180,7 +197,7 @@ class MasterLink:
             if waited_ms < self._settings.handshake_timeout_ms:
                 return []
             if self.state is MasterLinkState.PARKED:
-                return self._fail(ErrorCode.NOT_MASTER, "a master", f"no reign of this broker after {waited_ms} ms")
+                return self._fail_parked(waited_ms)
             return self._fail(ErrorCode.IDLE, "a handshake", f"none in {waited_ms} ms")
         is_cutting = self.state is MasterLinkState.CUTTING
         silent_ms = now_ms - self._heard_at_ms
@@ -244,9 +261,14 @@ class MasterLink:
         reign = self._reign
         if reign is None or shake.master_epoch > reign.master_epoch:
             # It means us, so it heard of our election before we entered. Refused, it would come back after a pause, and
-            # the election would be slower by that; we leave the lower epoch, if we are in one.
+            # the election would be slower by that.
             self.state = MasterLinkState.PARKED
-            return [] if reign is None else self._report_epoch(shake)
+            return self._report_epoch(shake)
+        # Anybody who can reach this port may name itself replica 3. Its acks would release messages that only we have,
+        # and its link end that of the real 3. A replica whose registration we have yet to hear of waits for our view.
+        if not self._is_registered(shake):
+            self.state = MasterLinkState.PARKED
+            return []
         # It has not promised our epoch: its acks would not count, and its log must not grow behind a promise it never
         # made.
         if shake.master_epoch < reign.master_epoch:
@@ -325,13 +347,29 @@ class MasterLink:
         return self._reign.master_epoch if self._reign else NO_EPOCH
 
     def _report_epoch(self, frame: Handshake | LinkError) -> list[MasterAction]:
-        # Only a replica of this set that meant us is believed: 44 bytes of LinkError with epoch 2^60, from anybody who
-        # can reach the port, would end the reign of a healthy master, and of each one that is elected after it.
-        if self.peer is None or self._reign is None or frame.master_epoch <= self._reign.master_epoch:
+        peer, reign = self.peer, self._reign
+        # Of a stranger not even that much: it would have us ask the controllers as often as it likes. And nobody's word
+        # ends a reign: 2**60, promised and made durable, would keep this replica out of every epoch that is issued.
+        if peer is None or reign is None or not self._is_registered(peer) or frame.master_epoch <= reign.master_epoch:
+            return []
+        if (frame.broker_id, frame.incarnation) != (peer.broker_id, peer.incarnation):
             return []
         return [
             HigherEpochSeen(master_epoch=frame.master_epoch, broker_id=frame.broker_id, incarnation=frame.incarnation)
         ]
+
+    def _is_registered(self, peer: Handshake) -> bool:
+        """As this very process, by the controllers' newest view (rule 5)."""
+        reign = self._reign
+        return reign is not None and reign.incarnations.get(peer.broker_id) == peer.incarnation
+
+    def _fail_parked(self, waited_ms: int) -> list[MasterAction]:
+        peer, reign = self.peer, self._reign
+        if peer is not None and reign is not None and not self._is_registered(peer):
+            known = reign.incarnations.get(peer.broker_id)
+            expected = f"a replica that the controllers name (replica {peer.broker_id}: {known or 'none'})"
+            return self._fail(ErrorCode.WRONG_PEER, expected, f"incarnation {peer.incarnation}, for {waited_ms} ms")
+        return self._fail(ErrorCode.NOT_MASTER, "a master", f"no reign of this broker after {waited_ms} ms")
 
     def _fail(self, code: ErrorCode, expected: str, actual: str) -> list[MasterAction]:
         if self.state is MasterLinkState.CLOSED:

@@ -106,5 +106,5 @@ class MasterLinkEvents(Protocol):
         ...
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
-        """A slave follows a higher epoch: leave the own reign (R21)."""
+        """A slave shows a higher epoch: ask the controllers (R21)."""
         ...

@@ -159,6 +159,13 @@ class HaServer:
         for connection in self.connections.snapshot():
             connection.execute(connection.link.reign_opened(reign, confirm, now_ms))
 
+    def replicas_changed(self, reign: LinkReign) -> None:
+        """A newer view of the reign: slaves that it names are answered, those whose incarnation has ended let go."""
+        self._reign = reign
+        now_ms = self._clock_ms()
+        for connection in self.connections.snapshot():
+            connection.execute(connection.link.replicas_changed(reign, self._confirm, now_ms))
+
     def end_reign(self, detail: str) -> None:
         """This broker left its epoch: every link of it ends before this returns (R12)."""
         self._reign = None

@@ -318,7 +318,7 @@ class SlaveLink:
             actual = f"{reply.broker_id} incarnation {reply.incarnation}"
             return self.fail(ErrorCode.WRONG_PEER, f"{meant[0]} incarnation {meant[1]}", actual)
         # The cut below would follow its history: a stale master of 2 would have us cut the bytes of 3 that we have
-        # acked. A master of 4 we have not promised to: the role machine follows it, promise first (R21).
+        # acked. A master of 4 we have not promised to: the controllers are asked, their view brings the promise (R21).
         if reply.master_epoch != target.master_epoch:
             is_higher = reply.master_epoch > target.master_epoch
             code = ErrorCode.EPOCH_UNKNOWN if is_higher else ErrorCode.EPOCH_STALE
@@ -377,7 +377,9 @@ class SlaveLink:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _report_epoch(self, frame: HandshakeReply | LinkError) -> list[SlaveAction]:
-        if frame.master_epoch <= self.target.master_epoch:
+        target = self.target
+        meant = target.master, target.master_incarnation or frame.incarnation
+        if frame.master_epoch <= target.master_epoch or (frame.broker_id, frame.incarnation) != meant:
             return []
         return [
             HigherEpochSeen(master_epoch=frame.master_epoch, broker_id=frame.broker_id, incarnation=frame.incarnation)

@@ -1,12 +1,11 @@
 """
-The goal of a replica, given a view of the controllers (``goal_for_view``) or the epoch of a peer (``goal_for_peer``).
-Pure functions.
+The goal of a replica, given a view of the controllers (``goal_for_view``). A pure function.
 
 Not here: reaching the goal (``role``).
 Rule 1 (R9): a goal below the promise, or below the goal that is being worked on, is not taken.
 Rule 2 (R9): only the incarnation named in the view enters, and only an epoch above the promise that this process
 found when it began, and that it has not left: an epoch is entered once (W3).
-Rule 3 (R21): a peer's own higher epoch is followed; one that it has only promised ends lower ones.
+Rule 3 (R21): only a view moves a goal. The epoch of a peer moves none: it is asked after (``core.session``).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rollcall_ha.broker.core.role_io import LinkTarget, PeerShowedEpoch
+from rollcall_ha.broker.core.role_io import LinkTarget
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
 from rollcall_ha.controller.contract.replies import SetView
 
@@ -126,26 +125,6 @@ def _goal_for_own_epoch(view: SetView, standing: Standing) -> Choice:
     if goal.kind is GoalKind.FOLLOW and goal.master_epoch == epoch and standing.has_followed:
         return Choice(alarm=f"{goal.reason}, but the controllers name us as its master")
     return Choice(goal=Goal(kind=GoalKind.REIGN, master_epoch=epoch, reason=f"elected in masterEpoch {epoch}"))
-
-
-def goal_for_peer(event: PeerShowedEpoch, view: SetView | None, standing: Standing) -> Choice:
-    """The goal that a peer's epoch asks for. ``view`` knows addresses; a promise alone has none to follow."""
-    # Only above the floor: a peer's word is no view. In our own epoch it could name anybody.
-    if event.master_epoch <= standing.floor or standing.is_final:
-        return Choice()
-    reason = f"broker {event.broker_id} showed masterEpoch {event.master_epoch}"
-    address = ha_address_of(view, event.broker_id) if view is not None else None
-    # A slave that has promised 4 does not know its master. But epoch 3 is over: a master of 3 fences itself, instead of
-    # letting producers wait for an ack that this slave will never give it.
-    if not event.is_master or address is None:
-        return _fenced(event.master_epoch, reason)
-    target = LinkTarget(
-        master_epoch=event.master_epoch,
-        broker_id=event.broker_id,
-        incarnation=event.incarnation,
-        ha_address=address,
-    )
-    return Choice(goal=Goal(kind=GoalKind.FOLLOW, master_epoch=event.master_epoch, reason=reason, target=target))
 
 
 def ha_address_of(view: SetView, broker_id: BrokerId) -> str | None:

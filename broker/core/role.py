@@ -9,7 +9,7 @@ a cut goes (``ha.truncation``).
 Use: ``machine = RoleMachine(set_key=..., incarnation=..., is_learner=...)``, then ``actions = machine.handle(input,
 now_us=...)`` for every input, in order; do the actions in order. Call with ``Tick()`` at ``machine.next_due_us``.
 
-How it works: views and peers set a *goal*. The next step is a function of the goal and of the facts alone, so an
+How it works: views set a *goal*. The next step is a function of the goal and of the facts alone, so an
 interruption anywhere, by a higher epoch, a failed step or a restart, needs no case of its own: facts stay, the goal
 moves, the table is read again. The first line that is not yet true is the next step:
 
@@ -41,7 +41,7 @@ from collections.abc import Callable
 import msgspec
 
 from rollcall_ha.broker.core.durable import EpochMarks
-from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_peer, goal_for_view
+from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_view
 from rollcall_ha.broker.core.phases import PhaseClock, cut_range
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
@@ -50,7 +50,6 @@ from rollcall_ha.broker.core.role_io import (
     IncarnationEnded,
     LeaveMaster,
     LinkOpened,
-    PeerShowedEpoch,
     PersistView,
     PhaseReached,
     PrepareMaster,
@@ -198,8 +197,6 @@ class RoleMachine:
             self._on_step_failed(event)
         elif isinstance(event, (TruncationPlanned, LinkOpened, SlaveLinkClosed)):
             self._on_link(event)
-        elif isinstance(event, PeerShowedEpoch):
-            self._on_peer_epoch(event)
         elif isinstance(event, SessionEstablished):
             self._on_session_opened(event)
         elif isinstance(event, SessionLost):
@@ -282,10 +279,6 @@ class RoleMachine:
             self._facts.own_view = view
         self._offer_to_reign(view)
         self._note_in_sync()
-
-    def _on_peer_epoch(self, event: PeerShowedEpoch) -> None:
-        if self._facts.is_registered:
-            self._take(lambda standing: goal_for_peer(event, self._facts.view, standing))
 
     def _on_link(self, event: TruncationPlanned | LinkOpened | SlaveLinkClosed) -> None:
         link = self._facts.link

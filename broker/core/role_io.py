@@ -113,17 +113,6 @@ class SlaveLinkClosed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeerShowedEpoch:
-    """On any HA link a peer of this fleet and set showed a masterEpoch of its own (R21)."""
-
-    broker_id: BrokerId
-    incarnation: Incarnation
-    master_epoch: MasterEpoch
-    is_master: bool
-    """It is the master of that epoch; False: it has only promised it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseReached:
     """The shell saw something of the reign ``master_epoch`` that the machine cannot see: FIRST_ACK, FULL_REDUNDANCY."""
 
@@ -172,7 +161,6 @@ RoleInput = (
     | TruncationPlanned
     | LinkOpened
     | SlaveLinkClosed
-    | PeerShowedEpoch
     | PhaseReached
     | ReignRefused
     | IncarnationEnded

@@ -16,7 +16,7 @@ over      nothing: stopped, or incarnation ended
 ========  =======================================  ==========================================================
 
 Rule 1: one heartbeat is in flight. The next one leaves an interval after the last one left, or at once when the answer
-took longer than that.
+took longer than that, or when a peer shows a higher masterEpoch (R21), but ``reconnect_delay_ms`` behind the last one.
 Rule 2: a hint is dialled at once, but at most ``HINTS_MAX`` times in a row: two controllers that point at each other
 get a pause.
 Rule 3: pauses double from ``reconnect_delay_ms`` to ``reconnect_delay_ms_max``; they, and the hints, start anew with an
@@ -278,6 +278,13 @@ class SessionMachine:
         if connection != self.connection or self.state is not SessionState.OPEN:
             return []
         return [TellView(view=view)]
+
+    def look_up(self, now_ms: int) -> list[SessionAction]:
+        """A peer shows a masterEpoch that we have not heard of: ask the controllers for their view (R21)."""
+        # Without the pause a peer that claims it a thousand times a second would have us ask as often.
+        if self.state is SessionState.OPEN and not self._is_beat_in_flight:
+            self._due_ms = max(now_ms, self._beat_sent_at_ms + self._timing.reconnect_delay_ms)
+        return self.tick(now_ms)
 
     def tick(self, now_ms: int) -> list[SessionAction]:
         if self._due_ms is None or now_ms < self._due_ms:

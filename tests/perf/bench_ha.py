@@ -30,10 +30,9 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
-from rollcall_ha.ha.links import LinkReign
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from tests.support.ha_logs import MappedLog
-from tests.support.ha_pair import target
+from tests.support.ha_pair import reign, target
 from tests.support.ha_replica import MasterReplica, SlaveReplica
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # standard output is JSON
@@ -91,7 +90,7 @@ async def serve(log: MappedLog, pipe: Connection) -> dict[str, float]:
     caught_up = asyncio.Event()
     master.on_ack = lambda ack: caught_up.set() if ack.offset == log.max_offset else None
     port = await master.server.start("127.0.0.1", 0)
-    master.server.open_reign(LinkReign(master_epoch=MasterEpoch(1)), LogOffset(0))
+    master.server.open_reign(reign(1), LogOffset(0))
     await loop.run_in_executor(None, pipe.recv)
     lag = LoopLag()
     start = time.perf_counter()

@@ -21,15 +21,23 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry
-from rollcall_ha.ha.codec_native import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, PREFIX_BYTES, NativeDecoder, encode
+from rollcall_ha.ha.codec_native import (
+    BODY_BYTES_MAX,
+    EPOCH_MAX,
+    NUMBER_MAX,
+    PAYLOAD_BYTES_MAX,
+    PREFIX_BYTES,
+    NativeDecoder,
+    encode,
+)
 from rollcall_ha.ha.errors import ErrorCode, FrameTooLarge, HaProtocolError
 from rollcall_ha.ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
 from rollcall_ha.ha.sniff import sniff
 
-numbers = st.integers(min_value=0, max_value=2**63 - 1)
+numbers = st.integers(min_value=0, max_value=NUMBER_MAX)
 offsets = numbers.map(LogOffset)
-epochs = numbers.map(MasterEpoch)
-epochs_or_none = st.integers(min_value=-1, max_value=2**63 - 1).map(MasterEpoch)
+epochs = st.integers(min_value=0, max_value=EPOCH_MAX).map(MasterEpoch)
+epochs_or_none = st.integers(min_value=-1, max_value=EPOCH_MAX).map(MasterEpoch)
 words = st.text(max_size=40)
 keys = st.builds(SetKey, words.map(ClusterName), words.map(BrokerName))
 entries = st.builds(EpochEntry, epoch=epochs, start_offset=offsets)
@@ -92,7 +100,7 @@ frames: st.SearchStrategy[NativeFrame] = st.one_of(
         link_generation=numbers,
         incarnation=words.map(Incarnation),
         offset=st.integers(0, 100).map(LogOffset),
-        log_end=st.integers(100, 2**63 - 1).map(LogOffset),
+        log_end=st.integers(100, NUMBER_MAX).map(LogOffset),
         is_promise_durable=st.booleans(),
     ),
     st.builds(
@@ -199,3 +207,23 @@ def test_a_body_above_the_limit_is_not_sent() -> None:
     )
     with pytest.raises(FrameTooLarge, match="limit is 4194304"):
         encode(header)
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_MAX + 1, 2**60])
+def test_an_epoch_that_no_controller_can_issue_is_no_frame(epoch: int) -> None:
+    """2**60 in a handshake ended the reign of a healthy master, and its promise kept it out of every real epoch."""
+    shake = Handshake(
+        set_key=SetKey(ClusterName("c"), BrokerName("b")),
+        fleet_incarnation=FleetIncarnation("f"),
+        master_epoch=MasterEpoch(epoch),
+        broker_id=BrokerId(2),
+        incarnation=Incarnation("i2"),
+        expected_master=BrokerId(1),
+        expected_master_incarnation=Incarnation("i1"),
+        is_learner=False,
+        last_epoch=MasterEpoch(1),
+        max_offset=LogOffset(0),
+        segment_bytes=1,
+    )
+    with pytest.raises(HaProtocolError, match=f"masterEpoch {epoch}"):
+        NativeDecoder().feed(memoryview(encode(shake)))

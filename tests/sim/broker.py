@@ -562,7 +562,7 @@ class BrokerNode:
             step.master_epoch, waiting_messages_max=1_000, waiting_bytes_max=1 << 20
         )
         self.reign = _Reign(step.master_epoch, step.start_offset, sync, acks)
-        self.ha.reign_opened(step.master_epoch)
+        self.ha.reign_opened(step.view)
         self._sync_outputs(self.reign, sync.log_synced(self.log.flushed_offset))
 
     def _leave(self, epoch: MasterEpoch, reason: str) -> None:

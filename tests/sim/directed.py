@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.producers import ProducerStamp, ProducerTable, SequenceVerdict
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
-    PeerShowedEpoch,
     RecordEpochEntry,
     Recovered,
     RecoveryStarted,
@@ -28,10 +28,11 @@ from rollcall_ha.broker.core.role_io import (
     StopSlaveLink,
     ViewArrived,
 )
+from rollcall_ha.broker.core.session import Beat
 from rollcall_ha.broker.log.ports import CutReason, IndexBehindError
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
-from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import AlterDecided, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import SilenceCause
@@ -50,13 +51,14 @@ from rollcall_ha.ha.truncation import Isolate, LogExtent, plan_truncation
 from tests.sim.violation import Violation
 from tests.support.core_builders import Fleet, positions, stored
 from tests.support.ha_logs import MemoryLog, history
-from tests.support.ha_pair import Pair
+from tests.support.ha_pair import Pair, identity
 from tests.support.log_tools import append_all, crash, draft, log_bytes, open_log
 from tests.support.raft_seams import raise_stopped
 from tests.support.raft_virtual import OurNode, VirtualGroup
 from tests.support.runtime_world import World
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_kernel import Kernel
+from tests.unit.test_broker_session import NOW_MS, TIMING, beating
 from tests.unit.test_ha_sync_state import CATCH_UP_MS, Master, joined, proposals
 
 A, B, C = 1, 2, 3
@@ -583,29 +585,38 @@ def epoch_entered_twice() -> None:
 
 
 def peer_in_a_higher_epoch() -> None:
-    """A is master, and B shows on a link that it is master of the next epoch; no controller can be reached."""
-    fleet = Fleet().serving()
-    machine = _registered_machine(fleet, A, EpochMarks())
-    epoch = fleet.set.master_epoch
-    incarnation = fleet.replica(B).incarnation
-    assert incarnation is not None
-    shown = PeerShowedEpoch(
-        broker_id=BrokerId(B), incarnation=incarnation, master_epoch=MasterEpoch(epoch + 1), is_master=True
+    """B shows the next epoch on a link; A has missed its notice: A asks the controllers now, not at its next heartbeat."""
+    session = beating()
+    now_ms = NOW_MS + TIMING.reconnect_delay_ms
+    must(session.next_due_ms is not None and session.next_due_ms > now_ms, "the next heartbeat is some time away")
+    asked = session.look_up(now_ms)
+    must(any(isinstance(action, Beat) for action in asked), "R21: A does not ask after the epoch that B shows")
+
+
+def ack_of_a_stranger() -> None:
+    """Somebody names itself replica 9 of the set, or 2 in an incarnation that nobody has registered, and acks everything."""
+    log = MemoryLog()
+    log.begin_epoch(1)
+    log.append(bytes(10))
+    for stranger in (identity(9), identity(2, incarnation="inc-made-up")):
+        pair = Pair(log, MemoryLog(), epoch=1, slave=stranger).open().run()
+        must(not pair.acks, f"R2: an ack of {stranger.broker_id} {stranger.incarnation} counts, who has not registered")
+
+
+def ack_of_an_ended_incarnation() -> None:
+    """2 restarts and registers; acks of its first life, whose tail may be lost, still stand in the old link's socket."""
+    log = MemoryLog()
+    log.begin_epoch(1)
+    log.append(bytes(10))
+    pair = Pair(log, MemoryLog(), epoch=1).open().run()
+    restarted = replace(
+        pair.reign, incarnations={BrokerId(A): Incarnation("inc-1"), BrokerId(B): Incarnation("inc-2.2")}
     )
-    machine.handle(shown, now_us=100)
-    must(machine.goal.master_epoch == epoch + 1, f"R21: A goes on in epoch {epoch}, B is master of {epoch + 1}")
-
-
-def peer_below_the_promise() -> None:
-    """B has promised epoch 2 and nobody reigns in it yet; A, master of 1 and cut off, shows its epoch on a link."""
-    fleet = Fleet().serving()
-    epoch = fleet.set.master_epoch
-    machine = _registered_machine(fleet, B, EpochMarks(promised=MasterEpoch(epoch + 1)))
-    incarnation = fleet.replica(A).incarnation
-    assert incarnation is not None
-    shown = PeerShowedEpoch(broker_id=BrokerId(A), incarnation=incarnation, master_epoch=epoch, is_master=True)
-    machine.handle(shown, now_us=100)
-    must(machine.goal.kind is not GoalKind.FOLLOW, f"R9: B promised epoch {epoch + 1} and follows the peer of {epoch}")
+    pair.do_master(pair.master.replicas_changed(restarted, LogOffset(0), 10))
+    before = len(pair.acks)
+    log.append(bytes(10))
+    pair.run()
+    must(len(pair.acks) == before, "R2: an ack of an ended incarnation counts")
 
 
 def stale_master_after_a_restart() -> None:
@@ -684,7 +695,8 @@ CASES: dict[str, Callable[[], None]] = {
     "stale-master-after-a-restart": stale_master_after_a_restart,
     "epoch-entered-twice": epoch_entered_twice,
     "peer-in-a-higher-epoch": peer_in_a_higher_epoch,
-    "peer-below-the-promise": peer_below_the_promise,
+    "ack-of-a-stranger": ack_of_a_stranger,
+    "ack-of-an-ended-incarnation": ack_of_an_ended_incarnation,
     "election-in-a-batch": election_in_a_batch,
     "cut-below-confirm": cut_below_confirm,
     "append-behind-unindexed-records": append_behind_unindexed_records,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rollcall_ha.broker.core.role_io import LinkOpened, LinkTarget, PeerShowedEpoch, SlaveLinkClosed, TruncationPlanned
-from rollcall_ha.controller.contract.ids import FleetIncarnation, LogOffset, MasterEpoch
+from rollcall_ha.broker.core.role_io import LinkOpened, LinkTarget, SlaveLinkClosed, TruncationPlanned
+from rollcall_ha.broker.mastership import link_reign_of
+from rollcall_ha.controller.contract.ids import FleetIncarnation, LogOffset
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.ha.actions import (
     CloseLink,
@@ -85,8 +86,16 @@ class HaService:
         self._net.listen(self._node.process, address, self._accept)
 
     def view_arrived(self, view: SetView) -> None:
-        """For the fleet's name and the newest unclean epoch."""
+        """For the fleet's name, the newest unclean epoch, and the replicas that are served."""
         self._view = view
+        if self._reign is None or self._reign.master_epoch != view.master_epoch:
+            return
+        reign = link_reign_of(view)
+        if reign != self._reign:
+            self._reign = reign
+            for accepted in list(self._accepted):
+                actions = accepted.link.replicas_changed(reign, self._confirm(), self._node.now_ms())
+                self._master_do(accepted, actions)
 
     def _identity(self) -> ReplicaIdentity:
         node = self._node
@@ -170,7 +179,7 @@ class HaService:
             elif isinstance(action, SlaveAcked):
                 node.sync_outputs(lambda sync, ack=action.ack: sync.ack(ack, node.now_ms()))  # type: ignore[misc]
             elif isinstance(action, HigherEpochSeen):
-                self._higher_epoch(action, is_master=False)
+                self._higher_epoch()
 
     def _pump(self, accepted: _Accepted) -> None:
         while accepted.link.state is MasterLinkState.TRANSFER and not self.is_cutting:
@@ -187,10 +196,11 @@ class HaService:
             data = data[at:]
         end.send(data)
 
-    def reign_opened(self, epoch: MasterEpoch) -> None:
+    def reign_opened(self, view: SetView) -> None:
         """Slaves that came early are answered now."""
-        unclean = self._view.unclean_epoch if self._view is not None else MasterEpoch(-1)
-        self._reign = LinkReign(master_epoch=epoch, unclean_epoch=unclean)
+        newest = self._view
+        is_newer = newest is not None and newest.master_epoch == view.master_epoch
+        self._reign = link_reign_of(newest if newest is not None and is_newer else view)
         for accepted in list(self._accepted):
             self._master_do(accepted, accepted.link.reign_opened(self._reign, self._confirm(), self._node.now_ms()))
 
@@ -326,7 +336,7 @@ class HaService:
             elif isinstance(action, ConfirmHeard):
                 node.log.note_confirm(action.offset, LogOffset(0))
             elif isinstance(action, HigherEpochSeen):
-                self._higher_epoch(action, is_master=True)
+                self._higher_epoch()
 
     def _acks(self, dialled: _Dialled, acked: LogOffset) -> None:
         target, node = dialled.target, self._node
@@ -388,13 +398,6 @@ class HaService:
         if dialled is not None and dialled.link is not None:
             self._slave_do(dialled, dialled.link, dialled.link.tick(now_ms))
 
-    def _higher_epoch(self, seen: HigherEpochSeen, *, is_master: bool) -> None:
+    def _higher_epoch(self) -> None:
         self._node.counts.add("higher epochs seen by peers")
-        self._node.tell(
-            PeerShowedEpoch(
-                broker_id=seen.broker_id,
-                incarnation=seen.incarnation,
-                master_epoch=seen.master_epoch,
-                is_master=is_master,
-            )
-        )
+        self._node.session.look_up()

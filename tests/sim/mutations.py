@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rollcall_ha.broker.core.goals import Choice, GoalKind
+from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.role_io import PersistMarks, PrepareMaster, StepDone, StopSlaveLink
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.controller.contract.replies import AlterDecided
@@ -326,14 +326,6 @@ def _unknown_members_are_skipped(original: Function) -> Function:
     return mutated
 
 
-def _any_peer_is_followed(original: Function) -> Function:
-    def mutated(event: Any, view: Any, standing: Any) -> Any:
-        goal = _dataclass_replace(standing.goal, master_epoch=NO_EPOCH)
-        return original(event, view, _dataclass_replace(standing, promised=NO_EPOCH, goal=goal))
-
-    return mutated
-
-
 def _in_the_order_of_the_batch(original: Function) -> Function:
     def mutated(state: Any, operations: Any, *, term: int, index: int) -> Any:
         replies: tuple[Any, ...] = ()
@@ -583,13 +575,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         story="s01_answer_lost",
     ),
     Mutation(
-        name="R9-peer-below-the-promise",
-        what="a replica follows a peer whose epoch is below its own promise",
-        target="rollcall_ha.broker.core.goals:goal_for_peer",
-        mutate=_any_peer_is_followed,
-        case="peer-below-the-promise",
-    ),
-    Mutation(
         name="R12-order",
         what="the start is fixed while bytes still arrive",
         target="rollcall_ha.broker.core.role:RoleMachine.handle",
@@ -720,10 +705,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="R21",
-        what="a master goes on although a peer is master of a higher epoch",
-        target="rollcall_ha.broker.core.goals:goal_for_peer",
-        mutate=_constant(Choice()),
+        what="a higher epoch of a peer is not asked after",
+        target="rollcall_ha.broker.core.session:SessionMachine.look_up",
+        mutate=_constant([]),
         case="peer-in-a-higher-epoch",
+    ),
+    Mutation(
+        name="R21-strangers",
+        what="a master answers whoever names itself a replica of its set",
+        target="rollcall_ha.ha.master_link:MasterLink._is_registered",
+        mutate=_constant(True),
+        case="ack-of-a-stranger",
+    ),
+    Mutation(
+        name="R21-ended-incarnation",
+        what="acks of a process count although its successor has registered",
+        target="rollcall_ha.ha.master_link:MasterLink.replicas_changed",
+        mutate=_constant([]),
+        case="ack-of-an-ended-incarnation",
     ),
     Mutation(
         name="R22",

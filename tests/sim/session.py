@@ -213,6 +213,11 @@ class BrokerSession:
             else:
                 done(message.body)
 
+    def look_up(self) -> None:
+        """Ask soon what the controllers know of the set."""
+        if self._machine is not None:
+            self._do(self._machine.look_up(self._node.now_ms()))
+
     def link_report(self, master: BrokerId, master_epoch: MasterEpoch, *, is_open: bool) -> None:
         """One-way; dropped without a session."""
         node, ordinal = self._node, self.ordinal

@@ -62,6 +62,15 @@ def target(epoch: int, *, master: int = 1, incarnation: str = "inc-1", flush: st
     )
 
 
+def reign(epoch: int, *, unclean: int = NO_EPOCH) -> LinkReign:
+    """Of a set of three in their first incarnations."""
+    return LinkReign(
+        master_epoch=MasterEpoch(epoch),
+        unclean_epoch=MasterEpoch(unclean),
+        incarnations={BrokerId(one): Incarnation(f"inc-{one}") for one in (1, 2, 3)},
+    )
+
+
 class PairLog(ReplicaLog, Protocol):
     """A log, with what a broker's shell would do with it."""
 
@@ -98,7 +107,7 @@ class LinkPair(Generic[LogT]):
         self.now_ms = 0
         self.confirm = LogOffset(confirm)
         self.master_log, self.slave_log = master_log, slave_log
-        self.reign = LinkReign(master_epoch=MasterEpoch(epoch), unclean_epoch=MasterEpoch(unclean))
+        self.reign = reign(epoch, unclean=unclean)
         self.master = MasterLink(
             identity=identity(1),
             reign=self.reign if has_reign else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from rollcall_ha.broker.core.registration import Opened, Registration, RegistrationAction
-from rollcall_ha.broker.core.session import Dial, SessionMachine, SessionState
+from rollcall_ha.broker.core.session import Beat, Dial, SessionMachine, SessionState
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, SessionOrdinal
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
@@ -66,6 +66,13 @@ def opened(session: SessionMachine) -> SessionMachine:
     return session
 
 
+def beating() -> SessionMachine:
+    """Open, its first heartbeat answered."""
+    session = opened(machine())
+    session.beat_answered(session.connection, HeartbeatAck(view=None, controllers=()), NOW_MS)
+    return session
+
+
 def pause_ms(session: SessionMachine) -> int:
     """Lose the connection now; how long until the next one is dialled."""
     session.lost(session.connection, "reset", NOW_MS)
@@ -108,3 +115,17 @@ def test_controllers_that_name_each_other_after_they_registered_us_get_a_pause()
         assert dials < 10, "dialled without a pause"
 
     assert session.next_due_ms is not None
+
+
+def test_r21_a_higher_epoch_of_a_peer_is_asked_after_at_once_but_not_without_end() -> None:
+    """A master believed the peer, left its epoch, and made the promise of 2**60 durable; now it asks, in a bounded way."""
+    session = beating()
+    soon_ms = NOW_MS + TIMING.reconnect_delay_ms
+
+    assert session.look_up(NOW_MS) == [], "one heartbeat has just left"
+    assert session.next_due_ms == soon_ms
+    assert [type(action) for action in session.look_up(soon_ms)] == [Beat]
+    assert session.look_up(soon_ms) == [], "one is in flight"
+    session.lost(session.connection, "reset", soon_ms)
+    assert session.look_up(soon_ms) == [], "there is nobody to ask"
+    assert session.next_due_ms != soon_ms

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 import rollcall_ha.ha.master_link
 import rollcall_ha.ha.slave_link
-from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
 from rollcall_ha.ha import actions
 from rollcall_ha.ha.actions import (
     CloseLink,
@@ -26,12 +27,12 @@ from rollcall_ha.ha.actions import (
 from rollcall_ha.ha.codec_native import NativeDecoder, encode
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Ack, HandshakeReply, NativeFrame, Transfer
-from rollcall_ha.ha.links import LinkReign
+from rollcall_ha.ha.links import ReplicaIdentity
 from rollcall_ha.ha.master_link import MasterLinkState
 from rollcall_ha.ha.slave_link import SlaveLinkState
 from rollcall_ha.ha.truncation import Cut, FullResync, Keep
 from tests.support.ha_logs import MemoryLog, entry, history
-from tests.support.ha_pair import SETTINGS, Pair, identity, target
+from tests.support.ha_pair import SETTINGS, Pair, identity, reign, target
 
 
 def reigned(*lengths: int, first: int = 1, segment: int = 1 << 30) -> MemoryLog:
@@ -251,7 +252,7 @@ def test_a_full_disk_ends_the_link_with_a_word() -> None:
 
 
 def test_r21_a_slave_with_a_lower_epoch_is_refused_and_hears_the_higher_one() -> None:
-    """The controllers may be gone: it follows at once."""
+    """It asks the controllers at once; the link ends."""
     pair = Pair(reigned(10), reigned(10), epoch=9, follow=target(7)).open().run()
     assert HigherEpochSeen(master_epoch=MasterEpoch(9), broker_id=1, incarnation="inc-1") in pair.slave_said  # type: ignore[arg-type]
     assert pair.closes[0].code is ErrorCode.EPOCH_STALE
@@ -265,9 +266,47 @@ def test_r21_a_master_in_a_lower_epoch_hears_of_the_higher_one_and_serves_nothin
     assert HigherEpochSeen(master_epoch=MasterEpoch(9), broker_id=2, incarnation="inc-2") in pair.master_said  # type: ignore[arg-type]
     assert not any(isinstance(action, SlaveOpened) for action in pair.master_said)
     assert pair.slave_log.max_offset == 0
-    pair.do_master(pair.master.reign_opened(LinkReign(master_epoch=MasterEpoch(9)), LogOffset(0), 10))
+    pair.do_master(pair.master.reign_opened(reign(9), LogOffset(0), 10))
     pair.run()
     assert pair.is_up, "once it has entered that epoch, it answers"
+
+
+@pytest.mark.parametrize("stranger", [identity(9), identity(2, incarnation="inc-of-nobody")])
+def test_a_stranger_is_never_answered_and_nothing_of_it_counts(stranger: ReplicaIdentity) -> None:
+    """Two strangers that named themselves 2 and 3 acked everything, stored nothing, and 264 messages were lost."""
+    pair = Pair(reigned(10), MemoryLog(), epoch=3, slave=stranger).open().run()
+    assert (pair.acks, pair.slave_log.max_offset) == ([], 0)
+    pair.do_master(pair.master.tick(LogOffset(0), SETTINGS.handshake_timeout_ms))
+    pair.run()
+    assert pair.closes[0].code is ErrorCode.WRONG_PEER
+
+
+def test_a_stranger_s_higher_epoch_is_not_even_asked_after() -> None:
+    for stranger in (identity(9), identity(2, incarnation="inc-of-nobody")):
+        pair = Pair(reigned(10), MemoryLog(), epoch=3, slave=stranger, follow=target(9)).open().run()
+        pair.do_slave(pair.slave.fail(ErrorCode.EPOCH_UNKNOWN, "3", "9"))
+        pair.run()
+        assert not any(isinstance(action, HigherEpochSeen) for action in pair.master_said)
+
+
+def test_a_replica_that_registered_a_moment_ago_waits_for_the_master_s_view() -> None:
+    """Refused, it would come back after a pause: an election's survivors have 300 ms (R6)."""
+    restarted = identity(2, incarnation="inc-2.2")
+    pair = Pair(reigned(10), MemoryLog(), epoch=3, slave=restarted).open().run()
+    assert pair.closes == []
+    newer = replace(pair.reign, incarnations={**pair.reign.incarnations, restarted.broker_id: restarted.incarnation})
+    pair.do_master(pair.master.replicas_changed(newer, LogOffset(0), 100))
+    assert pair.run().is_up
+
+
+def test_a_link_ends_when_another_incarnation_of_its_slave_has_registered() -> None:
+    """Its acks may still stand in the socket; the tail that they speak of may be lost (R3)."""
+    pair = Pair(reigned(10), MemoryLog(), epoch=3).open().run()
+    assert pair.master.replicas_changed(pair.reign, LogOffset(0), 10) == []
+    newer = replace(pair.reign, incarnations={**pair.reign.incarnations, BrokerId(2): Incarnation("inc-2.2")})
+    pair.do_master(pair.master.replicas_changed(newer, LogOffset(0), 10))
+    assert pair.closes[0].code is ErrorCode.WRONG_PEER
+    assert "expected incarnation inc-2.2, got inc-2" in pair.closes[0].detail
 
 
 def test_a_slave_that_comes_before_the_reign_waits_for_it_but_not_for_ever() -> None:

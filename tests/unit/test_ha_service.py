@@ -17,13 +17,13 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset
 from rollcall_ha.ha.codec_native import encode
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake, LinkError
-from rollcall_ha.ha.links import FollowTarget, LinkReign
+from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.master_link import MasterLinkState
 from rollcall_ha.ha.slave_link import SlaveLink
 from rollcall_ha.ha.transport import HA_LIMITS
 from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 from tests.support.ha_logs import MappedLog, history
-from tests.support.ha_pair import target
+from tests.support.ha_pair import reign, target
 from tests.support.ha_replica import MasterReplica, SlaveReplica, until
 
 CAPACITY = 8 * 1024 * 1024
@@ -39,7 +39,7 @@ class World:
         return replace(target(epoch), port=self.port)
 
     def reign(self, epoch: int = 1) -> None:
-        self.master.server.open_reign(LinkReign(master_epoch=MasterEpoch(epoch)), LogOffset(0))
+        self.master.server.open_reign(reign(epoch), LogOffset(0))
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_a_stranger_s_error_frame_with_a_higher_epoch_deposes_nobody(logs: tuple
             encode(
                 LinkError(
                     code=ErrorCode.EPOCH_UNKNOWN,
-                    master_epoch=MasterEpoch(2**60),
+                    master_epoch=MasterEpoch(2**30),
                     broker_id=BrokerId(2),
                     incarnation=Incarnation(""),
                     expected="",
