@@ -9,7 +9,8 @@ Rule 1: heartbeats are answered in the turn in which they come, without a task; 
 each, at most ``ORDERS_PER_LINK_MAX`` per link and ``ORDERS_MAX`` in all.
 Rule 2: a body that is no value of the contract is answered by a refusal; the link stays. A frame that is no frame
 closes its link (``node.remoting``).
-Rule 3: only the leader with authority answers; everybody else says NOT_LEADER with a ``LeaderHint`` at once.
+Rule 3: a link speaks for the replicas that have registered on it. Anything else in a replica's name closes it.
+Rule 4: only the leader with authority answers; everybody else says NOT_LEADER with a ``LeaderHint`` at once.
 """
 
 from __future__ import annotations
@@ -18,16 +19,26 @@ import asyncio
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import AnyCommand, ApplyBrokerId, RecordMilestones
-from rollcall_ha.controller.contract.ids import ReplicaKind
-from rollcall_ha.controller.contract.replies import AnyReply, Refused, SetView
+from rollcall_ha.controller.contract.commands import (
+    AlterSyncStateSet,
+    AnnounceStop,
+    AnyCommand,
+    ApplyBrokerId,
+    RecordMilestones,
+    RegisterReplica,
+    ReportEntered,
+    ReportWrites,
+    SayGoodbye,
+)
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import SESSION_COMMANDS, Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime.actions import SendProbe
@@ -51,6 +62,8 @@ NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of reading a peer's body: a log line each would let a peer fill the disk."""
 ORDERS_PER_LINK_MAX = 64
 ORDERS_MAX = 20_000
+REPLICAS_PER_LINK_MAX = 64
+"""Registrations on one link; a broker has one."""
 PROBES_MAX = 256
 """Probes under way; more wait for their turn: when a whole rack dies, each of its masters must be asked (R13)."""
 
@@ -59,6 +72,10 @@ _decode_link = msgspec.json.Decoder(LinkReport).decode
 _decode_probe_answer = msgspec.json.Decoder(ProbeAnswer).decode
 _decode_command = {code: msgspec.json.Decoder(command).decode for code, command in SESSION_COMMANDS.items()}
 _encode = msgspec.json.Encoder().encode
+
+SPOKEN = AlterSyncStateSet | ReportEntered | ReportWrites | AnnounceStop | SayGoodbye | RecordMilestones
+"""The orders that a replica gives once it has registered."""
+_Spoken = SPOKEN | Heartbeat | LinkReport
 
 _SESSION_CODES = frozenset(
     (*SESSION_COMMANDS, RequestCode.SESSION_HEARTBEAT, RequestCode.SESSION_LINKS, RequestCode.FIND_LEADER)
@@ -71,6 +88,8 @@ class _Link:
 
     number: ConnectionId
     orders: int = 0
+    replicas: dict[tuple[SetKey, BrokerId], Incarnation] = field(default_factory=dict)
+    """Those that it speaks for (rule 3)."""
 
 
 class BrokerPortServer:
@@ -248,7 +267,9 @@ class BrokerPortServer:
             if code is RequestCode.SESSION_HEARTBEAT:
                 self._heartbeat(connection, link, frame)
             elif code is RequestCode.SESSION_LINKS:
-                self._service.handle_link(_decode_link(frame.body))
+                report = _decode_link(frame.body)
+                if self._may_speak(connection, link, report):
+                    self._service.handle_link(report)
             elif code is RequestCode.FIND_LEADER:
                 connection.respond(frame, SystemCode.SUCCESS, body=_encode(self._service.leader_hint()))
             else:
@@ -260,7 +281,12 @@ class BrokerPortServer:
             self._not_leader(connection, frame)
 
     def _heartbeat(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
-        answer = self._service.handle_heartbeat(_decode_heartbeat(frame.body), link.number)
+        beat = _decode_heartbeat(frame.body)
+        # Before the session's own check: a follower has nothing to say about who may speak.
+        self._service.require_authority()
+        if not self._may_speak(connection, link, beat):
+            return
+        answer = self._service.handle_heartbeat(beat, link.number)
         if isinstance(answer, Refused):
             self._refuse(connection, frame, answer)
         else:
@@ -269,11 +295,27 @@ class BrokerPortServer:
     def _order(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
         # Before a task is made of it: after a change of leader each broker of the fleet asks the old one at once.
         self._service.require_authority()
+        if isinstance(command, SPOKEN) and not self._may_speak(connection, link, command):
+            return
         if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
             self._refuse(connection, frame, _overloaded(f"{link.orders} orders of this link wait already"))
             return
+        if isinstance(command, RegisterReplica) and len(link.replicas) >= REPLICAS_PER_LINK_MAX:
+            self._refuse(connection, frame, _overloaded(f"{len(link.replicas)} replicas have registered on this link"))
+            return
         link.orders += 1
         self._spawn(self._commit(connection, link, frame, command))
+
+    def _may_speak(self, connection: RemotingConnection, link: _Link, message: _Spoken) -> bool:
+        # Ids and incarnations are no secrets: a probe tells them. A goodbye, an alter or a link report in the name of
+        # replica 2, by anybody who can reach this port, would depose a healthy master, or shrink its set to itself.
+        spoken_for = {(*replica, incarnation) for replica, incarnation in link.replicas.items()}
+        strangers = [one for one in _speakers(message) if one not in spoken_for]
+        if strangers:
+            self.requests["strangers"] += 1
+            what = type(message).__name__
+            connection.close(f"{what} of {strangers[0]}, which has not registered on this link", CloseCause.STRANGER)
+        return not strangers
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -299,6 +341,8 @@ class BrokerPortServer:
         except ValueError as error:
             self._refuse(connection, frame, _malformed(str(error)))
         else:
+            if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
+                link.replicas[command.set_key, reply.broker_id] = command.incarnation
             self._answer(connection, frame, reply)
         finally:
             link.orders -= 1
@@ -318,6 +362,13 @@ class BrokerPortServer:
         connection.respond(
             frame, SystemCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {frame.code} not supported"
         )
+
+
+def _speakers(message: _Spoken) -> list[tuple[SetKey, BrokerId | None, Incarnation | None]]:
+    """The replicas in whose name it is said."""
+    if isinstance(message, RecordMilestones):
+        return [(message.set_key, one.broker_id, one.incarnation) for one in message.milestones]
+    return [(message.set_key, message.broker_id, message.incarnation)]
 
 
 def _name_of(command: AnyCommand) -> str:

@@ -46,6 +46,8 @@ class CloseCause(StrEnum):
     TOO_MANY_LINKS = "too-many-links"
     UNFINISHED_FRAMES = "unfinished-frames"
     """All links together held more of unfinished frames than is allowed, and this one most."""
+    STRANGER = "stranger"
+    """It spoke in the name of a replica that has not registered on it."""
     HANDLER = "handler"
     """The owner of the link closed it."""
     FAULT = "fault"

@@ -6,15 +6,27 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import msgspec
+import pytest
 
-from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX, PROBES_MAX, BrokerPortServer
+from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX, PROBES_MAX, SPOKEN, BrokerPortServer
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import RegisterReplica
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal
+from rollcall_ha.controller.contract.commands import ApplyBrokerId, RecordMilestones, RegisterReplica, SayGoodbye
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SessionOrdinal
 from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
-from rollcall_ha.controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer, RoleNotice
+from rollcall_ha.controller.contract.session import (
+    SESSION_COMMANDS,
+    BrokerState,
+    Heartbeat,
+    HeartbeatAck,
+    LeaderHint,
+    LinkReport,
+    ProbeAnswer,
+    RoleNotice,
+)
+from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
@@ -100,6 +112,43 @@ async def _open_session(link: RemotingConnection, number: int, expected: int = 2
     registered = await _ask(link, RequestCode.SESSION_REGISTER, register_body(number, expected=expected))
     assert isinstance(registered, Registered)
     return registered
+
+
+def goodbye(number: int) -> SayGoodbye:
+    mark = CleanMark(nonce="n", end_offset=LogOffset(0))
+    beat = msgspec.convert(heartbeat_body(number), Heartbeat)
+    return SayGoodbye(
+        set_key=KEY,
+        broker_id=beat.broker_id,
+        incarnation=beat.incarnation,
+        session_ordinal=beat.session_ordinal,
+        clean_mark=mark,
+    )
+
+
+def link_report(number: int, *, master: int) -> LinkReport:
+    beat = msgspec.convert(heartbeat_body(number), Heartbeat)
+    return LinkReport(
+        set_key=KEY,
+        broker_id=beat.broker_id,
+        incarnation=beat.incarnation,
+        session_ordinal=beat.session_ordinal,
+        master=BrokerId(master),
+        master_epoch=MasterEpoch(1),
+        is_open=False,
+    )
+
+
+def milestones(number: int | None) -> RecordMilestones:
+    beat = msgspec.convert(heartbeat_body(number or 1), Heartbeat)
+    one = Milestone(
+        master_epoch=MasterEpoch(1),
+        phase=Phase.SERVING,
+        elapsed_us=1,
+        broker_id=beat.broker_id if number is not None else None,
+        incarnation=beat.incarnation if number is not None else None,
+    )
+    return RecordMilestones(set_key=KEY, milestones=(one,))
 
 
 def test_session_hears_of_its_election_at_once(tmp_path: Path) -> None:
@@ -250,6 +299,46 @@ def test_greedy_frame_closes_its_link_only(tmp_path: Path) -> None:
         assert port.gateway.closed_by_cause[CloseCause.FRAME_LENGTH] == 1
 
     _run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (RequestCode.SESSION_GOODBYE, lambda: goodbye(1)),
+        (RequestCode.SESSION_HEARTBEAT, lambda: msgspec.convert(heartbeat_body(1), Heartbeat)),
+        (RequestCode.SESSION_LINKS, lambda: link_report(2, master=1)),
+        (RequestCode.SESSION_MILESTONES, lambda: milestones(1)),
+        (RequestCode.SESSION_MILESTONES, lambda: milestones(None)),
+    ],
+)
+def test_a_link_that_speaks_for_a_replica_of_another_link_counts_for_nothing_and_is_closed(
+    tmp_path: Path, code: RequestCode, said: Callable[[], object]
+) -> None:
+    """A goodbye in the name of a live master, with its incarnation from a probe, made it gone for the controllers."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        real = [await port.link() for _ in range(2)]
+        for number, link in enumerate(real, start=1):
+            await _open_session(link, number)
+        before = port.leader.service.published.index
+        peer = Peer()
+        stranger = await port.link(peer)
+        stranger.send_one_way(code, body=msgspec.json.encode(said()))
+        await until(lambda: bool(peer.closed))
+        assert port.gateway.closed_by_cause == {CloseCause.STRANGER: 1}
+        assert port.leader.service.published.index == before
+        view = port.leader.service.view_of(KEY)
+        assert view is not None
+        assert all(member.is_alive for member in view.members)
+        assert all(link.is_open for link in real)
+
+    _run(tmp_path, scenario)
+
+
+def test_every_order_of_a_session_needs_a_registration_on_its_link_but_the_two_that_lead_to_one() -> None:
+    """Else a new order could be given by anybody."""
+    assert set(get_args(SPOKEN)) == set(SESSION_COMMANDS.values()) - {ApplyBrokerId, RegisterReplica}
 
 
 def test_session_commands_are_those_of_the_contract() -> None:

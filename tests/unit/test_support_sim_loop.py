@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset, MasterEpoch
-from rollcall_ha.ha.links import FollowTarget, LinkReign
+from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.transport import monotonic_ms
 from rollcall_ha.node.remoting.connection import (
     FrameHandler,
@@ -26,7 +26,7 @@ from rollcall_ha.node.remoting.connection import (
 )
 from rollcall_ha.node.remoting.frame import Frame
 from tests.support.ha_logs import MappedLog
-from tests.support.ha_pair import identity
+from tests.support.ha_pair import identity, reign
 from tests.support.ha_replica import MasterReplica, SlaveReplica
 from tests.support.sim_kernel import SECOND, Host, Kernel, Process
 from tests.support.sim_loop import SimExecutor, SimLoop
@@ -204,7 +204,7 @@ async def ha_links(stage: Stage) -> None:
     mapped[0].begin_epoch(1)
     mapped[0].append(bytes(range(250)) * 4_000)
     await master.server.start(stage.host, stage.port)
-    master.server.open_reign(LinkReign(master_epoch=MasterEpoch(1), unclean_epoch=MasterEpoch(-1)), LogOffset(0))
+    master.server.open_reign(reign(1), LogOffset(0))
     slave.client.follow(_target(stage, 1))
     await _until(lambda: master.acks.get(BrokerId(2)) == 1_000_000)
     mapped[0].append(b"more")
@@ -217,7 +217,7 @@ async def ha_links(stage: Stage) -> None:
     stage.tell(f"{master.closed} {slave.closed}")
     mapped[0].begin_epoch(2)
     mapped[0].append(b"of epoch 2")
-    master.server.open_reign(LinkReign(master_epoch=MasterEpoch(2), unclean_epoch=MasterEpoch(-1)), LogOffset(0))
+    master.server.open_reign(reign(2), LogOffset(0))
     slave.client.follow(_target(stage, 2))
     await _until(lambda: master.acks.get(BrokerId(2)) == 1_000_014)
     stage.tell(f"{mapped[1].history.entries} {mapped[1].content() == mapped[0].content()}")
