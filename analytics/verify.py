@@ -44,7 +44,7 @@ BEGUN_INSIDE = "begun-inside"
 """Rows of the second pass that are no violations: the events before this one are not here."""
 
 _SET = ("fleet", "cluster", "broker_set")
-_LINK = ("fleet", "cluster", "broker_set", "term", "index", "ordinal", "stamped_at_ms", "line")
+_LINK = ("fleet", "cluster", "broker_set", "term", "index", "ordinal", "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _border(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _link(row: Mapping[str, Any]) -> ChainedEvent:
-    places = {name: row[name] for name in ("term", "index", "ordinal", "stamped_at_ms")}
+    places = {name: row[name] for name in ("term", "index", "ordinal")}
     return link_of(row["line"].encode(), **places)
 
 

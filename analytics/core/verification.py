@@ -34,13 +34,12 @@ class Rule:
 
     CHAIN = "hash-chain"
     ORDER = "order"
-    STAMPS = "stamps-never-fall"
     ELECTIONS = "elections-from-evidence"
     ONE_MASTER = "one-master-per-epoch"
     ONE_START = "one-start-per-epoch"
     EPOCHS = "epochs-never-fall"
     SET_EPOCHS = "set-epochs-never-fall"
-    ALL = (CHAIN, ORDER, STAMPS, ELECTIONS, ONE_MASTER, ONE_START, EPOCHS, SET_EPOCHS)
+    ALL = (CHAIN, ORDER, ELECTIONS, ONE_MASTER, ONE_START, EPOCHS, SET_EPOCHS)
 
 
 class ChainedEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +48,6 @@ class ChainedEvent(msgspec.Struct, frozen=True, kw_only=True):
     term: int
     index: int
     ordinal: int
-    stamped_at_ms: int
     chain: bytes
     """The hash that the line carries, in hex; empty: it has none."""
     blanked: bytes
@@ -67,7 +65,7 @@ class Violation:
     text: str
 
 
-def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: int) -> ChainedEvent:
+def link_of(line: bytes, *, term: int, index: int, ordinal: int) -> ChainedEvent:
     """The link that a line is; the hash is looked for at its end, where it is written."""
     # From the end: a reason typed by an operator may contain ``"chain":"``, and the first one would be blanked.
     begin = line.rfind(CHAIN_FIELD) + len(CHAIN_FIELD)
@@ -77,7 +75,6 @@ def link_of(line: bytes, *, term: int, index: int, ordinal: int, stamped_at_ms: 
         term=term,
         index=index,
         ordinal=ordinal,
-        stamped_at_ms=stamped_at_ms,
         chain=line[begin:end] if has_hash else b"",
         blanked=line[:begin] + line[end:] if has_hash else line,
     )
@@ -101,9 +98,6 @@ def walk(before: ChainedEvent | None, link: ChainedEvent) -> list[Violation]:
     if not is_next:
         text = f"ordinal {link.ordinal} follows {before.index}.{before.ordinal}: an event of an entry is missing"
         found.append(Violation(rule=Rule.ORDER, text=text))
-    if link.stamped_at_ms < before.stamped_at_ms:
-        text = f"R14: entry time fell from {before.stamped_at_ms} to {link.stamped_at_ms}"
-        found.append(Violation(rule=Rule.STAMPS, text=text))
     return found
 
 

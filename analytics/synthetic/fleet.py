@@ -19,7 +19,13 @@ from rollcall_ha.analytics.synthetic.draws import Draws
 from rollcall_ha.analytics.synthetic.operations import Leader, Step, SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import SETTLE_MS, US_PER_MS, Plan, fleet_name
 from rollcall_ha.analytics.synthetic.truth import Truth
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, InitialiseFleet, Operation, TakeLeadership
+from rollcall_ha.controller.contract.commands import (
+    FEATURE_LEVEL,
+    InitialiseFleet,
+    Operation,
+    RaiseFeatureLevel,
+    TakeLeadership,
+)
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import BrokerName, ControllerName, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Elected
@@ -94,7 +100,14 @@ class SyntheticFleet:
         begin_us, last_us = self._plan.begin_ms * US_PER_MS, (self._plan.end_ms - SETTLE_MS) * US_PER_MS
         initialise = InitialiseFleet(fleet_incarnation=self._name.fleet_incarnation)
         yield self._apply(
-            [SyntheticOperation(command=initialise, requested_by=self._leader.requested_by), self._taking()], begin_us
+            [
+                SyntheticOperation(command=initialise, requested_by=self._leader.requested_by),
+                SyntheticOperation(
+                    command=RaiseFeatureLevel(level=FEATURE_LEVEL), requested_by=self._leader.requested_by
+                ),
+                self._taking(),
+            ],
+            begin_us,
         )
         self._schedule_controller_change(begin_us, last_us)
         for broker_set in self._sets.values():
@@ -153,7 +166,7 @@ class SyntheticFleet:
             self._requests += 1
             request_id = f"g{self._requests}"
         return Operation(
-            version=FEATURE_LEVEL,
+            version=self._state.feature_level,
             request_id=RequestId(request_id),
             stamped_at_ms=now_us // US_PER_MS,
             requested_by=operation.requested_by,

@@ -4,7 +4,7 @@ Orders to the control plane, as they travel through REST, a broker's session and
 Here: the shape of every command. Not here: what commands are made of (``values``), whether a command is accepted
 (``controller.core``).
 Rule 1: a command names everything that it was decided against; apply refuses it if that moved (R1, R14).
-Rule 2: unknown fields are ignored, a new mandatory field or a new kind raises ``FEATURE_LEVEL`` (R15).
+Rule 2: unknown fields are ignored, so a new field or kind belongs to a feature level: ``levels`` lists it (R15).
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 
-FEATURE_LEVEL = 1
+FEATURE_LEVEL = 2
 """Highest level of operations and snapshots that this code understands (R15)."""
+FIRST_FEATURE_LEVEL = 1
+"""The level of every state before its first entry, for ever: an old log is replayed from there (C8)."""
 
 
 STOP_DETAIL_CHARS_MAX = 240

@@ -4,7 +4,8 @@ The one event schema of the house: journal, REST, exporter and Spark use it.
 Here: facts in the past, each with what it was decided on. Not here: access to them, files, Spark types.
 Rule 1: every applied operation yields its events in order; (term, index, ordinal) names one for ever.
 Rule 2: ``chain`` = SHA-256 over (previous chain, canonical JSON of the record with an empty chain): ``chain_of``.
-Rule 3: fields are only added, with a default; a change of meaning is a new kind. ``SCHEMA_VERSION`` counts additions.
+Rule 3: fields are only added, with the default ``UNSET``, which is not written: a record that lacks the field keeps its
+bytes, and so its hash. A change of meaning is a new kind. ``levels`` lists what each feature level added.
 """
 
 from __future__ import annotations

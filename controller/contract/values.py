@@ -5,7 +5,8 @@ Here: what a replica tells about itself, evidence of elections, detection stamps
 orders (``commands``), answers (``replies``), facts (``events``), ids (``ids``).
 Rule 1: no floats. Ages and offsets are integers with a unit in the name or in the type: every controller must encode a
 value to the same bytes, because the events' hash chain runs over them.
-Rule 2: unknown fields are ignored; a new mandatory field raises ``commands.FEATURE_LEVEL`` (R15).
+Rule 2: unknown fields are ignored; a new field has the default ``UNSET``, which is not written, and is listed in
+``levels`` (R15).
 """
 
 from __future__ import annotations
@@ -230,11 +231,11 @@ class Milestone(Value):
     cut_to: LogOffset | None = None
     released: LogOffset | None = None
     """TRUNCATED: the highest end that this replica ever acknowledged as a master (fact 4 of a proof)."""
-    waited_us: int | None = None
+    waited_us: int | UnsetType | None = UNSET
     """
     FIRST_ACK: the longest time that a send of this first release had waited, from when its sender was handed it.
 
-    None = no sender of them said it: RocketMQ's clients do not.
+    UNSET and None = no sender of them said it: RocketMQ's clients do not.
     """
 
 

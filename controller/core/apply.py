@@ -46,6 +46,7 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.contract.values import EventRef
+from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.evolve import evolve_all
@@ -190,8 +191,11 @@ class _Entry:
     def _commit(self, operation: Operation, decision: Decision) -> AnyReply:
         """Make the decision true. Everything that can fail comes before the first change."""
         key: SetKey | None = getattr(operation.command, "set_key", None)
-        # A leader whose clock is behind its predecessor's must not turn entry time back: reports sort by it (R14).
-        stamp = max(self._fleet.last_stamp_ms, operation.stamped_at_ms)
+        stamp = operation.stamped_at_ms
+        # Raised to the last one, a clock that was an hour ahead for a moment would give every event of the next hour
+        # the same time, and each outage in it no length. Order comes from (term, index, ordinal) (R14).
+        if not gates.keeps_true_stamps(self._fleet):
+            stamp = max(self._fleet.last_stamp_ms, stamp)
         events = tuple(self._with_trigger(event, key) for event in decision.events)
         records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
         fleet = self._fleet
@@ -200,6 +204,7 @@ class _Entry:
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
         before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
         after = evolve_all(before, events, stamped_at_ms=stamp)
+        after = gates.kept_to_level(self._fleet, before, after)
         # The reply is made here, from the state after the events, and nowhere else: a leader that computed it earlier
         # would show a broker an epoch that the entry before this one had already ended.
         reply = decision.reply_with(lambda: set_view(fleet, after, term=fleet.term, index=fleet.index))

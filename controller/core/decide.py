@@ -72,17 +72,9 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             f"the request id has {len(operation.request_id)} characters, not 1 to {REQUEST_ID_CHARS_MAX} of ASCII",
             "draw a shorter one",
         )
-    # A controller that is not upgraded yet would stop at this operation (R15), and two of three are a majority. So the
-    # level is raised, by an operator, when all of them are.
-    if operation.version > fleet.feature_level:
-        return refuse(
-            operation,
-            RefusalCode.FEATURE_LEVEL,
-            f"the operation needs feature level {operation.version}, the fleet is at {fleet.feature_level}",
-            "upgrade every controller, then raise the feature level",
-            requested=operation.version,
-            current=fleet.feature_level,
-        )
+    above = refuse_above_level(fleet, operation)
+    if above is not None:
+        return above
     match operation.command:
         case InitialiseFleet() as command:
             return decide_initialise(fleet, operation, command)
@@ -108,6 +100,22 @@ def _decide_announced_stop(fleet: FleetState, operation: Operation, command: Ann
     set_state = fleet.sets.get(command.set_key)
     is_master = set_state is not None and set_state.is_master_alive and set_state.master == command.broker_id
     return (decide_handover if is_master else decide_stopping)(fleet, operation, command)
+
+
+def refuse_above_level(fleet: FleetState, operation: Operation) -> Decision | None:
+    """The refusal of an operation above the fleet's feature level; None if it may be applied (R15)."""
+    # A controller that is not upgraded yet would stop at this operation, and two of three are a majority. So the level
+    # is raised, by an operator, when all of them are.
+    if operation.version <= fleet.feature_level:
+        return None
+    return refuse(
+        operation,
+        RefusalCode.FEATURE_LEVEL,
+        f"the operation needs feature level {operation.version}, the fleet is at {fleet.feature_level}",
+        "upgrade every controller, then raise the level with: rollcall raise-level",
+        requested=operation.version,
+        current=fleet.feature_level,
+    )
 
 
 _ON_SET: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] = {

@@ -100,7 +100,7 @@ def _uncertainty_us(event: MasterElected) -> int | None:
 
 def _waited_us(first_ack: Milestone | None, span_us: int | None) -> int | None:
     """What senders waited after SERVING: a wait that is longer began before, and is part of the outage."""
-    if first_ack is None or span_us is None or first_ack.waited_us is None:
+    if first_ack is None or span_us is None or not isinstance(first_ack.waited_us, int):
         return None
     return min(span_us, first_ack.waited_us)
 

@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, SessionOrdinal, SyncSt
 from rollcall_ha.controller.contract.replies import Registered
 from rollcall_ha.controller.contract.values import Positions, RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Intactness
-from rollcall_ha.controller.core import recovery
+from rollcall_ha.controller.core import gates, recovery
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.intactness import judge
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
@@ -45,7 +45,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     """Open a session for a replica, judging it if its incarnation is new."""
     # Before anything else, so that no malformed command reaches replicated state: each of these numbers is kept, and
     # compared, for the life of the set.
-    malformed = _validate(operation, command)
+    malformed = _validate(fleet, operation, command)
     if malformed is not None:
         return malformed
     set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
@@ -70,7 +70,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     refusal = _validate_identity(set_state, replica, operation, command, is_recovering=is_recovering)
     if refusal is not None:
         return refusal
-    event = _registration(set_state, replica, command, is_recovering=is_recovering)
+    event = _registration(fleet, set_state, replica, command, is_recovering=is_recovering)
     intactness = event.intactness if isinstance(event, ReplicaRegistered) else Intactness.SAME_INCARNATION
     return Decision(
         answer=lambda view: Registered(
@@ -84,7 +84,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
     )
 
 
-def _validate(operation: Operation, command: RegisterReplica) -> Decision | None:
+def _validate(fleet: FleetState, operation: Operation, command: RegisterReplica) -> Decision | None:
     configuration = command.configuration
     named = command.stored.sync_state_set if command.stored is not None else ()
     complaint = ""
@@ -94,7 +94,7 @@ def _validate(operation: Operation, command: RegisterReplica) -> Decision | None
         complaint = f"broker id {command.broker_id} is below 1"
     elif command.positions.max_offset < 0:
         complaint = f"max offset {command.positions.max_offset} is below 0"
-    elif too_high := _too_high(command):
+    elif gates.bounds_shown_numbers(fleet) and (too_high := _too_high(command)):
         # Epochs only rise. A forged 2**70 would be the floor of every later election of the set, and no broker could
         # read it: the codecs hold 63 bits, RocketMQ's 31.
         complaint = too_high
@@ -282,7 +282,7 @@ def _knows_records(set_state: SetState, command: RegisterReplica) -> bool:
 
 
 def _registration(
-    set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, is_recovering: bool
+    fleet: FleetState, set_state: SetState, replica: ReplicaState, command: RegisterReplica, *, is_recovering: bool
 ) -> ReplicaRegistered | SessionOpened:
     ordinal = SessionOrdinal(replica.session_ordinal + 1)
     is_member = command.broker_id in set_state.sync_state_set
@@ -296,7 +296,7 @@ def _registration(
             session_ordinal=ordinal,
             description=command.description,
         )
-    intactness, reason = judge(set_state, replica, command)
+    intactness, reason = judge(fleet, set_state, replica, command)
     if completes:
         # Judged when it registered; what it tells now is data for elections, and no proof. Judged a second time against
         # itself, every RocketMQ broker would come out as "the same process", and intact.

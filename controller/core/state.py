@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
@@ -288,14 +288,14 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
 
     fleet_incarnation: FleetIncarnation = FleetIncarnation("")
     """Empty: not initialised yet; every command on a set is refused until then."""
-    feature_level: int = FEATURE_LEVEL
+    feature_level: int = FIRST_FEATURE_LEVEL
     sets: dict[SetKey, SetState]
     requests: dict[RequestId, AnsweredRequest]
     """Oldest first; at most ``REQUEST_WINDOW_ENTRIES``."""
     chain_head: str = ""
     """Hash of the newest event (R24)."""
     last_stamp_ms: int = 0
-    """Stamp of the newest entry; entry time never falls (R14)."""
+    """Stamp of the newest entry, by its leader's clock. It orders nothing: (term, index) does (R14)."""
     term: int = 0
     index: int = 0
     """Of the newest applied entry."""

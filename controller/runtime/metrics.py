@@ -133,7 +133,7 @@ class ControllerMetrics:
     def _observe_phase(self, milestone: Milestone) -> None:
         # The first acknowledgement comes when somebody sends: as a phase of the outage it would put an idle hour there.
         if milestone.phase is Phase.FIRST_ACK:
-            if milestone.waited_us is not None:
+            if isinstance(milestone.waited_us, int):
                 self.first_ack_wait.observe(milestone.waited_us / US_PER_SECOND)
         elif milestone.observed_us is not None:
             self.phases.labels(phase=milestone.phase.value).observe(milestone.observed_us / US_PER_SECOND)

@@ -38,19 +38,21 @@ from rollcall_ha.controller.contract.commands import (
     ImportSet,
     InitialiseFleet,
     Operation,
+    RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
     ReportEntered,
     SayGoodbye,
     TakeLeadership,
 )
-from rollcall_ha.controller.contract.events import CommandRefused, LeadershipTaken
+from rollcall_ha.controller.contract.events import CommandRefused, FleetInitialised, LeadershipTaken
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
+from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
-from rollcall_ha.controller.core.decide import decide
+from rollcall_ha.controller.core.decide import decide, refuse_above_level
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
@@ -116,6 +118,7 @@ class ControllerService:
         self._views_index = -1
         self._taken_term: int | None = None
         self._taking_term: int | None = None
+        self._founded_term: int | None = None
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._barriers = SharedBarriers(self._commit_barrier)
         self._background = BackgroundTasks(self._logger)
@@ -228,14 +231,18 @@ class ControllerService:
     def operation(
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
     ) -> Operation:
-        return Operation(
-            version=FEATURE_LEVEL,
+        """The order as this fleet's feature level takes it; ``version`` is above that if it cannot be taken (R15)."""
+        level = self._log.published.state.feature_level
+        operation = Operation(
+            version=level,
             request_id=request_id,
             stamped_at_ms=self.ports.wall_ms(),
             requested_by=requested_by,
             command=command,
             evidence=evidence,
         )
+        operation, needed = fitted(operation, level)
+        return operation if needed <= level else msgspec.structs.replace(operation, version=needed)
 
     async def submit(
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
@@ -259,6 +266,12 @@ class ControllerService:
 
     async def _submit(self, operation: Operation) -> AnyReply:
         assert self._proposer is not None
+        # Not proposed at all. The controllers that are not upgraded yet would stop at this entry, and two of three are
+        # a majority. The level here may be an old one: it only rises, so that refuses too much, never too little.
+        refusal = refuse_above_level(self._log.published.state, operation)
+        if refusal is not None:
+            assert isinstance(refusal.answer, Refused)
+            return refusal.answer
         began_ns = self.now_ns()
         try:
             reply = await self._proposer.submit(operation)
@@ -439,6 +452,17 @@ class ControllerService:
                 )
                 if isinstance(reply, Refused):
                     self._logger.error("leadership_refused", term=term, code=reply.code.name, reason=reply.reason)
+                self._drain()
+                # A fleet that begins here begins at this program's level. The event tells whether it does: a leader
+                # that has not applied the log of earlier terms yet initialises it again, and must raise nothing.
+                if self._founded_term == term and isinstance(command, InitialiseFleet):
+                    await self._submit(
+                        self.operation(
+                            RaiseFeatureLevel(level=FEATURE_LEVEL),
+                            request_id=self.ports.new_request_id(),
+                            requested_by=requested_by,
+                        )
+                    )
         except ProposeError as error:
             self._logger.warning("leadership_not_taken", term=term, reason=str(error))
             # Tried again at the next look. Left set, this controller would lead its term without duties: no election.
@@ -479,6 +503,8 @@ class ControllerService:
 
     def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
         for record in entry.records:
+            if isinstance(record.event, FleetInitialised) and record.requested_by == f"controller:{self.settings.name}":
+                self._founded_term = record.term
             if isinstance(record.event, LeadershipTaken):
                 self._note_leadership(record.event)
         # A follower pushes nothing: it has no sessions, and its view may be older than the leader's last notice.

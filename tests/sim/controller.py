@@ -16,6 +16,7 @@ from rollcall_ha.controller.contract.commands import (
     ElectMaster,
     InitialiseFleet,
     Operation,
+    RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
     TakeLeadership,
@@ -136,6 +137,7 @@ class ControllerNode:
             term = self._requested_term = leadership.term
             if not self.log.published.state.fleet_incarnation:
                 self._submit_own(InitialiseFleet(fleet_incarnation=self._fleet_incarnation), lambda _result: None)
+                self._submit_own(RaiseFeatureLevel(level=FEATURE_LEVEL), lambda _result: None)
 
             def done(result: AnyReply | ProposeError) -> None:
                 if isinstance(result, ProposeError) and self._requested_term == term:
@@ -194,7 +196,7 @@ class ControllerNode:
         self, command: AnyCommand, evidence: Evidence | None, request_id: str, requested_by: str
     ) -> Operation:
         return Operation(
-            version=FEATURE_LEVEL,
+            version=self.log.published.state.feature_level,
             request_id=RequestId(request_id),
             stamped_at_ms=self.process.host.wall_ms(),
             requested_by=requested_by,

@@ -52,7 +52,6 @@ def test_planted_faults_are_found_and_only_those(spark: Any, tmp_path: Path, mon
     elections = [at for at, record in enumerate(records) if isinstance(record.event, MasterElected)]
     planted = {
         Rule.CHAIN: plant(lines, 30, lambda line: line.update(requestedBy="somebody else")),
-        Rule.STAMPS: plant(lines, 60, lambda line: line.update(stampedAtMs=line["stampedAtMs"] - 86_000_000)),
         Rule.ELECTIONS: plant(
             lines, elections[3], lambda line: line["event"]["verdict"].update(policy="first@1", designated=9)
         ),

@@ -24,6 +24,7 @@ from rollcall_ha.controller.contract.commands import (
     MarkAlive,
     MarkSilent,
     Operation,
+    RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
     ReportEntered,
@@ -111,7 +112,16 @@ class Fleet:
         self.requests = 0
         self.last = AppliedOperations(state=self.state, replies=(), records=())
         if is_initialised:
-            self.do(InitialiseFleet(fleet_incarnation=FLEET))
+            self.found()
+
+    def found(self) -> None:
+        """Begin the fleet, at the newest level, in one entry."""
+        self.apply(
+            [
+                self.operation(InitialiseFleet(fleet_incarnation=FLEET)),
+                self.operation(RaiseFeatureLevel(level=FEATURE_LEVEL)),
+            ]
+        )
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -145,14 +155,14 @@ class Fleet:
         *,
         evidence: Evidence | None = None,
         request_id: str | None = None,
-        version: int = FEATURE_LEVEL,
+        version: int | None = None,
         requested_by: str = "controller:c1",
         stamped_at_ms: int | None = None,
     ) -> Operation:
-        """An operation with a request id of its own."""
+        """An operation with a request id of its own; ``version`` None: the level of the fleet."""
         self.requests += 1
         return Operation(
-            version=version,
+            version=self.state.feature_level if version is None else version,
             request_id=RequestId(request_id or f"r{self.requests}"),
             stamped_at_ms=1_000_000 + self.index if stamped_at_ms is None else stamped_at_ms,
             requested_by=requested_by,

@@ -14,11 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import (
+    FEATURE_LEVEL,
     AnyCommand,
     ApplyBrokerId,
     ElectMaster,
     InitialiseFleet,
     Operation,
+    RaiseFeatureLevel,
     RegisterReplica,
     ReportEntered,
 )
@@ -108,6 +110,7 @@ class World:
             elections_in_flight_max=self.elections_in_flight_max,
         )
         self.apply(InitialiseFleet(fleet_incarnation=FLEET))
+        self.apply(RaiseFeatureLevel(level=FEATURE_LEVEL))
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class World:
 
     def _operation(self, command: AnyCommand, evidence: Evidence | None) -> Operation:
         return Operation(
-            version=1,
+            version=self.state.feature_level,
             request_id=RequestId(f"r{self.index + 1}"),
             stamped_at_ms=self.now_ms,
             requested_by="controller:c1",

@@ -42,7 +42,6 @@ def rows_of(number: int) -> list[Row]:
             "term": record.term,
             "index": record.index,
             "ordinal": record.ordinal,
-            "stamped_at_ms": record.stamped_at_ms,
             "line": msgspec.json.encode(record).decode(),
         }
         for record in records

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
+    FEATURE_LEVEL,
     ApplyBrokerId,
     Barrier,
     Command,
@@ -56,6 +57,7 @@ from tests.support.core_fleets import (
 def test_fleet_commands() -> None:
     """Incarnation fixed once, leadership on record, barriers silent, the level never falls."""
     fleet = Fleet(is_initialised=False)
+    fleet.do(RaiseFeatureLevel(level=FEATURE_LEVEL))
     assert refusal_of(fleet.grant()) is RefusalCode.INVALID_REQUEST
     assert refusal_of(fleet.do(InitialiseFleet(fleet_incarnation=FleetIncarnation("")))) is RefusalCode.INVALID_ARGUMENT
     one = InitialiseFleet(fleet_incarnation=FleetIncarnation("1" * 32))
@@ -78,7 +80,7 @@ def test_fleet_commands() -> None:
 def test_r15_raising_the_level_above_ones_own_stops_the_node() -> None:
     """And an operation above the fleet's level, but not above the node's, is refused."""
     fleet = Fleet()
-    stop = apply_operations(fleet.state, [fleet.operation(RaiseFeatureLevel(level=2))], term=1, index=9)
+    stop = apply_operations(fleet.state, [fleet.operation(RaiseFeatureLevel(level=FEATURE_LEVEL + 1))], term=1, index=9)
     assert stop.stop_reason is not None
     low = replace(fleet.state, feature_level=0)
     applied = apply_operations(low, [fleet.operation(Barrier())], term=1, index=9)
@@ -100,11 +102,23 @@ def test_request_ids_are_deduplicated_within_a_bounded_window() -> None:
     assert "q" not in fleet.state.requests
 
 
-def test_entry_time_never_falls() -> None:
-    """R14: a leader with a clock behind stamps the newest time that is known."""
+def test_one_clock_an_hour_ahead_does_not_freeze_the_time_of_later_events() -> None:
+    """R14: each entry keeps the time of the leader that proposed it; (term, index, ordinal) is the order."""
     fleet = Fleet()
     fleet.apply([fleet.operation(TakeLeadership(controller=ControllerName("c1"), term=1), stamped_at_ms=9_000_000)])
-    fleet.apply([fleet.operation(TakeLeadership(controller=ControllerName("c2"), term=2), stamped_at_ms=5)])
+    fleet.apply([fleet.operation(TakeLeadership(controller=ControllerName("c2"), term=2), stamped_at_ms=5_400_000)])
+    fleet.apply([fleet.operation(TakeLeadership(controller=ControllerName("c2"), term=2), stamped_at_ms=5_400_800)])
+
+    stamps = [record.stamped_at_ms for record in fleet.records[-3:]]
+    assert stamps == [9_000_000, 5_400_000, 5_400_800]
+
+
+def test_at_level_1_a_clock_behind_repeats_the_newest_time_as_the_older_program_does() -> None:
+    """R15: until the level is raised, both programs must make the same event of the same entry."""
+    fleet = Fleet(is_initialised=False)
+    taking = TakeLeadership(controller=ControllerName("c1"), term=1)
+    fleet.apply([fleet.operation(taking, version=1, stamped_at_ms=9_000_000)])
+    fleet.apply([fleet.operation(taking, version=1, stamped_at_ms=5)])
 
     assert fleet.last.records[0].stamped_at_ms == 9_000_000
 
@@ -151,7 +165,7 @@ def test_a_snapshot_that_is_damaged_or_too_new_is_refused() -> None:
         (items[1:], "does not begin with its header"),
         ([items[0], items[0]], "two headers"),
         (items[:-1], "its header says"),
-        ([items[0].replace(b'"featureLevel":1', b'"featureLevel":2'), *items[1:]], "upgrade"),
+        ([items[0].replace(b'"featureLevel":2', b'"featureLevel":3'), *items[1:]], "upgrade"),
     ):
         with pytest.raises(ValueError, match=words):
             decode_state(bad)

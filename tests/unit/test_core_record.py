@@ -83,7 +83,7 @@ def test_a_send_31_s_after_the_failover_does_not_make_it_an_outage_of_31_s() -> 
 
 @pytest.mark.parametrize(
     ("told_us", "waited_us"),
-    [(None, None), (7_000, 7_000), (36_000, 36_000), (3_150_000, 36_000)],
+    [(None, None), (UNSET, None), (7_000, 7_000), (36_000, 36_000), (3_150_000, 36_000)],
 )
 def test_a_sender_that_waited_through_the_outage_waited_only_the_rest_after_it(
     told_us: int | UnsetType | None, waited_us: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import AnyCommand, ElectMaster, MarkSilent
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, AnyCommand, ElectMaster, MarkSilent
 from rollcall_ha.controller.contract.events import (
     CommandRefused,
     MasterElected,
@@ -146,12 +146,12 @@ def test_r15_an_operation_above_the_feature_level_stops_the_node_and_changes_not
     """It must not diverge: nothing of the entry is applied."""
     fleet = Fleet().serving()
     good = fleet.operation(elect_command(fleet), evidence=fleet.evidence())
-    high = fleet.operation(elect_command(fleet), version=2)
+    high = fleet.operation(elect_command(fleet), version=FEATURE_LEVEL + 1)
 
     applied = apply_operations(fleet.state, (good, high), term=1, index=99)
 
     assert applied.stop_reason is not None
-    assert "feature level 2" in applied.stop_reason
+    assert f"feature level {FEATURE_LEVEL + 1}" in applied.stop_reason
     assert (applied.state, applied.replies, applied.records) == (fleet.state, (), ())
 
 

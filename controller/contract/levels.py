@@ -1,0 +1,92 @@
+"""
+What each feature level added to commands and events, and operations as a level takes them (R15).
+
+Here: the tables, and ``fitted``. Not here: ``FEATURE_LEVEL`` (``commands``), what an older level decides otherwise
+(``controller.core.gates``), raising the level of a fleet (``controller.core.fleet``).
+
+During an upgrade two programs share one quorum. The older one ignores fields that it does not know, and stops at kinds
+that it does not know. So:
+Rule 1: until every controller is upgraded and an operator has raised the level, the leader proposes only what the level
+in the replicated state has: a field above it is left out, a command or a word above it is refused to its sender.
+Rule 2: a field that is added to a value of an earlier level has the default ``UNSET``. It is not written: the event's
+bytes, and so its hash, are those that the older program makes of the same operation.
+Rule 3: an event above the level is not made by ``decide``; it asks ``controller.core.gates``.
+Rule 4: what a level that was released has is fixed: ``tests/unit/test_feature_levels.py`` holds the tables against it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.commands import (
+    FIRST_FEATURE_LEVEL,
+    AnnounceStop,
+    Command,
+    ImportSet,
+    Operation,
+    ReportWrites,
+)
+from rollcall_ha.controller.contract.events import Event, StopAnnounced, WritesResumed, WritesStopped
+from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+
+COMMANDS_SINCE: dict[type[Command], int] = {
+    # Level 1 had it at its end. Controllers from before that are of level 1, too, and would diverge.
+    ImportSet: 2,
+    AnnounceStop: 2,
+    ReportWrites: 2,
+}
+EVENTS_SINCE: dict[type[Event], int] = {StopAnnounced: 2, WritesStopped: 2, WritesResumed: 2}
+FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
+    DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
+    Milestone: {"waited_us": 2},
+}
+"""Fields that were added to a type of an earlier level."""
+WORDS_SINCE: dict[StrEnum, int] = {ElectionKind.HANDOVER: 2, Phase.FAULT: 2}
+"""Members that were added to an enumeration of an earlier level."""
+
+
+def fitted(operation: Operation, level: int) -> tuple[Operation, int]:
+    """
+    ``operation`` for a fleet at ``level``, and the level that it needs all the same.
+
+    Fields above ``level`` are left out. What cannot be left out, the command or a word in it, is told by a needed level
+    above ``level``: it must not be proposed, a controller below it would stop at the entry.
+    """
+    found = _Fitting(level)
+    command = found.value(operation.command)
+    evidence = found.value(operation.evidence)
+    needed = max(found.needed, COMMANDS_SINCE.get(type(operation.command), FIRST_FEATURE_LEVEL))
+    if command is operation.command and evidence is operation.evidence:
+        return operation, needed
+    return replace(operation, command=command, evidence=evidence), needed
+
+
+class _Fitting:
+    """One walk through a value."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self.needed = FIRST_FEATURE_LEVEL
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            items = tuple(map(self.value, value))
+            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+        if isinstance(value, StrEnum):
+            self.needed = max(self.needed, WORDS_SINCE.get(value, FIRST_FEATURE_LEVEL))
+        if not isinstance(value, msgspec.Struct):
+            return value
+        since = FIELDS_SINCE.get(type(value), {})
+        changes: dict[str, Any] = {}
+        for name in value.__struct_fields__:
+            before = getattr(value, name)
+            is_above = since.get(name, FIRST_FEATURE_LEVEL) > self._level
+            after = msgspec.UNSET if is_above else self.value(before)
+            if after is not before:
+                changes[name] = after
+        return replace(value, **changes) if changes else value

@@ -1,0 +1,65 @@
+"""
+What a fleet at an older feature level decides otherwise (R15).
+
+Here: one question to the state for each rule that changed since a released level. Not here: the rules themselves, the
+tables of commands and fields (``controller.contract.levels``).
+
+During an upgrade the older program applies the same entries by the older rule. A controller of this program that took
+the new rule at once would make another state of them, under the same index (C8). So it takes it with the level.
+
+Rule 1: pure, and asked of the state in which the entry is applied, never of the program's own level.
+Rule 2: a change of a reason's words is a change, too: reasons are in events, and events are chained by their hash.
+``tests/property/test_feature_level_replay.py`` replays entries of a released level, and finds a change without a gate.
+Rule 3: ``evolve`` sees no fleet. A field of a set that older levels lack is put back by ``kept_to_level``, unless it
+comes from an event or a field of one that ``decide`` makes from its level on only.
+Rule 4: when level 1 is no longer supported, delete this module and each branch for the answer "no".
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from rollcall_ha.controller.core.state import FleetState, SetState
+
+
+def keeps_true_stamps(fleet: FleetState) -> bool:
+    """Whether an entry keeps its leader's time where that lies before the last one. Level 1 repeats the last one."""
+    return fleet.feature_level >= 2
+
+
+def kept_to_level(fleet: FleetState, before: SetState, after: SetState) -> SetState:
+    """
+    ``after`` without what the fleet's level does not keep: ``unclean_epoch`` (R26) and ``is_handover_due``.
+
+    A controller of level 1 has neither in its snapshot. Upgraded, it would lack what the others have recorded.
+    """
+    if fleet.feature_level >= 2:
+        return after
+    if (after.unclean_epoch, after.is_handover_due) == (before.unclean_epoch, before.is_handover_due):
+        return after
+    return replace(after, unclean_epoch=before.unclean_epoch, is_handover_due=before.is_handover_due)
+
+
+def bounds_seqs(fleet: FleetState) -> bool:
+    """Whether an alter's seq far above the last one is refused. Level 1 decides it."""
+    return fleet.feature_level >= 2
+
+
+def withholds_verdicts_while_recovering(fleet: FleetState) -> bool:
+    """Whether an alter in a set that recovers is refused without a stored verdict (R7). Level 1 stores one."""
+    return fleet.feature_level >= 2
+
+
+def vetoes_shortened_goodbyes(fleet: FleetState) -> bool:
+    """Whether a log that ends below its clean stop proves nothing (R3). Level 1 lets the boot id prove it."""
+    return fleet.feature_level >= 2
+
+
+def bounds_shown_numbers(fleet: FleetState) -> bool:
+    """Whether a registration with numbers that no wire carries is refused (R21). Level 1 takes any."""
+    return fleet.feature_level >= 2
+
+
+def tells_cleaned_from_unknown(fleet: FleetState) -> bool:
+    """Whether every command on a cleaned set is told so. Level 1 tells some of them that the set does not exist."""
+    return fleet.feature_level >= 2

@@ -1,0 +1,111 @@
+"""
+Lives of broker sets as one release applied them, kept for the releases after it.
+
+Here: recording them (``python -m tests.levels.recorded``, at a release), and reading them. Not here: the replay
+(``tests/property/test_feature_level_replay.py``).
+
+One line per life, JSON, compressed: the payload of each entry with the chain head after it, and the snapshot at the
+end. The lives are those of ``core_strategies``, drawn from one seed: most of what a set can meet, in 25 entries.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.core.apply import apply_operations
+from rollcall_ha.controller.core.snapshot import encode_state
+from rollcall_ha.controller.core.state import EMPTY_FLEET
+from rollcall_ha.controller.replication.codec import encode_operations
+from tests.levels.shapes import shapes
+from tests.support.core_builders import FLEET, Fleet, positions, stored
+from tests.support.core_strategies import Step, live, lives, settled
+
+LIVES = 200
+
+
+def path_of(level: int) -> Path:
+    """Where the lives of a level are."""
+    return Path(__file__).parent / f"level_{level}.jsonl.xz"
+
+
+def shapes_of(level: int) -> Path:
+    """Where the shapes of a level's commands and events are."""
+    return Path(__file__).parent / f"level_{level}.json"
+
+
+def recorded_lives(level: int) -> Iterator[dict[str, Any]]:
+    """``entries``: (payload, chain head) each; ``snapshot``: its items."""
+    with lzma.open(path_of(level), "rt", encoding="ascii") as lines:
+        yield from map(json.loads, lines)
+
+
+def _record(fleet: Fleet) -> dict[str, Any]:
+    state, entries = EMPTY_FLEET, []
+    for index, operations in enumerate(fleet.entries, start=1):
+        payload = encode_operations(operations)
+        state = apply_operations(state, operations, term=1, index=index).state
+        entries.append((payload, state.chain_head))
+    return {"entries": entries, "snapshot": [item.decode() for item in encode_state(state)]}
+
+
+def _rare() -> Iterator[Fleet]:
+    """Lives that are not drawn often enough, each past a rule that a release changed."""
+    forged = Fleet()
+    forged.grant()
+    forged.do(forged.registration(1, holds=positions(100, epoch=2**40)))
+    yield forged
+    shortened = Fleet().serving()
+    mark = shortened.goodbye(3, end=300)
+    shortened.do(shortened.registration(3, incarnation="i3.2", holds=positions(100), mark=mark))
+    yield shortened
+    recovering = Fleet().serving()
+    alter = recovering.alter(1, 2)
+    recovering.do(
+        recovering.registration(3, incarnation="i3.2", view=stored(9, 9, 1, 2, 3, fleet=FLEET), holds=positions(0))
+    )
+    recovering.do(alter)
+    recovering.do(alter)
+    yield recovering
+    leaping = Fleet().serving()
+    leaping.do(leaping.alter(1, 2, seq=5_000))
+    leaping.do(leaping.alter(1, 2, seq=4_000))
+    yield leaping
+    stopping = Fleet().serving()
+    stopping.goodbye(1)
+    stopping.elect()
+    yield stopping
+
+
+def main() -> None:
+    """Write the lives of this program's level."""
+    found: list[dict[str, Any]] = []
+
+    @seed(FEATURE_LEVEL)
+    @settings(
+        max_examples=LIVES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(lives())
+    def draw(life: list[list[Step]]) -> None:
+        found.append(_record(live(settled() if len(found) % 3 else Fleet(), life)))
+
+    draw()
+    found += map(_record, _rare())
+    with lzma.open(path_of(FEATURE_LEVEL), "wb", preset=9) as out:
+        out.writelines(json.dumps(life, separators=(",", ":")).encode("ascii") + b"\n" for life in found)
+    shapes_of(FEATURE_LEVEL).write_text(json.dumps(shapes(), indent=1) + "\n", encoding="ascii")
+    print(f"{len(found)} lives, {sum(len(life['entries']) for life in found)} entries: {path_of(FEATURE_LEVEL)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Feature levels (R15): what a released level has is fixed, and what came later is listed and kept from older ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract import levels
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster, Operation
+from rollcall_ha.controller.contract.ids import BrokerId, RequestId
+from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
+from tests.levels.recorded import shapes_of
+from tests.levels.shapes import Shape, shapes
+from tests.support.core_builders import SET_A
+
+WHAT_TO_DO = (
+    "An older controller in the same quorum does not know it. List it in controller/contract/levels.py under level "
+    f"{FEATURE_LEVEL}, give a field the type 'X | UnsetType' and the default UNSET, and let decide make it only if a "
+    "question of controller/core/gates.py says so (CONTRIBUTING, to add an event). If level "
+    f"{FEATURE_LEVEL} has been released, raise FEATURE_LEVEL in controller/contract/commands.py first"
+)
+
+
+def released() -> dict[str, Shape]:
+    """The newest level below the program's own."""
+    found: dict[str, Shape] = json.loads(shapes_of(FEATURE_LEVEL - 1).read_text())
+    return found
+
+
+def listed() -> set[str]:
+    """What ``levels`` says came after the first level, in the words of ``added``."""
+    kinds = {kind.__name__ for kind in (*levels.COMMANDS_SINCE, *levels.EVENTS_SINCE)}
+    fields = {f"{kind.__name__}.{name}" for kind, names in levels.FIELDS_SINCE.items() for name in names}
+    return kinds | fields | {f"{type(word).__name__}.{word.value}" for word in levels.WORDS_SINCE}
+
+
+def added(before: dict[str, Shape], now: dict[str, Shape]) -> set[str]:
+    """Kinds, fields and words that ``now`` has and ``before`` lacks. A value that only they use comes with them."""
+    found: set[str] = set()
+    for name, shape in now.items():
+        old = before.get(name)
+        if old is None:
+            found |= {name} if shape.get("tag") is not None else set()
+        elif "words" in shape:
+            found |= {f"{name}.{word}" for word in set(shape["words"]) - set(old["words"])}
+        else:
+            found |= {f"{name}.{field}" for field in _fields(shape) - _fields(old)}
+    return found
+
+
+def _fields(shape: Shape) -> set[str]:
+    return {*shape["mandatory"], *shape["optional"]}
+
+
+def test_what_came_after_the_released_level_is_listed() -> None:
+    """A command, an event, a field or a word that older controllers do not know has a level."""
+    missing = added(released(), shapes()) - listed()
+
+    assert not missing, f"{sorted(missing)} came after level {FEATURE_LEVEL - 1}. {WHAT_TO_DO}"
+
+
+def test_a_released_level_keeps_its_commands_events_and_mandatory_fields() -> None:
+    """Old logs and journals are read for ever."""
+    now = shapes()
+    for name, old in released().items():
+        assert name in now, f"{name} of level {FEATURE_LEVEL - 1} is gone: old entries hold it"
+        if "words" in old:
+            assert set(old["words"]) <= set(now[name]["words"]), f"a word of {name} is gone: old entries hold it"
+            continue
+        assert now[name]["tag"] == old["tag"], f"the tag of {name} changed: old entries have the old one"
+        assert set(now[name]["mandatory"]) <= set(old["mandatory"]), f"old entries lack what {name} demands now"
+        assert _fields(old) <= _fields(now[name]), f"a field of {name} is gone: its events would change their hash"
+
+
+def test_added_fields_are_not_written_where_they_are_not_set() -> None:
+    """Written as null, an old event would have another hash, and the older controller another chain."""
+    for kind, names in levels.FIELDS_SINCE.items():
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        for name in names:
+            assert fields[name].default is msgspec.UNSET, f"{kind.__name__}.{name}: {WHAT_TO_DO}"
+
+
+def test_no_level_is_listed_above_the_programs_own() -> None:
+    listed_levels = [
+        *levels.COMMANDS_SINCE.values(),
+        *levels.EVENTS_SINCE.values(),
+        *levels.WORDS_SINCE.values(),
+        *(level for names in levels.FIELDS_SINCE.values() for level in names.values()),
+    ]
+    assert set(listed_levels) <= set(range(2, FEATURE_LEVEL + 1))
+
+
+def test_a_new_kind_a_new_field_and_a_new_word_are_each_found() -> None:
+    """The pin itself: one of each, planted."""
+    before = released()
+    now: dict[str, Any] = {
+        **before,
+        "Drain": {"tag": "Drain", "mandatory": ["set_key"], "optional": []},
+        "Barrier": {**before["Barrier"], "optional": ["reason"]},
+        "SilenceCause": {"words": [*before["SilenceCause"]["words"], "drained"]},
+    }
+
+    assert added(before, now) == {"Drain", "Barrier.reason", "SilenceCause.drained"}
+
+
+# --- operations as a level takes them ----------------------------------------------------------------------------------
+
+
+def test_a_field_above_the_level_is_left_out_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The detection of an election lies two values deep; the rest of the operation stays as it is."""
+    stamps = DetectionStamps(cause=SilenceCause.TIMEOUT, link_closed_age_us=7)
+    evidence = Evidence(read_at_index=1, master_epoch=1, sync_state_set_epoch=1, replicas=(), detection=stamps)  # type: ignore[arg-type]
+    operation = _operation(ElectMaster(set_key=SET_A, designated=BrokerId(2)), evidence=evidence)
+    monkeypatch.setattr(levels, "FIELDS_SINCE", {DetectionStamps: {"link_closed_age_us": 2}})
+
+    fitted, needed = levels.fitted(operation, 1)
+
+    assert needed == 1
+    assert fitted == replace(
+        operation, evidence=replace(evidence, detection=replace(stamps, link_closed_age_us=msgspec.UNSET))
+    )
+    assert levels.fitted(operation, 2) == (operation, 1)
+
+
+def test_a_command_or_a_word_above_the_level_cannot_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "COMMANDS_SINCE", {Barrier: 2})
+    assert levels.fitted(_operation(Barrier()), 1)[1] == 2
+    monkeypatch.setattr(levels, "WORDS_SINCE", {SilenceCause.GOODBYE: 2})
+    stamps = DetectionStamps(cause=SilenceCause.GOODBYE)
+    evidence = Evidence(read_at_index=1, master_epoch=1, sync_state_set_epoch=1, replicas=(), detection=stamps)  # type: ignore[arg-type]
+    assert levels.fitted(_operation(ElectMaster(set_key=SET_A), evidence=evidence), 1)[1] == 2
+
+
+def _operation(command: Any, evidence: Evidence | None = None) -> Operation:
+    return Operation(
+        version=1,
+        request_id=RequestId("r"),
+        stamped_at_ms=1,
+        requested_by="admin:a",
+        command=command,
+        evidence=evidence,
+    )
