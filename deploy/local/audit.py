@@ -8,6 +8,9 @@ Standard library only, no import of ours: files are read by RocketMQ's formats (
 file), so that a fault in our own code cannot hide itself. Works on a running fleet too: the ledger is read first, then
 the confirm offsets, then the logs.
 
+Memory does not grow with the log: what the ledger and one replica at a time say of each message is in a database file,
+300 bytes for each, in TMPDIR; 64 MiB of it and one mapped segment are in memory.
+
 For every broker set:
 1. every record lies where it says it lies, and its body has the CRC that it says;
 2. every acknowledged message is there exactly once, on every replica, where the producer was told, with the same body;
@@ -30,12 +33,13 @@ import json
 import mmap
 import re
 import shutil
+import sqlite3
 import struct
 import sys
 import tempfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +49,8 @@ MAGIC_BLANK = 0xCBD43194
 SYSFLAG_BORN_IPV6 = 1 << 4
 SYSFLAG_STORE_IPV6 = 1 << 5
 CONFIRM_AT_BYTE = 32
+CACHE_KIB = 64 * 1024
+BATCH_RECORDS_MAX = 10_000
 TROUBLES_MAX = 20  # of one kind that are spelled out; the rest are counted
 
 
@@ -101,15 +107,14 @@ class Troubles:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def read_ledger(path: Path) -> list[Promise]:
+def read_ledger(path: Path) -> Iterator[Promise]:
     """Every whole line; a last line without its end was not finished and promises nothing."""
-    promises = []
-    for line in path.read_bytes().splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            continue
-        row = json.loads(line)
-        promises.append(
-            Promise(
+    with path.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            row = json.loads(line)
+            yield Promise(
                 key=row["key"],
                 set_name=row["set"],
                 topic=row["topic"],
@@ -118,8 +123,6 @@ def read_ledger(path: Path) -> list[Promise]:
                 offset=row["physicalOffset"],
                 body_sha256=row["bodySha256"],
             )
-        )
-    return promises
 
 
 def read_confirm(replica: Path) -> int:
@@ -162,10 +165,12 @@ def segments(replica: Path) -> list[tuple[int, Path]]:
 class Log:
     """The commit log of one replica, read once from its first byte to its end."""
 
-    def __init__(self, name: str, replica: Path, until: int, troubles: Troubles) -> None:
-        """Read everything; ``until`` is where the comparison between replicas ends."""
+    def __init__(
+        self, name: str, replica: Path, until: int, troubles: Troubles, take: Callable[[Record], None]
+    ) -> None:
+        """Read everything, each record into ``take``; ``until`` is where the comparison between replicas ends."""
         self.name = name
-        self.records: dict[str, list[Record]] = defaultdict(list)
+        self._take = take
         self.record_count = 0
         self.end = 0
         self.is_short = False  # below the confirm offset of its set: down, or still catching up
@@ -212,7 +217,7 @@ class Log:
             self._troubles.add("damaged", f"{self.name}: the record at {offset} cannot be read: {error}")
             return
         self.record_count += 1
-        self.records[record.key].append(record)
+        self._take(record)
         if claimed_offset != offset:
             self._troubles.add(
                 "misplaced", f"{self.name}: the record at {offset} says that it lies at {claimed_offset}"
@@ -269,12 +274,117 @@ def property_of(properties: str, name: str) -> str:
     return ""
 
 
+# --- promises --------------------------------------------------------------------------------------------------------
+
+_PROMISE = "key, set_name, topic, queue_id, queue_offset, offset, body_sha256"
+_RECORD = "key, size, topic, queue_id, queue_offset, offset, body_sha256"
+
+
+class Promises:
+    """What the ledger promises, in a database file, which a log is held against one replica at a time."""
+
+    def __init__(self, promises: Iterable[Promise]) -> None:
+        """Takes all of them; close it, or use it in a ``with`` statement."""
+        self._folder = tempfile.TemporaryDirectory(prefix="audit-")
+        self._rows = sqlite3.connect(Path(self._folder.name) / "audit.db", isolation_level=None)
+        self._rows.executescript(
+            f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE; PRAGMA cache_size=-{CACHE_KIB};"
+            f"CREATE TABLE promises ({_PROMISE}); CREATE TABLE records ({_RECORD});"
+        )
+        try:
+            self._insert(
+                "INSERT INTO promises VALUES (?,?,?,?,?,?,?)", ((p.key, p.set_name, *_told(p)) for p in promises)
+            )
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Promises:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._rows.close()
+        self._folder.cleanup()
+
+    def _insert(self, order: str, rows: Iterable[tuple[object, ...]]) -> None:
+        # One transaction: each row by itself would be a write of its own.
+        self._rows.execute("BEGIN")
+        self._rows.executemany(order, rows)
+        self._rows.execute("COMMIT")
+
+    def sets(self) -> dict[str, int]:
+        """Number of promises of each set."""
+        return dict(self._rows.execute("SELECT set_name, count(*) FROM promises GROUP BY set_name"))
+
+    def of_set(self, name: str) -> Iterator[Promise]:
+        """In the order of the ledger."""
+        found = self._rows.execute("SELECT * FROM promises WHERE set_name = ? ORDER BY rowid", (name,))
+        return (_promise(row) for row in found)
+
+    def end(self, name: str) -> int:
+        """One above the highest offset that was promised in a set; 0 without any."""
+        (highest,) = self._rows.execute("SELECT max(offset) FROM promises WHERE set_name = ?", (name,)).fetchone()
+        return 0 if highest is None else int(highest) + 1
+
+    def middle(self) -> Promise | None:
+        """One from the middle of the ledger, of which the offset is known; None if there is none."""
+        (count,) = self._rows.execute("SELECT count(offset) FROM promises").fetchone()
+        found = self._rows.execute(
+            "SELECT * FROM promises WHERE offset IS NOT NULL ORDER BY rowid LIMIT 1 OFFSET ?", (count // 2,)
+        ).fetchone()
+        return None if found is None else _promise(found)
+
+    def read_log(self, name: str, replica: Path, until: int, troubles: Troubles) -> Log:
+        """Read a replica's log; its records take the place of those of the last one."""
+        self._rows.executescript("DROP INDEX IF EXISTS by_key; DELETE FROM records;")
+        batch: list[Record] = []
+
+        def flush() -> None:
+            self._insert("INSERT INTO records VALUES (?,?,?,?,?,?,?)", ((r.key, r.size, *_told(r)) for r in batch))
+            batch.clear()
+
+        def take(record: Record) -> None:
+            batch.append(record)
+            if len(batch) >= BATCH_RECORDS_MAX:
+                flush()
+
+        log = Log(name, replica, until, troubles, take)
+        flush()
+        self._rows.execute("CREATE INDEX by_key ON records (key)")
+        return log
+
+    def with_records(self, name: str) -> Iterator[tuple[Promise, list[Record]]]:
+        """Every promise of a set, in the order of the ledger, with the records of its key in the log read last."""
+        found = self._rows.execute(
+            "SELECT p.rowid, p.*, r.* FROM promises p LEFT JOIN records r ON r.key = p.key"
+            " WHERE p.set_name = ? ORDER BY p.rowid, r.offset",
+            (name,),
+        )
+        for _, rows in itertools.groupby(found, key=lambda row: row[0]):
+            whole = list(rows)
+            yield _promise(whole[0][1:8]), [_record(row[8:]) for row in whole if row[8] is not None]
+
+
+def _told(one: Promise | Record) -> tuple[object, ...]:
+    return one.topic, one.queue_id, one.queue_offset, one.offset, bytes.fromhex(one.body_sha256)
+
+
+def _promise(row: Sequence[object]) -> Promise:
+    return Promise(**dict(zip(_PROMISE.split(", "), (*row[:-1], _hex(row[-1])), strict=True)))  # type: ignore[arg-type]
+
+
+def _record(row: Sequence[object]) -> Record:
+    return Record(**dict(zip(_RECORD.split(", "), (*row[:-1], _hex(row[-1])), strict=True)))  # type: ignore[arg-type]
+
+
+def _hex(digest: object) -> str:
+    return digest.hex() if isinstance(digest, bytes) else ""
+
+
 # --- audit -----------------------------------------------------------------------------------------------------------
 
 
-def audit_set(
-    name: str, replicas: Mapping[str, Path], promises: Sequence[Promise], troubles: Troubles
-) -> dict[str, int]:
+def audit_set(name: str, replicas: Mapping[str, Path], promises: Promises, troubles: Troubles) -> dict[str, int]:
     """Audit one broker set; troubles are added, counts returned."""
     confirms: dict[str, int] = {}
     for replica, path in replicas.items():
@@ -286,22 +396,23 @@ def audit_set(
     logs: list[Log] = []
     # An acknowledged byte counts as confirmed: right after a kill the checkpoint is a flush interval old, and logs that
     # differ behind it would pass for equal.
-    until = max([confirm, *(promise.offset + 1 for promise in promises if promise.offset is not None)])
+    until = max(confirm, promises.end(name))
     for replica, path in replicas.items():
         try:
-            logs.append(Log(replica, path, until, troubles))
+            log = promises.read_log(replica, path, until, troubles)
         except (OSError, ValueError, Unreadable) as error:
             troubles.add("damaged", f"{replica}: {error}")
-    for log in logs:
+            continue
+        logs.append(log)
         log.is_short = log.end < confirm
         if log.is_short:
             troubles.add("short", f"{log.name}: ends at {log.end}, confirm of the set is {confirm}")
-        _audit_promises(log, promises, troubles)
+        _audit_promises(log, promises.with_records(name), troubles)
     level = [log for log in logs if not log.is_short]
     _audit_equality(level, until, troubles)
     _audit_epochs({log.name: replicas[log.name] for log in level}, until, troubles)
     counts = {
-        "acked": len(promises),
+        "acked": promises.sets().get(name, 0),
         "audited_replicas": len(logs),
         "records": min((log.record_count for log in logs), default=0),
         "confirm": confirm,
@@ -315,9 +426,8 @@ def audit_set(
     return counts
 
 
-def _audit_promises(log: Log, promises: Sequence[Promise], troubles: Troubles) -> None:
-    for promise in promises:
-        found = log.records.get(promise.key, [])
+def _audit_promises(log: Log, promises: Iterable[tuple[Promise, list[Record]]], troubles: Troubles) -> None:
+    for promise, found in promises:
         if not found and log.is_short and promise.offset is not None and promise.offset >= log.end:
             troubles.add("behind", f"{log.name}: {promise.key}, acknowledged at {promise.offset}, ends at {log.end}")
             continue
@@ -375,20 +485,17 @@ def broker_directories(root: Path) -> dict[str, dict[str, Path]]:
     return sets
 
 
-def audit(sets: Mapping[str, Mapping[str, Path]], promises: Sequence[Promise]) -> tuple[dict[str, int], Troubles]:
+def audit(sets: Mapping[str, Mapping[str, Path]], promises: Promises) -> tuple[dict[str, int], Troubles]:
     """Audit every set; returns the sums of the counts and the troubles."""
     troubles = Troubles()
     totals: dict[str, int] = defaultdict(int)
     if not sets:
         troubles.add("nothing", "no commit log was found")
-    for promise in promises:
-        if promise.set_name not in sets:
-            troubles.add(
-                "lost", f"{promise.key} was acknowledged by set {promise.set_name}, of which there is no replica"
-            )
+    for name in promises.sets().keys() - sets.keys():
+        for promise in promises.of_set(name):
+            troubles.add("lost", f"{promise.key} was acknowledged by set {name}, of which there is no replica")
     for name, replicas in sets.items():
-        mine = [promise for promise in promises if promise.set_name == name]
-        for what, count in audit_set(name, replicas, mine, troubles).items():
+        for what, count in audit_set(name, replicas, promises, troubles).items():
             totals[what] += count
     return dict(totals), troubles
 
@@ -396,12 +503,12 @@ def audit(sets: Mapping[str, Mapping[str, Path]], promises: Sequence[Promise]) -
 # --- self-test -------------------------------------------------------------------------------------------------------
 
 
-def self_test(sets: Mapping[str, Mapping[str, Path]], promises: Sequence[Promise]) -> Iterator[tuple[str, bool, str]]:
-    """(fault, whether it was found, by which words) for each fault, made in a copy of one replica."""
-    name = promises[len(promises) // 2].set_name
+def self_test(
+    sets: Mapping[str, Mapping[str, Path]], promises: Promises, middle: Promise
+) -> Iterator[tuple[str, bool, str]]:
+    """(fault, whether it was found, by which words) for each fault, made at ``middle`` in a copy of one replica."""
+    name = middle.set_name
     victim = max(sets[name])
-    acked = [promise for promise in promises if promise.set_name == name and promise.offset is not None]
-    middle = acked[len(acked) // 2]
     for fault, damage, kinds in (
         ("one acknowledged record removed", _remove_record, ("lost",)),
         ("one byte of a body flipped", _flip_body_byte, ("damaged", "altered")),
@@ -412,7 +519,8 @@ def self_test(sets: Mapping[str, Mapping[str, Path]], promises: Sequence[Promise
             copy = Path(folder) / victim
             _copy_replica(sets[name][victim], copy)
             damage(copy, middle)
-            _, troubles = audit({name: {**sets[name], victim: copy}}, acked)
+            troubles = Troubles()
+            audit_set(name, {**sets[name], victim: copy}, promises, troubles)
         found = [kind for kind in kinds if troubles.counts.get(kind)]
         yield fault, bool(found), troubles.lines[found[0]][0] if found else "nothing was found"
 
@@ -475,22 +583,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--self-test", action="store_true", help="damage copies and see whether it is noticed")
     options = parser.parse_args(arguments)
     try:
-        promises = read_ledger(options.directory / "ledger.jsonl")
+        promises = Promises(read_ledger(options.directory / "ledger.jsonl"))
         sets = broker_directories(options.directory)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"audit: {error!r}\n")
         return 2
+    with promises:
+        return report(sets, promises, is_json=options.json, tests_itself=options.self_test)
+
+
+def report(sets: Mapping[str, Mapping[str, Path]], promises: Promises, *, is_json: bool, tests_itself: bool) -> int:
+    """Audit and print; returns the exit code."""
     totals, troubles = audit(sets, promises)
     kinds = ("lost", "behind", "duplicated", "altered", "unequal", "damaged", "epochs")
     found = {kind: troubles.counts.get(kind, 0) for kind in kinds}
     for lines in troubles.lines.values():
-        (sys.stderr if options.json else sys.stdout).writelines(f"  {line}\n" for line in lines)
+        (sys.stderr if is_json else sys.stdout).writelines(f"  {line}\n" for line in lines)
     counted = "  ".join(f"{what} {count:,}" for what, count in {**totals, **found}.items())
     words = f"AUDIT {'ok' if troubles.total == 0 else 'FAILED'}  {counted}"
-    sys.stdout.write((json.dumps({**totals, **found, "troubles": troubles.total}) if options.json else words) + "\n")
+    sys.stdout.write((json.dumps({**totals, **found, "troubles": troubles.total}) if is_json else words) + "\n")
     is_good = troubles.total == 0
-    if options.self_test and promises:  # without promises the audit has failed already
-        for fault, is_found, words in self_test(sets, promises):
+    middle = promises.middle() if tests_itself else None
+    if middle is not None and middle.set_name in sets:  # without either the audit has failed already
+        for fault, is_found, words in self_test(sets, promises, middle):
             sys.stdout.write(f"self-test  {fault}: {'found' if is_found else 'NOT FOUND'}: {words}\n")
             is_good = is_good and is_found
     return 0 if is_good else 1

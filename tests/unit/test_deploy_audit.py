@@ -7,6 +7,7 @@ import json
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -33,8 +34,12 @@ def record(key: str, body: bytes, *, offset: int, queue_offset: int) -> bytes:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Path:
     """Three equal replicas with twelve acknowledged messages over three segments, two epochs."""
+    return build(tmp_path, messages=12)
+
+
+def build(tmp_path: Path, *, messages: int) -> Path:
     content, promises = bytearray(), []
-    for number in range(12):
+    for number in range(messages):
         body = f"body {number}".encode() * 5
         position = len(content) % SEGMENT_BYTES
         size = len(record("K00", body, offset=0, queue_offset=0))
@@ -70,16 +75,34 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def troubles_of(root: Path) -> dict[str, int]:
-    _, troubles = audit.audit(audit.broker_directories(root), audit.read_ledger(root / "ledger.jsonl"))
+    with audit.Promises(audit.read_ledger(root / "ledger.jsonl")) as promises:
+        _, troubles = audit.audit(audit.broker_directories(root), promises)
     return dict(troubles.counts)
 
 
 def test_equal_replicas_with_every_message_are_fine(fleet: Path) -> None:
     """Nothing is reported where nothing is wrong, and what was counted is said."""
-    totals, troubles = audit.audit(audit.broker_directories(fleet), audit.read_ledger(fleet / "ledger.jsonl"))
+    with audit.Promises(audit.read_ledger(fleet / "ledger.jsonl")) as promises:
+        totals, troubles = audit.audit(audit.broker_directories(fleet), promises)
 
     assert troubles.total == 0
     assert (totals["acked"], totals["audited_replicas"], totals["records"]) == (12, 3, 12)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It held every record of every replica: 5.4 GB for 1.3 GB of log."""
+    monkeypatch.setattr(audit, "BATCH_RECORDS_MAX", 50)
+    monkeypatch.setitem(globals(), "SEGMENT_BYTES", 256 * 1024)
+    peaks = []
+    for messages in (100, 1_000):
+        root = build(tmp_path / str(messages), messages=messages)
+        tracemalloc.start()
+        assert troubles_of(root) == {}
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    assert peaks[1] - peaks[0] < 900 * 100, "a record is kept: each takes 1,000 bytes"
 
 
 def test_self_test_finds_each_fault_by_the_command_alone(fleet: Path) -> None:
@@ -147,7 +170,7 @@ def test_tail_behind_confirm_may_differ(fleet: Path) -> None:
     for name, body in zip(REPLICAS, (b"x", b"y", b""), strict=True):
         base, path = audit.segments(fleet / "data" / name)[-1]
         content = bytearray(path.read_bytes())
-        end = audit.Log(name, fleet / "data" / name, 0, audit.Troubles()).end - base
+        end = audit.Log(name, fleet / "data" / name, 0, audit.Troubles(), lambda _: None).end - base
         extra = record(f"T{name[-1]}", body, offset=base + end, queue_offset=12) if body else b""
         content[end : end + len(extra)] = extra
         path.write_bytes(bytes(content[:SEGMENT_BYTES]))

@@ -31,7 +31,7 @@ def test_audit_reads_what_producers_write(tmp_path: Path) -> None:
     writer.append([line(3)])
     writer.close()
 
-    promises = audit.read_ledger(tmp_path / "ledger.jsonl")
+    promises = list(audit.read_ledger(tmp_path / "ledger.jsonl"))
 
     assert [(promise.key, promise.offset, promise.set_name) for promise in promises] == [
         ("K1", 100, "broker-a"),
