@@ -76,6 +76,9 @@ class Waiters(Protocol):
 
     def release(self, confirm: LogOffset) -> None: ...
 
+    @property
+    def waiting_messages(self) -> int: ...
+
 
 class Gate:
     """The gate that handlers read (``broker.handlers.ports.MasterGate``)."""
@@ -111,6 +114,8 @@ class ReignContext:
     ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]]
     """A request over the session; the future ends with the reply or ``SessionUnavailable``."""
     on_phase: Callable[[MasterEpoch, Phase], None]
+    on_drained: Callable[[MasterEpoch], None]
+    """Once, after ``drain``: no byte is unconfirmed, and no sender waits."""
     on_refused: Callable[[MasterEpoch, str], None]
     """The reign is over by the controllers' word."""
 
@@ -129,6 +134,8 @@ class Mastership:
         self._expected = view.configuration.expected_replicas
         self._is_serving = False
         self._is_over = False
+        self._draining_since_s: float | None = None
+        self._is_drained = False
         self._in_flight: ProposeAlter | None = None
         self._in_sync: set[BrokerId] = set()
         self.sync = SyncState(
@@ -170,6 +177,17 @@ class Mastership:
         self._handle(self.sync.log_extended(self._context.log.max_offset))
         self._handle(self.sync.log_synced(self._context.log.flushed_offset))
 
+    def drain(self) -> None:
+        """No new sends from here on; ``on_drained`` when all that were taken are answered."""
+        self._draining_since_s = self._loop.time()
+        self._show_gate()
+        self._note_drained()
+
+    @property
+    def drained_us(self) -> int:
+        """For how long it takes no sends; 0 = it does."""
+        return 0 if self._draining_since_s is None else int((self._loop.time() - self._draining_since_s) * 1_000_000)
+
     def leave(self, reason: str, master_address: str) -> None:
         """R12, R17: no append, no release, no link, no proposal from here on."""
         self._is_serving = False
@@ -196,6 +214,7 @@ class Mastership:
             sync_state_set=view.sync_state_set,
             sync_state_set_epoch=view.sync_state_set_epoch,
             now_ms=self._now_ms(),
+            stopping=frozenset(member.broker_id for member in view.members if member.is_stopping),
         )
         # Also if nothing else comes of it: a set that has become smaller than ``min_in_sync`` must close the gate at
         # once, for appends and for the answers to duplicates (R22).
@@ -270,6 +289,14 @@ class Mastership:
             context.log.note_confirm(confirm, context.log.released_offset)
             context.links.confirm_moved(confirm)
             context.waiters.release(confirm)
+        self._note_drained()
+
+    def _note_drained(self) -> None:
+        context = self._context
+        is_done = self.sync.confirm_offset >= context.log.max_offset and context.waiters.waiting_messages == 0
+        if self._draining_since_s is not None and is_done and not self._is_drained:
+            self._is_drained = True
+            context.on_drained(self.master_epoch)
 
     def _end(self, output: MastershipEnded) -> None:
         _log.warning("reign_refused", master_epoch=self.master_epoch, reason=output.reason)
@@ -280,13 +307,16 @@ class Mastership:
         if not self._is_serving:
             return
         old = self._context.gate.state
+        is_draining = self._draining_since_s is not None
         new = GateState(
-            is_serving=True,
+            is_serving=not is_draining,
+            is_draining=is_draining,
             master_epoch=self.master_epoch,
             is_min_in_sync=self.sync.may_release,
             sync_state_set=self.sync.local_set,
             epoch_start=self._start_offset,
             master_address=self._context.address,
+            reason="hands over to another master" if is_draining else "",
         )
         if new != old:
             self._context.gate.state = new

@@ -14,12 +14,15 @@ import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+import msgspec
+
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine, stored_view
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
+    Drained,
     EnteredAnswered,
     IncarnationEnded,
     LeaveMaster,
@@ -34,8 +37,11 @@ from rollcall_ha.broker.core.role_io import (
     SendLinkReport,
     SessionEstablished,
     SessionLost,
+    StartDraining,
     StartSlaveLink,
     Stop,
+    StopAnswered,
+    TellStop,
     ViewArrived,
 )
 from rollcall_ha.broker.core.session import SessionMachine
@@ -52,7 +58,7 @@ from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.broker.status import ReplicaReporter
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import SayGoodbye
+from rollcall_ha.controller.contract.commands import AnnounceStop, SayGoodbye
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     FlushMode,
@@ -61,7 +67,7 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     SessionOrdinal,
 )
-from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
 from rollcall_ha.controller.contract.values import CleanMark, Phase, Value
 from rollcall_ha.ha.confirm_offset import MemberAck
@@ -168,9 +174,9 @@ class Replica:
         self.role.feed(Recovered(marks=remembered.marks, has_clean_mark=remembered.clean_mark is not None))
         self.session.start()
 
-    def ask_to_stop(self) -> None:
-        """Stop cleanly; ``ended`` says when and how."""
-        self.role.feed(Stop())
+    def ask_to_stop(self, *, at_once: bool = False) -> None:
+        """Stop cleanly; ``ended`` says when and how. ``at_once``: whoever waits for this replica."""
+        self.role.feed(Stop(leave_ms=0 if at_once else self._config.timing.handover_ms))
 
     async def close(self) -> None:
         """Close session and links; the log is closed by the role machine, if it came to that."""
@@ -277,6 +283,7 @@ class Replica:
             timing=self._config.timing,
             ask=self._ask,
             on_phase=self._phase_reached,
+            on_drained=lambda epoch: self.role.feed(Drained(master_epoch=epoch)),
             on_refused=lambda epoch, reason: self.role.feed(ReignRefused(master_epoch=epoch, reason=reason)),
         )
         self._reign = Mastership(context, action)
@@ -287,6 +294,8 @@ class Replica:
         reign, self._reign = self._reign, None
         if reign is not None:
             reign.leave(action.reason, self._master_address())
+            # Sends that waited for the end of a handover are refused now, with the address of the new master.
+            self.listen.room_is_ready()
 
     def adopt_view(self, action: AdoptView) -> None:
         """The controllers' state of the set, for the required set of the reign (R2)."""
@@ -320,6 +329,43 @@ class Replica:
             self.role.feed(EnteredAnswered(master_epoch=epoch, is_definite=is_definite))
 
         self._ask(RequestCode.SESSION_ENTERED, action.report).add_done_callback(answered)
+
+    def start_draining(self, action: StartDraining) -> None:
+        """The reign goes on, without new sends."""
+        del action
+        if self._reign is not None:
+            self._reign.drain()
+
+    def tell_stop(self, action: TellStop) -> None:
+        """The controllers elect another master, or show this slave to its master as about to stop."""
+
+        def answered(future: asyncio.Future[AnyReply]) -> None:
+            error = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if error is not None:
+                # Controllers of an older release answer without a body that can be read: they will not learn it now.
+                is_unknown_there = isinstance(error.__cause__, msgspec.MsgspecError)
+                self.role.feed(StopAnswered(is_over=is_unknown_there))
+                return
+            reply = future.result()
+            if isinstance(reply, Elected):
+                self.view_arrived(reply.view, 0)
+            elif isinstance(reply, Refused):
+                _log.info("nobody_to_leave_to", code=reply.code.name, reason=reply.reason)
+                is_over = not _is_repeatable(reply) and reply.code is not RefusalCode.EVIDENCE_MOVED
+                self.role.feed(StopAnswered(is_over=is_over))
+
+        ordinal, broker_id = self.session.ordinal, self._registration.broker_id
+        if ordinal is None or broker_id is None:
+            return  # asked again with the next session
+        command = AnnounceStop(
+            set_key=self._config.set_key,
+            broker_id=broker_id,
+            incarnation=self._process.incarnation,
+            session_ordinal=ordinal,
+            master_epoch=action.master_epoch,
+            drained_us=self._reign.drained_us if self._reign is not None else 0,
+        )
+        self._ask(RequestCode.SESSION_STOPPING, command).add_done_callback(answered)
 
     def send_link_report(self, action: SendLinkReport) -> None:
         """Whether the link to the master stands, as this replica sees it (R13)."""

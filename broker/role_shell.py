@@ -44,11 +44,13 @@ from rollcall_ha.broker.core.role_io import (
     SendEntered,
     SendLinkReport,
     SlaveLinkClosed,
+    StartDraining,
     StartSlaveLink,
     Step,
     StepDone,
     StepFailed,
     StopSlaveLink,
+    TellStop,
     WriteCleanMark,
 )
 from rollcall_ha.broker.identity import draw_nonce
@@ -92,6 +94,10 @@ class RoleOwner(Protocol):
     def publish(self, action: PublishRole) -> None: ...
 
     def send_entered(self, action: SendEntered) -> None: ...
+
+    def start_draining(self, action: StartDraining) -> None: ...
+
+    def tell_stop(self, action: TellStop) -> None: ...
 
     def send_link_report(self, action: SendLinkReport) -> None: ...
 
@@ -199,6 +205,11 @@ class RoleShell:
             self._owner.resume_link()
         elif isinstance(action, SendEntered):
             self._owner.send_entered(action)
+        elif isinstance(action, StartDraining):
+            _log.info("draining", master_epoch=action.master_epoch)
+            self._owner.start_draining(action)
+        elif isinstance(action, TellStop):
+            self._owner.tell_stop(action)
         elif isinstance(action, SendLinkReport):
             self._owner.send_link_report(action)
         elif isinstance(action, ReportMilestone):

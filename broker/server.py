@@ -4,7 +4,9 @@ The broker process: ``python -m rollcall_ha.broker.server --config rollcall.toml
 Here: command line, start, stop, exit codes. Not here: the running replica (``broker.replica``).
 Start: check the configuration, claim the data directory, open the health address, recover the log, open the listen
 port, dial the controllers, open the HA address. Ready, by /readyz: registered, and a role is applied.
-SIGTERM and SIGINT: leave the role, sync the log and the epoch list, write the clean mark, say goodbye, exit 0.
+SIGTERM and SIGINT: go on until nobody waits for this replica (a master hands over, a slave leaves the SyncStateSet),
+for ``handover_ms`` at most; then leave the role, sync the log and the epoch list, write the clean mark, say goodbye,
+exit 0. The second one: without waiting for others.
 Exit codes: ``node.process.ExitCode``; 64 configuration, 65 data directory, 66 address in use, 72 storage.
 """
 
@@ -37,7 +39,7 @@ from rollcall_ha.epoch.codec import EpochFileCorrupt
 from rollcall_ha.epoch.store import EpochFileMissing
 from rollcall_ha.node.config import ConfigError, load_fleet_file
 from rollcall_ha.node.files import DataDirectory, DirectoryError
-from rollcall_ha.node.process import ExitCode, run
+from rollcall_ha.node.process import ExitCode, StopAsked, run
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 
 DIRECTORY_KIND = "broker"
@@ -229,7 +231,7 @@ class _Server:
         if not replica.ended.done():
             _log.info("stopping")
             replica.ask_to_stop()
-            await asyncio.wait((replica.ended,), timeout=STOP_MS_MAX / 1000)
+            await self._until_stopped(replica, stop)
         asked.cancel()
         if not replica.ended.done():
             _log.error("stop_took_too_long", limit_ms=STOP_MS_MAX)
@@ -243,6 +245,16 @@ class _Server:
             is_taken = ending.error.errno == errno.EADDRINUSE
             return int(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE)
         return int(ExitCode.FAILED)
+
+    async def _until_stopped(self, replica: Replica, stop: asyncio.Event) -> None:
+        """``STOP_MS_MAX`` at most, and once more for a second signal."""
+        again = asyncio.ensure_future((stop.again if isinstance(stop, StopAsked) else asyncio.Event()).wait())
+        await asyncio.wait((again, replica.ended), timeout=STOP_MS_MAX / 1000, return_when=asyncio.FIRST_COMPLETED)
+        if again.done() and not replica.ended.done():
+            _log.info("stopping_at_once")
+            replica.ask_to_stop(at_once=True)
+            await asyncio.wait((replica.ended,), timeout=STOP_MS_MAX / 1000)
+        again.cancel()
 
     def _health(self) -> HealthSnapshot:
         if self._replica is None:

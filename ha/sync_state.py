@@ -142,6 +142,8 @@ class SyncState:
         self._table = SlaveAcks(reign.master_epoch)
         self._caught_up = {member: self._fresh(now_ms) for member in self._others(self._local)}
         self._linkless_since_ms = dict.fromkeys(self._others(self._local), now_ms)
+        self._stopping: frozenset[BrokerId] = frozenset()
+        """Replicas that announced their stop: none of them joins, and a member among them leaves at the next tick."""
         self._held_for: dict[BrokerId, int] = {}
         """Replicas that are about to join, with the time until which confirm is held for them."""
         self._last_tick_ms = now_ms
@@ -315,6 +317,7 @@ class SyncState:
         sync_state_set: SyncStateSet,
         sync_state_set_epoch: SyncStateSetEpoch,
         now_ms: int,
+        stopping: frozenset[BrokerId] = frozenset(),
     ) -> list[SyncOutput]:
         """The state of the set by the controllers, from a push, a heartbeat's answer or a registration (R2)."""
         reign = self.reign
@@ -334,6 +337,7 @@ class SyncState:
         # whose stored view says {1,2,3}, may still be elected (R7).
         if fleet_incarnation != reign.fleet_incarnation:
             return []
+        self._stopping = stopping
         # Equal or lower is a state from before the outstanding alter, which may still commit.
         if sync_state_set_epoch <= self._local_epoch:
             return []
@@ -450,7 +454,9 @@ class SyncState:
         if not leaving:
             return []
         remaining = tuple(member for member in self._local if member not in leaving)
-        return self._propose(remaining, (), f"{leaving} not caught up or not connected", now_ms)
+        is_planned = self._stopping.issuperset(leaving)
+        why = "about to stop" if is_planned else "not caught up or not connected"
+        return self._propose(remaining, (), f"{leaving} {why}", now_ms)
 
     def _propose_joining(self, now_ms: int) -> list[SyncOutput]:
         if self._outstanding is not None or now_ms < self._pause_until_ms:
@@ -471,6 +477,8 @@ class SyncState:
         acked = self._table.acked(broker_id)
         link = self._table.links.get(broker_id)
         is_candidate = link is not None and not link.is_learner and broker_id not in self.required_set
+        # A member that left because it is about to stop still acks: it would join again at once.
+        is_candidate = is_candidate and broker_id not in self._stopping
         return is_candidate and acked is not None and acked >= self.reign.start_offset
 
     def _is_fit_to_join(self, broker_id: BrokerId, now_ms: int) -> bool:
@@ -484,6 +492,9 @@ class SyncState:
         return is_fresh and self._has_everything(broker_id)
 
     def _must_leave(self, member: BrokerId, now_ms: int) -> bool:
+        # While it still acks: removed when its link is gone, each send would wait ``survivors_wait_ms`` for it first.
+        if member in self._stopping:
+            return True
         linkless_since_ms = self._linkless_since_ms.get(member)
         # No link: not the catch-up timeout, which a short break must not cost, but the wait that an election grants its
         # survivors (R6). Until then no send is acknowledged.

@@ -1,7 +1,8 @@
 """
 A server process: one uvloop loop, signals that we own, exit codes that a supervisor can read.
 
-Rule: SIGTERM and SIGINT ask to stop, once; the main coroutine stops cleanly and returns the exit code.
+Rule: SIGTERM and SIGINT ask to stop; the main coroutine stops cleanly and returns the exit code. A second one asks to
+do without what others would like first.
 """
 
 from __future__ import annotations
@@ -47,11 +48,24 @@ class ExitCode(IntEnum):
     WATCHDOG = 76
 
 
-def run(main: Callable[[asyncio.Event], Coroutine[None, None, int]]) -> int:
+class StopAsked(asyncio.Event):
+    """Set by the first SIGTERM or SIGINT; ``again`` by the second."""
+
+    def __init__(self) -> None:
+        """Nobody has asked yet."""
+        super().__init__()
+        self.again = asyncio.Event()
+
+    def ask(self) -> None:
+        """A signal came."""
+        (self.again if self.is_set() else self).set()
+
+
+def run(main: Callable[[StopAsked], Coroutine[None, None, int]]) -> int:
     """
     Run ``main(stop)`` on a uvloop loop and return its exit code.
 
-    ``stop`` is set by the first SIGTERM or SIGINT.
+    ``stop`` is set by the first SIGTERM or SIGINT, ``stop.again`` by the second.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     # Modules stay for the life of the process: the collector need not go through them again.
@@ -60,10 +74,10 @@ def run(main: Callable[[asyncio.Event], Coroutine[None, None, int]]) -> int:
     _raise_open_files_limit()
 
     async def runner() -> int:
-        stop = asyncio.Event()
+        stop = StopAsked()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, stop.ask)
         return await main(stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop_runner:

@@ -24,6 +24,8 @@ class GoalKind(StrEnum):
     FENCED = "fenced"
     FOLLOW = "follow"
     REIGN = "reign"
+    LEAVE = "leave"
+    """About to stop: it goes on in its role until nobody waits for it."""
     ISOLATED = "isolated"
     STOPPED = "stopped"
 
@@ -70,8 +72,20 @@ class Standing:
 
     @property
     def is_final(self) -> bool:
-        """Isolated or stopping: no view and no peer changes that."""
-        return self.goal.kind in (GoalKind.ISOLATED, GoalKind.STOPPED)
+        """Isolated, about to stop or stopping: no view and no peer changes that."""
+        return self.goal.kind in (GoalKind.ISOLATED, GoalKind.LEAVE, GoalKind.STOPPED)
+
+
+def is_awaited(view: SetView | None, broker_id: BrokerId | None, epoch: MasterEpoch) -> bool:
+    """Whether somebody would wait for this replica if it were gone now, and another member can spare them that."""
+    if view is None or view.master_epoch != epoch or broker_id not in view.sync_state_set:
+        return False
+    others = [one for one in view.members if one.broker_id != broker_id and one.is_alive]
+    if view.master == broker_id:
+        # Producers wait for a master. A set of one, and one whose other members are gone or about to stop, has no heir.
+        return any(one.broker_id in view.sync_state_set and not one.is_stopping for one in others)
+    # The master of the set waits for each member.
+    return any(one.broker_id == view.master for one in others)
 
 
 def goal_for_view(view: SetView, standing: Standing) -> Choice:

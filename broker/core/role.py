@@ -19,9 +19,13 @@ goal       lines
 FENCED     link-stopped, promised
 FOLLOW     other-link-stopped, unmarked, promised, link-started, cut, role-published
 REIGN      link-stopped, unmarked, promised, entry-recorded, entered, prepared, role-published, entered-reported
+LEAVE      draining, stop-told
 ISOLATED   link-stopped
 STOPPED    link-stopped, log-closed, marked, goodbye-said, exited
 =========  ==========================================================================================================
+
+LEAVE becomes STOPPED when nobody waits for this replica any more: another one is master, or the set goes on without it.
+So it does when its time is over, and at a second ``Stop``.
 
 In every goal a reign of another epoch ends before anything else, in the turn that sets the goal (R12, R17, W19).
 
@@ -41,11 +45,12 @@ from collections.abc import Callable
 import msgspec
 
 from rollcall_ha.broker.core.durable import EpochMarks
-from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_view
+from rollcall_ha.broker.core.goals import Choice, Goal, GoalKind, Standing, goal_for_view, is_awaited
 from rollcall_ha.broker.core.phases import PhaseClock, cut_range
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
     CloseLog,
+    Drained,
     EnteredAnswered,
     IncarnationEnded,
     LeaveMaster,
@@ -72,6 +77,7 @@ from rollcall_ha.broker.core.role_io import (
     StepDone,
     StepFailed,
     Stop,
+    StopAnswered,
     StopSlaveLink,
     TruncationPlanned,
     ViewArrived,
@@ -127,6 +133,8 @@ class RoleMachine:
         self._pending: Step | None = None
         self._failures = 0
         self._retry_due_us: int | None = None
+        self._leave_due_us: int | None = None
+        """When it stops although somebody waits for it."""
         self._entered_failures = 0
         self._phases = PhaseClock(incarnation)
 
@@ -160,7 +168,7 @@ class RoleMachine:
     @property
     def is_ready(self) -> bool:
         """Recovered, and the store accepts a role (S46)."""
-        return self._is_recovered and self._goal.kind not in (GoalKind.ISOLATED, GoalKind.STOPPED)
+        return self._is_recovered and self._goal.kind not in (GoalKind.LEAVE, GoalKind.ISOLATED, GoalKind.STOPPED)
 
     @property
     def is_link_open(self) -> bool:
@@ -170,8 +178,9 @@ class RoleMachine:
     @property
     def next_due_us(self) -> int | None:
         """When a ``RoleTick`` is needed; None = not at all."""
-        due = [due_us for due_us in (self._retry_due_us, self._facts.entered_due_us) if due_us is not None]
-        return min(due, default=None)
+        facts = self._facts
+        all_due = (self._retry_due_us, facts.entered_due_us, self._leave_due_us, facts.stop_due_us)
+        return min((due_us for due_us in all_due if due_us is not None), default=None)
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -202,7 +211,7 @@ class RoleMachine:
         elif isinstance(event, SessionLost):
             # The goal stays (rule 4): a master that stopped for want of controllers would turn their outage into ours.
             self._facts.has_session = False
-            self._facts.is_entered_asked = False
+            self._facts.is_entered_asked = self._facts.is_stop_told = False
         elif isinstance(event, EnteredAnswered):
             self._on_entered_answered(event)
         elif isinstance(event, PhaseReached):
@@ -218,8 +227,8 @@ class RoleMachine:
             self._publish(BrokerState.RECOVERING, "reading the log")
         elif isinstance(event, Recovered):
             self._on_recovered(event)
-        elif isinstance(event, Stop):
-            self._set_own_goal(GoalKind.STOPPED, "asked to stop")
+        elif isinstance(event, (Stop, Drained, StopAnswered)):
+            self._on_stop(event)
         elif isinstance(event, RoleTick):
             self._on_tick()
 
@@ -228,6 +237,31 @@ class RoleMachine:
             self._retry_due_us = None
         if self._facts.entered_due_us is not None and self._facts.entered_due_us <= self._now_us:
             self._facts.entered_due_us = None
+        if self._facts.stop_due_us is not None and self._facts.stop_due_us <= self._now_us:
+            self._facts.stop_due_us = None
+        if self._leave_due_us is not None and self._leave_due_us <= self._now_us:
+            self._set_own_goal(GoalKind.STOPPED, "asked to stop; its time to hand over has passed")
+
+    def _on_stop(self, event: Stop | Drained | StopAnswered) -> None:
+        facts, is_leaving = self._facts, self._goal.kind is GoalKind.LEAVE
+        if isinstance(event, Drained):
+            facts.is_drained = facts.is_drained or event.master_epoch == facts.reign
+        elif isinstance(event, StopAnswered):
+            if is_leaving and not event.is_over:
+                facts.is_stop_told = False
+                facts.stop_due_us = self._now_us + self._retry_us
+            elif is_leaving:
+                self._set_own_goal(GoalKind.STOPPED, "asked to stop")
+        elif event.leave_ms > 0 and self._is_worth_leaving():
+            self._leave_due_us = self._now_us + event.leave_ms * 1_000
+            self._set_own_goal(GoalKind.LEAVE, "asked to stop")
+        else:
+            self._set_own_goal(GoalKind.STOPPED, "asked to stop")
+
+    def _is_worth_leaving(self) -> bool:
+        is_in_role = self._facts.published.state in (BrokerState.MASTER, BrokerState.SLAVE)
+        is_at_work = self._goal.kind in (GoalKind.REIGN, GoalKind.FOLLOW) and is_in_role and self._facts.has_session
+        return is_at_work and is_awaited(self._facts.view, self._facts.broker_id, self._goal.master_epoch)
 
     def _on_recovered(self, event: Recovered) -> None:
         self._is_recovered = True
@@ -243,8 +277,8 @@ class RoleMachine:
     def _on_session_opened(self, event: SessionEstablished) -> None:
         self._facts.has_session = True
         self._facts.broker_id = event.registered.broker_id
-        self._facts.is_entered_asked = False
-        self._facts.entered_due_us = None
+        self._facts.is_entered_asked = self._facts.is_stop_told = False
+        self._facts.entered_due_us = self._facts.stop_due_us = None
         if not self._facts.is_registered:
             self._facts.is_registered = True
             if self._goal.kind is GoalKind.FENCED:
@@ -278,6 +312,9 @@ class RoleMachine:
         if self._goal.kind is GoalKind.REIGN and view.master_incarnation == self._facts.incarnation:
             self._facts.own_view = view
         self._offer_to_reign(view)
+        is_leaving = self._goal.kind is GoalKind.LEAVE
+        if is_leaving and not is_awaited(view, self._facts.broker_id, self._goal.master_epoch):
+            self._set_own_goal(GoalKind.STOPPED, "asked to stop")
         self._note_in_sync()
 
     def _on_link(self, event: TruncationPlanned | LinkOpened | SlaveLinkClosed) -> None:
@@ -343,6 +380,10 @@ class RoleMachine:
         # itself to prevent (R26).
         if old.kind is GoalKind.STOPPED or (old.kind is GoalKind.ISOLATED and goal.kind is not GoalKind.STOPPED):
             return
+        # It was asked to stop: isolated or fenced instead, its process would never end.
+        if old.kind is GoalKind.LEAVE:
+            goal = Goal(kind=GoalKind.STOPPED, master_epoch=goal.master_epoch, reason=goal.reason)
+            self._leave_due_us = self._facts.stop_due_us = None
         self._goal = goal
         self._phases.begin(goal.master_epoch, self._pushed_at_us)
         self._failures = 0
@@ -355,6 +396,8 @@ class RoleMachine:
             self._alarm(goal.reason)
         elif goal.kind is GoalKind.STOPPED:
             self._publish(BrokerState.STOPPING, goal.reason)
+        elif goal.kind is GoalKind.LEAVE:
+            pass  # its role stays what it is, until nobody waits for it
         elif goal.kind is GoalKind.REIGN:
             self._facts.is_entered_settled = self._facts.is_entered_asked = False
             self._entered_failures, self._facts.entered_due_us = 0, None
@@ -365,7 +408,7 @@ class RoleMachine:
     def _end_other_reign(self) -> None:
         if self._facts.reign is None:
             return
-        if self._goal.kind is GoalKind.REIGN and self._goal.master_epoch == self._facts.reign:
+        if self._goal.kind in (GoalKind.REIGN, GoalKind.LEAVE) and self._goal.master_epoch == self._facts.reign:
             return
         self._actions.append(LeaveMaster(master_epoch=self._facts.reign, reason=self._goal.reason))
         # Never again (W3): a late view (2, us) after we left 2 for 3 would begin epoch 2 a second time, with another

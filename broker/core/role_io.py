@@ -146,7 +146,25 @@ class RoleTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Stop cleanly."""
+    """Stop cleanly; the second one at once."""
+
+    leave_ms: int = 0
+    """For so long it goes on at most until nobody waits for it: a successor, or a smaller SyncStateSet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """Since ``StartDraining`` everything that was appended has been confirmed, and every sender has its answer."""
+
+    master_epoch: MasterEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAnswered:
+    """The answer to the last ``TellStop``."""
+
+    is_over: bool
+    """The controllers have nothing more to do for it, or cannot. False: to be asked again."""
 
 
 RoleInput = (
@@ -166,6 +184,8 @@ RoleInput = (
     | IncarnationEnded
     | RoleTick
     | Stop
+    | Drained
+    | StopAnswered
 )
 
 # --- steps: answered by StepDone or StepFailed -----------------------------------------------------------------------
@@ -331,6 +351,20 @@ class SendEntered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartDraining:
+    """No new sends; those that were appended are confirmed and answered as ever. Answered by ``Drained``."""
+
+    master_epoch: MasterEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellStop:
+    """Over the session: this replica is about to stop. Answered by ``StopAnswered``, unless a view is the answer."""
+
+    master_epoch: MasterEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendLinkReport:
     """Over the session, one-way (R13); the shell adds the session's names. Dropped without a session."""
 
@@ -369,6 +403,8 @@ RoleAction = (
     | PublishRole
     | PersistView
     | SendEntered
+    | StartDraining
+    | TellStop
     | SendLinkReport
     | ReportMilestone
     | RaiseAlarm

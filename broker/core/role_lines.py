@@ -25,10 +25,12 @@ from rollcall_ha.broker.core.role_io import (
     ResumeSlaveLink,
     SayGoodbyeTo,
     SendEntered,
+    StartDraining,
     StartSlaveLink,
     Step,
     StepDone,
     StopSlaveLink,
+    TellStop,
     TruncationPlanned,
     WriteCleanMark,
 )
@@ -94,6 +96,11 @@ class Facts:
     is_entered_settled: bool = False
     is_entered_asked: bool = False
     entered_due_us: int | None = None
+    is_draining: bool = False
+    is_drained: bool = False
+    is_stop_told: bool = False
+    stop_due_us: int | None = None
+    """When the controllers are told again; None = when there is a session."""
     closed_end: LogOffset | None = None
     clean_mark: CleanMark | None = None
     is_goodbye_said: bool = False
@@ -106,7 +113,9 @@ class Facts:
         return self.link is not None and self.link.is_open
 
 
-LineAction = Step | StartSlaveLink | ResumeSlaveLink | PublishRole | SendEntered | ExitProcess
+LineAction = (
+    Step | StartSlaveLink | ResumeSlaveLink | PublishRole | SendEntered | StartDraining | TellStop | ExitProcess
+)
 Line = Callable[[Facts, Goal], LineAction | None]
 
 
@@ -221,6 +230,19 @@ def _entered_reported(facts: Facts, goal: Goal) -> LineAction | None:
     )
 
 
+def _draining(facts: Facts, goal: Goal) -> LineAction | None:
+    return None if facts.reign is None or facts.is_draining else StartDraining(master_epoch=goal.master_epoch)
+
+
+def _stop_told(facts: Facts, goal: Goal) -> LineAction | None:
+    # Elected before the last byte is confirmed, the successor might not have it: cut from us, and its sender told
+    # "outcome unknown".
+    is_drained = facts.reign is None or facts.is_drained
+    if not is_drained or facts.is_stop_told or facts.stop_due_us is not None or not facts.has_session:
+        return None
+    return TellStop(master_epoch=goal.master_epoch)
+
+
 def _log_closed(facts: Facts, goal: Goal) -> LineAction | None:
     del goal
     return CloseLog(step=facts.steps + 1) if facts.closed_end is None else None
@@ -278,6 +300,7 @@ LINES: dict[GoalKind, dict[str, Line]] = {
         # Last: the controllers stop their election deadline when they hear it, and nobody else would begin to serve.
         "entered-reported": _entered_reported,
     },
+    GoalKind.LEAVE: {"draining": _draining, "stop-told": _stop_told},
     GoalKind.ISOLATED: {"link-stopped": _link_stopped},
     GoalKind.STOPPED: {
         "link-stopped": _link_stopped,
@@ -314,6 +337,10 @@ def note_begun(facts: Facts, action: LineAction) -> None:
         facts.published = action
     elif isinstance(action, SendEntered):
         facts.is_entered_asked = True
+    elif isinstance(action, StartDraining):
+        facts.is_draining = True
+    elif isinstance(action, TellStop):
+        facts.is_stop_told = True
     elif isinstance(action, ExitProcess):
         facts.is_exited = True
     elif isinstance(action, StartSlaveLink):

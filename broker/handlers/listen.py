@@ -8,7 +8,8 @@ session (``broker.session``).
 Rule 1: everything that one readable event brings is one batch, and is handled before the buffer is used again.
 Rule 2: every request gets an answer, an unknown code included.
 Rule 3: the newest route answers a watch; a watch waits for at most ``WATCH_WAIT_MS_MAX``.
-Rule 4: while the log's next segment is being made nothing is read from links that send: the socket waits, not the loop.
+Rule 4: while the log's next segment is being made, and while the master hands over, nothing is read from links that
+send: the socket waits, not the loop.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class ListenService:
         return is_ready
 
     def room_is_ready(self) -> None:
-        """The log can take more, or will say why not: every held link goes on."""
+        """The log can take more, or will say why not, or the reign is over: every held link goes on."""
         held, self._held = self._held, set()
         for connection in held:
             connection.go_on()

@@ -32,6 +32,8 @@ class GateState(msgspec.Struct, frozen=True, kw_only=True):
     """Where the master listens, as far as known; a hint for producers. Empty = unknown."""
     reason: str = ""
     """Why it is not serving, for the refusal's text."""
+    is_draining: bool = False
+    """About to hand over: new sends are left in their sockets until the master is known that will take them."""
 
 
 class MasterGate(Protocol):

@@ -173,8 +173,16 @@ class PutPath:
             self._on_first_ack(acks.master_epoch, written_at_us, waited_us)
 
     def is_ready_for(self, length: int) -> bool:
-        """Whether sends of ``length`` bytes need no wait for the disk; a replica that refuses them needs none."""
-        return not self._gate.state.is_serving or self._log.is_room_ready(length)
+        """
+        Whether sends of ``length`` bytes need no wait, for the disk or for the end of a handover.
+
+        A replica that refuses them needs none.
+        """
+        state = self._gate.state
+        # Refused now, each send would come back at once, and once more, before there is another master.
+        if state.is_draining:
+            return False
+        return not state.is_serving or self._log.is_room_ready(length)
 
     # --- sends -------------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """A new master waits this long for the handshakes of its set before it proposes to remove missing members (R6)."""
     catch_up_timeout_ms: int
     """A member of the SyncStateSet that was not caught up for this long is removed (W13)."""
+    handover_ms: int
+    """A replica that was asked to stop goes on for so long at most until nobody waits for it; sends wait meanwhile."""
     session_rpc_timeout_ms: int
     reconnect_delay_ms: int
     """Pause between two attempts of a session or an HA link to connect."""
@@ -99,6 +101,7 @@ PRESETS: dict[Preset, Timing] = {
         entered_deadline_ms=2_000,
         survivors_wait_ms=300,
         catch_up_timeout_ms=1_000,
+        handover_ms=1_000,
         session_rpc_timeout_ms=1_000,
         reconnect_delay_ms=50,
         reconnect_delay_ms_max=500,
@@ -118,6 +121,7 @@ PRESETS: dict[Preset, Timing] = {
         entered_deadline_ms=3_000,
         survivors_wait_ms=500,
         catch_up_timeout_ms=3_000,
+        handover_ms=2_000,
         session_rpc_timeout_ms=2_000,
         reconnect_delay_ms=50,
         reconnect_delay_ms_max=1_000,
@@ -137,6 +141,7 @@ PRESETS: dict[Preset, Timing] = {
         entered_deadline_ms=10_000,
         survivors_wait_ms=500,
         catch_up_timeout_ms=10_000,
+        handover_ms=2_000,
         session_rpc_timeout_ms=3_000,
         reconnect_delay_ms=100,
         reconnect_delay_ms_max=2_000,

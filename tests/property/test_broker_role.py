@@ -11,8 +11,10 @@ from hypothesis import given, settings
 
 from rollcall_ha.broker.core import role as role_module
 from rollcall_ha.broker.core.durable import EpochMarks
+from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
+    Drained,
     ExecuteCut,
     ExitProcess,
     LeaveMaster,
@@ -32,6 +34,7 @@ from rollcall_ha.broker.core.role_io import (
     StepDone,
     StepFailed,
     Stop,
+    StopAnswered,
     StopSlaveLink,
     TruncationPlanned,
     ViewArrived,
@@ -180,7 +183,11 @@ class Replica:
             self.now_us += 2_000_000
             self.give(RoleTick())
         elif kind == "stop":
-            self.give(Stop())
+            self.give(Stop(leave_ms=number % 2 * 1_000))
+        elif kind == "drained":
+            self.give(Drained(master_epoch=self.machine.goal.master_epoch))
+        elif kind == "told":
+            self.give(StopAnswered(is_over=number % 2 == 0))
 
 
 def registered(view: SetView) -> Registered:
@@ -191,7 +198,10 @@ def registered(view: SetView) -> Registered:
 
 MOVES = st.tuples(
     st.sampled_from(
-        ["view", "done", "done", "done", "failed", "fatal", "plan", "open", "closed", "session", "tick", "stop"]
+        (
+            *("view", "done", "done", "done", "failed", "fatal", "plan", "open", "closed", "session", "tick", "stop"),
+            *("drained", "told"),
+        )
     ),
     st.integers(0, 11),
 )
@@ -222,6 +232,22 @@ def test_after_any_interruption_a_newer_epoch_is_entered(moves: list[tuple[str, 
 
     assert replica.machine.published.state is BrokerState.MASTER
     assert replica.reign == replica.marks.entered == 9
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(MOVES.filter(lambda move: move[0] != "fatal"), max_size=40))
+def test_after_any_order_of_events_a_stop_ends_the_process(moves: list[tuple[str, int]]) -> None:
+    """Whether it leaves first or not, and whatever it waits for: its time to leave is over at some tick."""
+    replica = Replica()
+    for kind, number in moves:
+        replica.move(kind, number)
+    replica.give(Stop(leave_ms=1_000))
+    for _ in range(20):
+        replica.answer(is_done=True)
+        replica.move("tick", 0)
+
+    assert replica.machine.goal.kind is GoalKind.STOPPED
+    assert (replica.step, replica.link, replica.reign) == (None, None, None)
 
 
 def test_a_stop_ends_in_one_clean_exit() -> None:

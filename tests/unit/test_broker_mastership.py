@@ -58,7 +58,9 @@ class Links:
 
 
 class Waiters:
-    """Nobody waits."""
+    """Nobody waits, or a test says so."""
+
+    waiting_messages = 0
 
     def enter_epoch(self, master_epoch: MasterEpoch) -> None: ...
 
@@ -97,7 +99,13 @@ def never(_code: RequestCode, _command: Value) -> asyncio.Future[AnyReply]:
 BOTH, ALONE = (ME, BrokerId(2)), (ME,)
 
 
-def reign_of(gate: Gate, ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]] = never) -> Mastership:
+def reign_of(
+    gate: Gate,
+    ask: Callable[[RequestCode, Value], asyncio.Future[AnyReply]] = never,
+    *,
+    waiters: Waiters | None = None,
+    drained: Callable[[MasterEpoch], None] = lambda _epoch: None,
+) -> Mastership:
     """Of two members."""
     return Mastership(
         ReignContext(
@@ -107,11 +115,12 @@ def reign_of(gate: Gate, ask: Callable[[RequestCode, Value], asyncio.Future[AnyR
             address="127.0.0.1:1",
             log=cast("BrokerLog", Log()),
             links=Links(),
-            waiters=Waiters(),
+            waiters=waiters or Waiters(),
             gate=gate,
             timing=PRESETS[Preset.NORMAL],
             ask=ask,
             on_phase=lambda _epoch, _phase: None,
+            on_drained=drained,
             on_refused=lambda _epoch, _reason: None,
         ),
         PrepareMaster(step=1, master_epoch=EPOCH, start_offset=LogOffset(0), view=view_of(BOTH, 1)),
@@ -190,5 +199,27 @@ def test_a_fault_in_one_look_at_the_set_does_not_end_the_looking() -> None:
         await asyncio.wait_for(looked_again.wait(), 20)
         reign.leave("the test ends", "")
         assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError]
+
+    asyncio.run(story())
+
+
+def test_a_reign_is_drained_when_no_sender_waits_and_takes_no_new_sends_from_the_first_moment() -> None:
+    """Handed over earlier, its last sends would be cut from it, and be told "outcome unknown"."""
+
+    async def story() -> None:
+        gate, waiters = Gate(), Waiters()
+        drained: list[MasterEpoch] = []
+        waiters.waiting_messages = 3
+        reign = reign_of(gate, waiters=waiters, drained=drained.append)
+        reign.serve()
+        reign.drain()
+        assert (gate.state.is_serving, gate.state.is_draining, gate.state.is_min_in_sync) == (False, True, True)
+        assert drained == []
+        waiters.waiting_messages = 0
+        reign.log_synced(LogOffset(0))
+        reign.log_synced(LogOffset(0))
+        assert drained == [EPOCH]
+        reign.leave("the test ends", "127.0.0.1:2")
+        assert (gate.state.is_draining, gate.state.master_address) == (False, "127.0.0.1:2")
 
     asyncio.run(story())

@@ -111,6 +111,7 @@ class Master:
         master: int = A,
         inc: str = "inc-1",
         fleet: FleetIncarnation = FLEET,
+        stopping: tuple[int, ...] = (),
     ) -> list[SyncOutput]:
         return self.state.authoritative_state(
             fleet_incarnation=fleet,
@@ -120,6 +121,7 @@ class Master:
             sync_state_set=tuple(map(BrokerId, members)),
             sync_state_set_epoch=SyncStateSetEpoch(version),
             now_ms=self.now_ms,
+            stopping=frozenset(map(BrokerId, stopping)),
         )
 
     def wait(self, duration_ms: int, step_ms: int = 100) -> list[SyncOutput]:
@@ -579,3 +581,20 @@ def test_r7_a_view_of_restored_controllers_is_no_knowledge_of_an_alter_of_the_ol
         "a new epoch ends the reign all the same"
     )
     assert master.state.ended is not None
+
+
+def test_a_member_that_is_about_to_stop_is_removed_while_it_still_acks_and_does_not_join_again() -> None:
+    """Removed half a second after its link has gone, it would hold up every send of that time."""
+    master = joined()
+    master.hear((A, B), 10, stopping=(B,))
+    (proposal,) = proposals(master.wait(100))
+    assert (proposal.new_set, proposal.reason) == ((A,), "[2] about to stop")
+
+    master.write(100)
+    assert [type(output) for output in master.ack(B, 100)] == [ConfirmMoved], "until the verdict it is required"
+    master.verdict(proposal.seq, accepted=True, members=(A,), version=11)
+    master.write(200)
+    assert proposals(master.ack(B, 200) + master.wait(1_000)) == []
+
+    master.hear((A,), 11)
+    assert [one.new_set for one in proposals(master.ack(B, 200) + master.wait(100))] == [(A, B)], "its process is new"
