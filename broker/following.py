@@ -53,6 +53,12 @@ _log = get_logger("following")
 class MasterDialler(Protocol):
     """The part of ``HaClient`` that following calls."""
 
+    @property
+    def heard_age_us(self) -> int | None: ...
+
+    @property
+    def ended_age_us(self) -> int | None: ...
+
     def follow(self, target: FollowTarget) -> None: ...
 
     def stop_following(self, detail: str) -> None: ...
@@ -112,6 +118,18 @@ class Following:
     def lag_bytes(self) -> int | None:
         """Distance to the master's last known end; None = not connected."""
         return None if self._master_end is None else max(0, self._master_end - self._log.max_offset)
+
+    def heard_age_us(self, master_epoch: MasterEpoch) -> int | None:
+        """Since the last byte of the master of this epoch; None = it is not followed, or nothing came."""
+        return self.client.heard_age_us if self.client is not None and self._follows(master_epoch) else None
+
+    def ended_age_us(self, master_epoch: MasterEpoch) -> int | None:
+        """Since the end of the master of this epoch closed the link; None = it did not."""
+        return self.client.ended_age_us if self.client is not None and self._follows(master_epoch) else None
+
+    def _follows(self, master_epoch: MasterEpoch) -> bool:
+        # Bytes of the master of 4 are no sign that the one of 5 lives, which this replica has not dialled yet.
+        return self._target is not None and self._target.master_epoch == master_epoch
 
     # --- from the role machine ---------------------------------------------------------------------------------------
 

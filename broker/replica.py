@@ -193,7 +193,8 @@ class Replica:
     def heartbeat(self, ordinal: SessionOrdinal) -> Heartbeat:
         """The heartbeat of this moment."""
         self.status.tell_disk_trouble()
-        return self.status.heartbeat(ordinal)
+        beat = self.status.heartbeat(ordinal)
+        return msgspec.structs.replace(beat, master_heard_age_us=self.following.heard_age_us(beat.known_master_epoch))
 
     def session_opened(self, registered: Registered) -> None:
         """HA links are opened first; views that come meanwhile wait (rule 1)."""
@@ -381,6 +382,8 @@ class Replica:
                 master=action.master,
                 master_epoch=action.master_epoch,
                 is_open=action.is_open,
+                closed_age_us=None if action.is_open else self.following.ended_age_us(action.master_epoch),
+                heard_age_us=self.following.heard_age_us(action.master_epoch),
             )
         )
 

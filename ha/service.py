@@ -131,6 +131,7 @@ class HaServer:
         self._listener = listener
         self.connections.open()
         self._accept_on(listener, loop)
+        self._last_bytes_at_ms = self._ended_at_ms = None
         self._ticker = _Ticker(loop, self._tick)
         self._ticker.start()
         bound: int = listener.getsockname()[1]
@@ -314,6 +315,22 @@ class HaClient:
         """Set while the broker executes nothing for a link."""
         self._is_idle.set()
         self._was_ready = False
+        self._last_bytes_at_ms: int | None = None
+        self._ended_at_ms: int | None = None
+
+    @property
+    def heard_age_us(self) -> int | None:
+        """Since the last byte of the target, on this link or the one before; None = none came."""
+        at_ms = self._connection.link.bytes_at_ms if self._connection is not None else None
+        return self._age_us(self._last_bytes_at_ms if at_ms is None else at_ms)
+
+    @property
+    def ended_age_us(self) -> int | None:
+        """Since the target's end closed a link that transferred; None = it did not, or one transfers now."""
+        return self._age_us(self._ended_at_ms)
+
+    def _age_us(self, at_ms: int | None) -> int | None:
+        return None if at_ms is None else max(0, self._clock_ms() - at_ms) * 1_000
 
     @property
     def state(self) -> SlaveLinkState | None:
@@ -423,6 +440,7 @@ class HaClient:
 
         def on_closed(code: ErrorCode | None, detail: str) -> None:
             self._connection = None
+            self._note_end(connection)
             # A log that takes no bytes is not better after the shortest pause: the links wait longer each time.
             self._was_ready = self._was_ready and code is not ErrorCode.LOG_FAILED
             if not ended.done():
@@ -442,6 +460,15 @@ class HaClient:
         connection.answer(link.connected(self._clock_ms()))
         await ended
 
+    def _note_end(self, connection: SlaveConnection) -> None:
+        heard_at_ms = connection.link.bytes_at_ms
+        if heard_at_ms is not None:
+            self._last_bytes_at_ms = heard_at_ms
+        # Not an end of ours: a link that is closed after 3 s of silence is no sign that the master ended just now. And
+        # not that of a later attempt: a master that is gone refuses each.
+        if self._was_ready and connection.close_cause in (CloseCause.PEER, CloseCause.BROKEN):
+            self._ended_at_ms = self._clock_ms()
+
     def _on_event(self, target: FollowTarget, action: SlaveAction) -> None:
         if isinstance(action, (TruncateLog, RecordEpoch)):
             # Rule 3: no other link until the broker has answered. A second plan would be made for a log that the first
@@ -449,6 +476,7 @@ class HaClient:
             self._is_idle.clear()
         elif isinstance(action, LinkReady):
             self._was_ready = True
+            self._ended_at_ms = None
         self._events.slave_acted(target, action)
 
     def _tick(self) -> None:

@@ -92,6 +92,8 @@ class SlaveLink:
         self._settings = settings
         self._decoder = NativeDecoder()
         self._opened_at_ms = self._heard_at_ms = self._sent_at_ms = now_ms
+        self.bytes_at_ms: int | None = None
+        """When the last bytes of the master came: a sign of its life. ``_heard_at_ms`` excuses our own cutting, too."""
         self._link_generation = -1
         self._acked: LogOffset | None = None
         self._synced_end = LogOffset(0)
@@ -154,7 +156,7 @@ class SlaveLink:
 
     def bytes_received(self, data: bytes | memoryview, now_ms: int) -> list[SlaveAction]:
         """Bytes from the master, cut anywhere; one call is one batch, with one ack at its end."""
-        self._heard_at_ms = now_ms
+        self._heard_at_ms = self.bytes_at_ms = now_ms
         if self.state is SlaveLinkState.CLOSED:
             return []
         if self._backlog or not self._may_read():
@@ -167,7 +169,7 @@ class SlaveLink:
 
     def body_received(self, length: int, now_ms: int) -> list[SlaveAction]:
         """``length`` bytes were read into the view and it was released. After the last ones comes ``batch_ended``."""
-        self._heard_at_ms = now_ms
+        self._heard_at_ms = self.bytes_at_ms = now_ms
         try:
             self._commit(length)
         except HaProtocolError as error:

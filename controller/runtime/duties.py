@@ -12,7 +12,6 @@ that of its successor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
@@ -25,6 +24,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import (
     CommandRefused,
     EventRecord,
+    GoodbyeSaid,
     LossGraded,
     MasterElected,
     MilestoneReached,
@@ -38,8 +38,11 @@ from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty, PreviewOf
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
-from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
+from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, ProbeOutcome
 from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
+
+OWN_ORDERS = "controller:"
+"""Begins the names by which controllers propose; operators' and brokers' have others."""
 
 _CHANGES_NO_SET = (MilestoneReached, LossGraded, CommandRefused)
 
@@ -80,7 +83,7 @@ class LeaderDuties:
         )
         self.milestones = Milestones()
         self.is_active = False
-        self._requested: dict[SetKey, Origin] = {}
+        self._requested_ns: dict[SetKey, int] = {}
 
     # --- leadership --------------------------------------------------------------------------------------------------
 
@@ -99,7 +102,7 @@ class LeaderDuties:
         self.sessions.disarm()
         self.elections.disarm()
         self.milestones.disarm()
-        self._requested.clear()
+        self._requested_ns.clear()
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -110,7 +113,9 @@ class LeaderDuties:
         # Stamps BEFORE the loop below: ``set_changed`` drops the pending election that knows when it was proposed.
         for record in records:
             if isinstance(record.event, MasterElected) and record.set_key is not None:
-                self._stamp_election(record.set_key, record.event, now_ns)
+                self._stamp_election(record, record.event, record.set_key, now_ns)
+            elif isinstance(record.event, GoodbyeSaid) and record.set_key is not None:
+                self.sessions.said_goodbye(record.set_key, record.event.broker_id, now_ns)
         actions: list[Action] = []
         for key, ref in changed_sets(records).items():
             # Sessions first: the evidence of an election must name the session that this entry has just opened (R14).
@@ -118,26 +123,22 @@ class LeaderDuties:
             actions += self.elections.set_changed(key, ref, now_ns)
         return actions
 
-    def _stamp_election(self, key: SetKey, event: MasterElected, now_ns: int) -> None:
-        pending = self.elections.pending_of(key)
-        origin = Origin(proposed_ns=now_ns, fault_ns=now_ns)
-        if pending is not None and pending.proposed_ns is not None:
-            origin = Origin(proposed_ns=pending.proposed_ns, fault_ns=pending.proposed_ns)
-        else:
-            origin = self._requested.pop(key, origin)
-        if pending is not None and pending.stamps is not None:
-            origin = replace(origin, fault_ns=pending.stamps.fault_ns)
+    def _stamp_election(self, record: EventRecord, event: MasterElected, key: SetKey, now_ns: int) -> None:
+        pending, requested_ns = self.elections.pending_of(key), self._requested_ns.pop(key, now_ns)
+        is_own = record.requested_by.startswith(OWN_ORDERS)
+        # An operator's election while an attempt of the duty waits for a member: the phases begin with his order. By
+        # the attempt, 40 s of waiting would be on record as the time that a majority took to commit.
+        proposed_ns = pending.proposed_ns if is_own and pending is not None else None
+        origin_ns = requested_ns if proposed_ns is None else proposed_ns
+        fault_age_us = event.detection.fault_age_us if event.detection is not None else 0
+        origin = Origin(proposed_ns=origin_ns, fault_ns=origin_ns - fault_age_us * NS_PER_US)
         self.milestones.committed(key, event.master_epoch, origin, now_ns)
 
-    def handle_requested(self, key: SetKey, now_ns: int, *, since_ns: int | None = None) -> None:
-        """
-        A requested election was submitted: its milestones count from here.
-
-        ``since_ns``: since when nothing is written for its sake; None = the master serves until it is held.
-        """
+    def handle_requested(self, key: SetKey, now_ns: int) -> None:
+        """An election was submitted for somebody else: its milestones count from here."""
         # Bounded: orders that elect nobody leave their line here until this leader stands down.
-        if self.is_active and len(self._requested) < 1_000:
-            self._requested[key] = Origin(proposed_ns=now_ns, fault_ns=now_ns if since_ns is None else since_ns)
+        if self.is_active and len(self._requested_ns) < 1_000:
+            self._requested_ns[key] = now_ns
 
     def handle_registered(
         self, command: RegisterReplica, reply: Registered, connection: ConnectionId | None, now_ns: int
@@ -198,6 +199,10 @@ class LeaderDuties:
         """The winner's connection was handed the notice of this epoch."""
         if self.is_active:
             self.milestones.notified(key, epoch, now_ns)
+
+    def breathe(self, now_ns: int) -> None:
+        """The loop runs; to be called many times between two ticks."""
+        self.sessions.breathe(now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
         """To be called every ``scan_interval_ms``."""

@@ -142,11 +142,10 @@ class ElectionDuty:
             pending = PendingElection(set_key=key, since_ns=now_ns, triggered_by=triggered_by, reason=_reason(view))
             self._pending[key] = pending
         pending.is_ahead = False
-        if pending.stamps is None and view.master is not None:
+        if pending.stamps is None:
             # Taken now: when the old master registers again, its session begins empty, and the record of this failover
             # would not say when the fault was noticed.
-            master = self._sessions.get(key, view.master)
-            pending.stamps = master.stamps() if master is not None else None
+            pending.stamps = self._sessions.stamps_of_lost(key, view.master)
         # A change ends every pause (S08). Broker 2, the only member, comes back 10 ms after an attempt failed: with the
         # pause it would be elected up to a second later.
         pending.retry_at_ns = 0

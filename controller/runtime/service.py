@@ -380,8 +380,13 @@ class ControllerService:
         if view is None or view.master != command.broker_id:
             return None
         now_ns = self.now_ns()
-        self.duties.handle_requested(command.set_key, now_ns, since_ns=now_ns - command.drained_us * NS_PER_US)
-        stamps = DetectionStamps(cause=SilenceCause.GOODBYE, detected_age_us=command.drained_us)
+        self.duties.handle_requested(command.set_key, now_ns)
+        stamps = DetectionStamps(
+            cause=SilenceCause.GOODBYE,
+            detected_age_us=command.drained_us,
+            first_sign_age_us=command.drained_us,
+            alive_age_us=command.drained_us,
+        )
         return msgspec.structs.replace(self._evidence(view), detection=stamps)
 
     def _refusal_of_now(
@@ -420,6 +425,7 @@ class ControllerService:
         self._timer = loop.call_later(LEADERSHIP_POLL_MS / 1000, self._on_timer)
         self._look_at_leadership()
         now_ns = self.now_ns()
+        self.duties.breathe(now_ns)
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.settings.timing.scan_interval_ms * NS_PER_MS
             self._do(self.duties.tick(now_ns))

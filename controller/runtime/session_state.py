@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import UNSET
+
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
@@ -17,6 +19,9 @@ from rollcall_ha.epoch.model import NO_EPOCH
 
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
+
+TRANSIT_NS = 50 * NS_PER_MS
+"""How much later than it happened a sign may reach the leader's machine while nothing stands still."""
 
 ConnectionId = int
 ReplicaKey = tuple[SetKey, BrokerId]
@@ -42,13 +47,10 @@ class Stamps:
     session_closed_ns: int | None = None
     link_closed_ns: int | None = None
     probe_refused_ns: int | None = None
-
-    @property
-    def fault_ns(self) -> int:
-        """Where the phases of a failover begin: ``DetectionStamps.fault_age_us`` on this clock."""
-        heartbeat = self.last_heartbeat_ns if self.cause is SilenceCause.TIMEOUT else None
-        signs = (self.session_closed_ns, self.link_closed_ns, self.probe_refused_ns, heartbeat)
-        return min((stamp for stamp in signs if stamp is not None), default=self.detected_ns)
+    first_sign_ns: int
+    """Where the phases of a failover begin: ``DetectionStamps.first_sign_age_us`` on this clock."""
+    alive_ns: int | None
+    """Last sure sign of life; None = none is known."""
 
     def ages(self, now_ns: int) -> DetectionStamps:
         """As ages at the moment of a proposal."""
@@ -59,11 +61,24 @@ class Stamps:
             link_closed_age_us=_age_us(self.link_closed_ns, now_ns),
             probe_refused_age_us=_age_us(self.probe_refused_ns, now_ns),
             detected_age_us=(now_ns - self.detected_ns) // NS_PER_US,
+            first_sign_age_us=(now_ns - self.first_sign_ns) // NS_PER_US,
+            alive_age_us=UNSET if self.alive_ns is None else (now_ns - self.alive_ns) // NS_PER_US,
         )
 
 
 def _age_us(stamp_ns: int | None, now_ns: int) -> int | None:
     return None if stamp_ns is None else max(0, now_ns - stamp_ns) // NS_PER_US
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSeen:
+    """A member's word about its HA link to the master; times on the leader's clock."""
+
+    master_epoch: int
+    is_open: bool
+    since_ns: int
+    is_end_seen: bool
+    """It was closed by the master's end, and not by the member, as after a timeout."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,8 +96,12 @@ class ReplicaSession:
     is_alive: bool
     due_from_ns: int
     """Silence counts from here: the last heartbeat, or when this leader began to listen."""
+    interval_ns: int
+    """Between two heartbeats, on its session and on its HA links."""
     heard_ns: int | None = None
     """Last heartbeat on this leader."""
+    alive_ns: int | None = None
+    """Last sure sign of life: read from its session, or told by a member that follows it as master."""
     connection: ConnectionId | None = None
     state: BrokerState | None = None
     known_master_epoch: MasterEpoch = NO_EPOCH
@@ -91,6 +110,8 @@ class ReplicaSession:
     positions: Positions | None = None
     lag_bytes: int | None = None
     closed_ns: int | None = None
+    closed_after_ns: int = 0
+    """The session was open then: its end was read at ``closed_ns``, and lies between both."""
     refused_ns: int | None = None
     refusals: int = 0
     """Probes that were refused since the session closed."""
@@ -101,10 +122,12 @@ class ReplicaSession:
     detected_ns: int = 0
     link_closed_ns: int | None = None
     """As reported by an electable member, when this one is master."""
+    link_ended_ns: int | None = None
+    """The same, if the member saw that this one's end closed it."""
     in_flight: bool = False
     retry_at_ns: int = 0
-    open_links: dict[BrokerId, tuple[int, bool, int]] = field(default_factory=dict)
-    """As master: member -> (masterEpoch, is open, since when), by the members' own reports."""
+    links: dict[BrokerId, LinkSeen] = field(default_factory=dict)
+    """As master: by the members' own reports."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -114,11 +137,38 @@ class ReplicaSession:
         """Of the detection that is under way or was the last; None if nothing was detected."""
         if self.cause is None:
             return None
+        first_sign_ns, alive_ns = self._beginning()
         return Stamps(
             cause=self.cause,
             detected_ns=self.detected_ns,
+            first_sign_ns=first_sign_ns,
+            alive_ns=alive_ns,
             last_heartbeat_ns=self.heard_ns,
             session_closed_ns=self.closed_ns,
             link_closed_ns=self.link_closed_ns,
             probe_refused_ns=self.refused_ns,
         )
+
+    def ended(self, now_ns: int) -> Stamps:
+        """Of a process whose successor has registered at ``now_ns``, by another incarnation."""
+        if self.cause is None:
+            self.cause, self.detected_ns = SilenceCause.REPLACED, now_ns
+        stamps = self.stamps()
+        assert stamps is not None, "it has a cause"
+        return stamps
+
+    def _beginning(self) -> tuple[int, int | None]:
+        """The first sign of the fault and the last sign of life; equal if the fault itself was seen."""
+        signs = [one for one in (self.closed_ns, self.link_closed_ns, self.refused_ns) if one is not None]
+        if self.alive_ns is None:
+            return min([*signs, self.detected_ns]), None
+        # A link that broke before the last sign of life was not the fault.
+        earliest_ns = self.alive_ns - TRANSIT_NS
+        first_ns = min([self.detected_ns, *(one for one in signs if one >= earliest_ns)])
+        alive_ns = min(self.alive_ns, first_ns)
+        # The kernel closes everything at the moment of a death. But a process that had hung for 10 s when it was killed
+        # had done nothing since: an end is the fault only if the next sign of life was not overdue.
+        after_ns = self.closed_after_ns if first_ns == self.closed_ns else first_ns
+        if first_ns in (self.closed_ns, self.link_ended_ns) and after_ns <= alive_ns + self.interval_ns * 3 // 2:
+            return first_ns, max(alive_ns, after_ns)
+        return min(first_ns, alive_ns + self.interval_ns), alive_ns

@@ -16,7 +16,9 @@ Rule 4: whether a replica is alive or silent is replicated state: this machine p
 applied state.
 Rule 5: evidence calls a replica ready only while it is heard. When a whole set falls silent, its members are found one
 after the other: without this rule each would be elected in turn, and the set would shrink to the last one found.
-Rule 6 (R7): a broker that knows a later masterEpoch than this leader must register again, because a registration
+Rule 6: a stamp is never better than its reading. What is read after the loop stood still happened at some time since
+the loop was last seen to run, and a sign of life counts from there.
+Rule 7 (R7): a broker that knows a later masterEpoch than this leader must register again, because a registration
 reports what the broker knows.
 """
 
@@ -35,13 +37,14 @@ from rollcall_ha.controller.core.registration import too_high
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.session_state import (
     NS_PER_MS,
+    NS_PER_US,
     ConnectionId,
+    LinkSeen,
     ProbeOutcome,
     ReplicaKey,
     ReplicaSession,
     Stamps,
 )
-from rollcall_ha.epoch.model import NO_EPOCH
 
 __all__ = ["ProbeOutcome", "Sessions", "ViewOf"]
 
@@ -64,6 +67,9 @@ ROCKETMQ_PROBE_PAUSE_MS = 30
 
 SILENCE_IN_FLIGHT_MAX = 2_000
 """Proposals of silence without an outcome: more wait for the next tick, so that elections get through."""
+
+LOOP_GAP_MS_MAX = 60
+"""Between two ``breathe`` but one: above this the loop stood still (Rule 6)."""
 
 RETRY_PAUSE_MS = 50
 """Between two proposals about one replica whose first one failed or was lost."""
@@ -92,6 +98,9 @@ class Sessions:
         self._by_connection: dict[ConnectionId, dict[ReplicaKey, ReplicaSession]] = {}
         self._grace_from_ns: int | None = None
         self._last_tick_ns: int | None = None
+        self._breaths_ns: tuple[int, int] | None = None
+        self._reigning: dict[SetKey, ReplicaKey] = {}
+        self._ended: dict[SetKey, Stamps] = {}
         self._in_flight = 0
         self.graces = 0
         """How often everybody got one full timeout; a metric."""
@@ -115,6 +124,18 @@ class Sessions:
         self._by_connection.clear()
         self._in_flight = 0
         self._last_tick_ns = None
+        self._reigning.clear()
+        self._ended.clear()
+
+    def breathe(self, now_ns: int) -> None:
+        """The loop runs: to be called often, by a timer (Rule 6)."""
+        # The last but one is kept: on the first turn after a standstill a loop may run its timers before it reads.
+        self._breaths_ns = (now_ns if self._breaths_ns is None else self._breaths_ns[1], now_ns)
+
+    def _since_ns(self, now_ns: int) -> int:
+        """What is read now has happened after this."""
+        before_ns = now_ns if self._breaths_ns is None else self._breaths_ns[0]
+        return now_ns if now_ns - before_ns <= LOOP_GAP_MS_MAX * NS_PER_MS else before_ns
 
     def _start_grace(self, now_ns: int) -> None:
         self._grace_from_ns = now_ns
@@ -132,6 +153,9 @@ class Sessions:
         for broker_id in self._tracked.get(key, set()) - known:
             self._forget((key, broker_id))
         self._tracked[key] = known
+        if view is not None and view.master is not None:
+            self._reigning[key] = (key, view.master)
+            self._ended.pop(key, None)
 
     def _track_member(self, key: SetKey, member: MemberView, now_ns: int) -> None:
         replica = (key, member.broker_id)
@@ -182,13 +206,19 @@ class Sessions:
             timeout_ms=self._timeout_ms(member.description.kind),
             is_alive=member.is_alive,
             due_from_ns=now_ns,
+            interval_ns=self._interval_ms(member.description.kind) * NS_PER_MS,
         )
         # The same process, on a further session: its word about its log is still true. Another incarnation may have
         # lost its tail: with the old positions it would be evidence for 5,000 bytes that a power loss has taken (R3).
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
-            session.heard_ns, session.open_links = old.heard_ns, old.open_links
+            session.heard_ns, session.alive_ns, session.links = old.heard_ns, old.alive_ns, old.links
             session.timeout_ms = old.timeout_ms
+        elif old is not None and self._reigning.get(replica[0]) == replica:
+            del self._reigning[replica[0]]
+            # With its session would go the time at which it was seen to end: an outage would begin when the next
+            # process of the master has started.
+            self._ended[replica[0]] = old.ended(now_ns)
         self._sessions[replica] = session
         return session
 
@@ -200,6 +230,10 @@ class Sessions:
             self._bind(session, None)
             if session.in_flight:
                 self._in_flight -= 1
+
+    def _interval_ms(self, kind: ReplicaKind) -> int:
+        interval_ms = self._timing.heartbeat_interval_ms
+        return max(interval_ms, ROCKETMQ_HEARTBEAT_INTERVAL_MS) if kind is ReplicaKind.ROCKETMQ else interval_ms
 
     def _timeout_ms(self, kind: ReplicaKind) -> int:
         return ROCKETMQ_TIMEOUT_MS if kind is ReplicaKind.ROCKETMQ else self._timing.heartbeat_timeout_ms
@@ -229,7 +263,7 @@ class Sessions:
         refusal = _fenced(session, beat.incarnation, beat.session_ordinal)
         if session is None or refusal is not None:
             return refusal or _not_registered(beat.set_key, beat.broker_id)
-        # Rule 6. These controllers came back from a backup of epoch 5 while the broker serves in 7: counted as heard,
+        # Rule 7. These controllers came back from a backup of epoch 5 while the broker serves in 7: counted as heard,
         # it would keep epoch 5 looking alive, and the leader would grant epochs 6 and 7 a second time.
         view = self._view_of(beat.set_key)
         if view is not None and beat.known_master_epoch > view.master_epoch and view.condition in _REIGNS:
@@ -244,6 +278,8 @@ class Sessions:
         session.positions = beat.positions
         session.lag_bytes = beat.lag_bytes
         session.heard_ns = now_ns
+        if view is not None and view.master is not None and beat.known_master_epoch == view.master_epoch:
+            self._hear_of(self._sessions.get((beat.set_key, view.master)), beat.master_heard_age_us, now_ns)
         if beat.timeout_ms is not None and session.kind is ReplicaKind.ROCKETMQ:
             # Left BEFORE the timeout changes, which names the order: it would stay in the old one and be found due
             # there.
@@ -253,7 +289,10 @@ class Sessions:
         # One proposal at a time: a leader that has just taken over hears 3,000 heartbeats a second of replicas that are
         # marked silent, and each of them would else become an entry.
         if session.is_alive or session.in_flight or session.retry_at_ns > now_ns:
-            return []
+            # Its word about the link may have come before the one that it is ready, and have borne no witness (R13).
+            master = self._sessions.get((beat.set_key, view.master)) if view is not None and view.master else None
+            is_witness = master is not None and master is not session and session.broker_id in master.links
+            return self._judge(master, now_ns) if master is not None and is_witness else []
         session.in_flight = True
         self._in_flight += 1
         return [
@@ -271,9 +310,10 @@ class Sessions:
         if connection is not None and session.connection != connection:
             self._bind(session, connection)
         session.due_from_ns = now_ns
+        self._hear_of(session, 0, now_ns)
         # A sign of life takes back every sign of death: a refused probe of yesterday and a closed session of today are
         # not "dead at once" (R13).
-        session.closed_ns = session.refused_ns = session.link_closed_ns = None
+        session.closed_ns = session.refused_ns = session.link_closed_ns = session.link_ended_ns = None
         session.probes = session.refusals = 0
         if not session.is_alive:
             return
@@ -281,6 +321,14 @@ class Sessions:
         self._suspects.pop(session.key, None)
         self._leave_due(session)
         self._join_due(session)
+
+    def _hear_of(self, session: ReplicaSession | None, age_us: int | None, now_ns: int) -> None:
+        """A sign of life of this replica: its own, or bytes that a member had from it as master."""
+        if session is None or age_us is None:
+            return
+        alive_ns = self._since_ns(now_ns) - max(0, age_us) * NS_PER_US
+        if session.alive_ns is None or alive_ns > session.alive_ns:
+            session.alive_ns = alive_ns
 
     def _bind(self, session: ReplicaSession, connection: ConnectionId | None) -> None:
         if session.connection is not None:
@@ -306,12 +354,28 @@ class Sessions:
         master = self._sessions.get((report.set_key, report.master))
         if master is None:
             return []
-        master.open_links[report.broker_id] = (report.master_epoch, report.is_open, now_ns)
+        self._see_link(master, report, now_ns)
         # A link may close because its slave restarts. While the master's session is open this says nothing of the
         # master.
         if report.is_open or master.connection is not None:
             return []
         return self._judge(master, now_ns) + self._maybe_probe(master)
+
+    def _see_link(self, master: ReplicaSession, report: LinkReport, now_ns: int) -> None:
+        is_end_seen = not report.is_open and report.closed_age_us is not None
+        since_ns = now_ns - max(0, report.closed_age_us or 0) * NS_PER_US
+        master.links[report.broker_id] = LinkSeen(
+            master_epoch=report.master_epoch, is_open=report.is_open, since_ns=since_ns, is_end_seen=is_end_seen
+        )
+        view = self._view_of(report.set_key)
+        if view is not None and (view.master, view.master_epoch) == (report.master, report.master_epoch):
+            self._hear_of(master, report.heard_age_us, now_ns)
+
+    def said_goodbye(self, key: SetKey, broker_id: BrokerId, now_ns: int) -> None:
+        """An applied entry says that it stops: the sign of its end, if there was none before."""
+        session = self._sessions.get((key, broker_id))
+        if session is not None and session.cause is None:
+            session.cause, session.detected_ns = SilenceCause.GOODBYE, now_ns
 
     def close(self, connection: ConnectionId, now_ns: int) -> list[Action]:
         """A connection ended; only sessions that still live on it notice (Rule 1)."""
@@ -319,7 +383,7 @@ class Sessions:
         # By connection, not by replica: the close of a connection that a replica has left means nothing (Rule 1).
         for session in tuple(self._by_connection.get(connection, {}).values()):
             self._bind(session, None)
-            session.closed_ns = now_ns
+            session.closed_ns, session.closed_after_ns = now_ns, self._since_ns(now_ns)
             # Refusals count from this close: an earlier one says nothing about the process that was connected since.
             session.refused_ns = None
             session.probes = session.refusals = 0
@@ -384,15 +448,15 @@ class Sessions:
         # member that sees its link to the master closed rules that out; of this epoch only: a link that broke while 4
         # reigned says nothing about the master of 5.
         seen = [
-            since_ns
+            link
             for member in view.members
-            if self._is_electable(view, member)
-            for epoch, is_open, since_ns in [session.open_links.get(member.broker_id, (NO_EPOCH, True, 0))]
-            if epoch == view.master_epoch and not is_open
+            if self._is_electable(view, member) and (link := session.links.get(member.broker_id)) is not None
+            if link.master_epoch == view.master_epoch and not link.is_open
         ]
         if not seen:
             return []
-        session.link_closed_ns = min(seen)
+        session.link_closed_ns = min(link.since_ns for link in seen)
+        session.link_ended_ns = min((link.since_ns for link in seen if link.is_end_seen), default=None)
         return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
 
     def _is_electable(self, view: SetView, member: MemberView) -> bool:
@@ -478,6 +542,13 @@ class Sessions:
 
     # --- what others read --------------------------------------------------------------------------------------------
 
+    def stamps_of_lost(self, key: SetKey, master: BrokerId | None) -> Stamps | None:
+        """How the set lost its master, as far as this leader saw it; ``master`` None: its process was replaced."""
+        if master is None:
+            return self._ended.get(key)
+        session = self._sessions.get((key, master))
+        return session.stamps() if session is not None else None
+
     def get(self, key: SetKey, broker_id: BrokerId) -> ReplicaSession | None:
         """The session of one replica; None if this controller does not lead or never heard of it."""
         return self._sessions.get((key, broker_id))
@@ -497,10 +568,7 @@ class Sessions:
         """Whether it said lately that it is ready."""
         # Rule 5. Racks 1 and 2 lose power together. Replicated state calls broker 2 alive until its timeout: without
         # the age it would be elected, found silent, and the set be down to broker 3.
-        interval_ms = self._timing.heartbeat_interval_ms
-        if session.kind is ReplicaKind.ROCKETMQ:
-            interval_ms = max(interval_ms, ROCKETMQ_HEARTBEAT_INTERVAL_MS)
-        fresh_ns = FRESH_INTERVALS * interval_ms * NS_PER_MS
+        fresh_ns = FRESH_INTERVALS * session.interval_ns
         return session.is_ready and session.heard_ns is not None and now_ns - session.heard_ns <= fresh_ns
 
     def evidence(

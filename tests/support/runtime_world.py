@@ -51,7 +51,7 @@ from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.duties import LeaderDuties
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ProbeOutcome
 from rollcall_ha.epoch.model import NO_EPOCH
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
@@ -97,6 +97,7 @@ class World:
     pushed: list[SetKey] = field(default_factory=list)
     duties: LeaderDuties = field(init=False)
     elections_in_flight_max: int = 512
+    requested_by: str = "controller:c1"
     _machine: FleetMachine = field(default_factory=FleetMachine)
     _connections: int = 0
 
@@ -131,7 +132,7 @@ class World:
             version=self.state.feature_level,
             request_id=RequestId(f"r{self.index + 1}"),
             stamped_at_ms=self.now_ms,
-            requested_by="controller:c1",
+            requested_by=self.requested_by,
             command=command,
             evidence=evidence,
         )
@@ -195,10 +196,21 @@ class World:
         """Let time pass, with ticks, and heartbeats of ``beating`` at each step."""
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
-            self.now_ms = min(end_ms, self.now_ms + step_ms)
+            self.run_loop(min(end_ms - self.now_ms, step_ms))
             for replica in beating:
                 self.beat(replica)
             self.tick()
+
+    def run_loop(self, duration_ms: int) -> None:
+        """Let time pass on a loop that runs, without a tick."""
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + 20)
+            self.duties.breathe(self.now_ns)
+
+    def refuse_probe(self) -> None:
+        """Nobody listens any more where the last probe asked."""
+        self.do(self.duties.handle_probe(self.probes[-1], ProbeOutcome.REFUSED, None, self.now_ns))
 
     # --- brokers -----------------------------------------------------------------------------------------------------
 
@@ -245,7 +257,8 @@ class World:
             connection=self._connections,
         )
 
-    def beat(self, replica: Replica) -> Refused | None:
+    def beat(self, replica: Replica, *, master_heard_ms: int | None = None) -> Refused | None:
+        """``master_heard_ms``: how long ago its master's last byte came, by the replica's word."""
         refusal, actions = self.duties.handle_heartbeat(
             Heartbeat(
                 set_key=replica.key,
@@ -258,6 +271,7 @@ class World:
                 known_master_epoch=replica.known_epoch,
                 known_set_epoch=SyncStateSetEpoch(0),
                 timeout_ms=replica.timeout_ms,
+                master_heard_age_us=None if master_heard_ms is None else master_heard_ms * 1_000,
             ),
             replica.connection,
             self.now_ns,
@@ -268,7 +282,16 @@ class World:
     def close(self, replica: Replica) -> None:
         self.do(self.duties.handle_closed(replica.connection, self.now_ns))
 
-    def report_link(self, reporter: Replica, master: Replica, *, is_open: bool = False) -> None:
+    def report_link(
+        self,
+        reporter: Replica,
+        master: Replica,
+        *,
+        is_open: bool = False,
+        closed_ms: int | None = None,
+        heard_ms: int | None = None,
+    ) -> None:
+        """A member's word about its link to the master: open or not, and how long ago it was closed and heard."""
         report = LinkReport(
             set_key=reporter.key,
             broker_id=reporter.broker_id,
@@ -277,6 +300,8 @@ class World:
             master=master.broker_id,
             master_epoch=self.the_view(reporter.key).master_epoch,
             is_open=is_open,
+            closed_age_us=None if closed_ms is None else closed_ms * 1_000,
+            heard_age_us=None if heard_ms is None else heard_ms * 1_000,
         )
         self.do(self.duties.handle_link(report, self.now_ns))
 

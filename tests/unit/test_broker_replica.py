@@ -153,6 +153,9 @@ def view_of_other(index: int) -> SetView:
 class Answers:
     """A dialler that dials nobody and notes what it is told."""
 
+    heard_age_us: int | None = None
+    ended_age_us: int | None = None
+
     def __init__(self, told: list[str]) -> None:
         self.told = told
 

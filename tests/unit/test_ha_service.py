@@ -409,3 +409,26 @@ def test_a_port_without_descriptors_waits_before_it_accepts_again(logs: tuple[Ma
         assert len(loop.said) == 2, "stopped meanwhile: that listener is not this server's any more"
 
     play(logs, scene)
+
+
+def test_the_end_of_a_master_is_told_from_an_end_of_ours(logs: tuple[MappedLog, MappedLog]) -> None:
+    """R13: only what the master's end closed says when it ended; what this end gave up says when it was heard last."""
+
+    async def scene(world: World) -> None:
+        world.master.log.begin_epoch(1)
+        world.reign()
+        client = world.slave.client
+        assert (client.heard_age_us, client.ended_age_us) == (None, None)
+        client.follow(world.target())
+        await until(lambda: "ready" in world.slave.told)
+        assert client.heard_age_us is not None
+        assert client.ended_age_us is None
+        client.stop_following("an end of ours")
+        assert client.ended_age_us is None
+        assert client.heard_age_us is not None
+        client.follow(world.target())
+        await until(lambda: world.slave.told.count("ready") == 2)
+        await world.master.server.stop()
+        await until(lambda: client.ended_age_us is not None)
+
+    play(logs, scene)

@@ -174,7 +174,7 @@ def test_a_link_report_of_nobody_leaves_no_trace() -> None:
 
     session = world.duties.sessions.get(KEY, master.broker_id)
     assert session is not None
-    assert session.open_links == {}
+    assert session.links == {}
 
 
 def test_nothing_is_proposed_while_everybody_beats() -> None:

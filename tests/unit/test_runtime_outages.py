@@ -1,0 +1,228 @@
+"""Where an outage began, by what the leader and the members saw of it: points, or bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollcall_ha.controller.contract.commands import ElectUnclean, SayGoodbye
+from rollcall_ha.controller.contract.events import MasterElected, MilestoneReached
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, Phase, SilenceCause
+from tests.support.runtime_world import Replica, World, set_key
+
+KEY = set_key()
+TIMING = PRESETS[Preset.NORMAL]
+INTERVAL_MS, TIMEOUT_MS = TIMING.heartbeat_interval_ms, TIMING.heartbeat_timeout_ms
+
+
+def serving() -> tuple[World, Replica, Replica, Replica]:
+    """A set that has served for a while, and its master first."""
+    world = World()
+    world.take()
+    master, *slaves = world.serving_set()
+    for replica in (master, *slaves):
+        replica.known_epoch = world.the_view(KEY).master_epoch
+    world.pass_ms(5_000, master, *slaves)
+    world.run_loop(100)
+    return world, master, *slaves  # type: ignore[return-value]  # three replicas
+
+
+def bounds_ms(world: World) -> tuple[int, int | None]:
+    """The age of the first sign and of the last sign of life, at the proposal of the newest election."""
+    stamps = detection(world)
+    assert isinstance(stamps.first_sign_age_us, int)
+    alive_us = stamps.alive_age_us
+    return stamps.first_sign_age_us // 1_000, alive_us // 1_000 if isinstance(alive_us, int) else None
+
+
+def detection(world: World) -> DetectionStamps:
+    stamps = elected(world).detection
+    assert stamps is not None
+    return stamps
+
+
+def elected(world: World) -> MasterElected:
+    return next(r.event for r in reversed(world.records) if isinstance(r.event, MasterElected))
+
+
+def test_a_death_that_was_seen_to_close_its_connections_is_a_point() -> None:
+    world, master, slave, _ = serving()
+    world.run_loop(200)
+    world.close(master)
+    world.run_loop(20)
+    world.report_link(slave, master, closed_ms=19, heard_ms=25)
+    world.refuse_probe()
+
+    assert detection(world).cause is SilenceCause.DEAD_AT_ONCE
+    assert bounds_ms(world) == (20, 20)
+
+
+def test_a_hang_lies_between_the_last_sign_of_life_and_the_next_one_that_was_due() -> None:
+    """Three seconds of silence: broker 1 may have stopped right after its heartbeat, or just before the next."""
+    world, _, *slaves = serving()
+    world.pass_ms(TIMEOUT_MS + 500, *slaves)
+
+    first_ms, alive_ms = bounds_ms(world)
+
+    assert alive_ms is not None
+    assert alive_ms >= TIMEOUT_MS
+    assert first_ms == alive_ms - INTERVAL_MS
+
+
+def test_bytes_that_a_slave_heard_later_than_the_leader_are_signs_of_life() -> None:
+    """Its session hangs, its HA links do not: for two seconds more it acknowledged."""
+    world, _, slave, other = serving()
+    for _ in range(20):
+        world.pass_ms(100, other)
+        world.beat(slave, master_heard_ms=0)
+    world.pass_ms(TIMEOUT_MS - 1_500, slave, other)
+
+    first_ms, alive_ms = bounds_ms(world)
+
+    assert alive_ms is not None
+    assert alive_ms < TIMEOUT_MS - 1_000
+    assert first_ms == alive_ms - INTERVAL_MS
+
+
+def test_a_process_that_hung_before_it_was_killed_is_not_exact() -> None:
+    """Stopped for two seconds, then killed: the outage began when it stopped."""
+    world, master, slave, other = serving()
+    for _ in range(20):
+        world.run_loop(100)
+        world.beat(slave)
+        world.beat(other)
+    world.close(master)
+    world.report_link(slave, master, closed_ms=0, heard_ms=2_100)
+    world.refuse_probe()
+
+    first_ms, alive_ms = bounds_ms(world)
+
+    assert alive_ms == 2_100
+    assert first_ms == 2_100 - INTERVAL_MS
+
+
+def test_an_end_that_was_read_after_the_loop_stood_still_is_known_to_the_gap_only() -> None:
+    """The leader was paused for 400 ms, and reads what has waited in its sockets."""
+    world, master, slave, _ = serving()
+    world.now_ms += 400
+    world.duties.breathe(world.now_ns)  # some loops run their timers first
+    world.close(master)
+    world.report_link(slave, master)
+    world.refuse_probe()
+
+    first_ms, alive_ms = bounds_ms(world)
+
+    assert first_ms == 0
+    assert alive_ms == pytest.approx(400, abs=40)
+
+
+def test_a_pause_of_the_leader_of_a_minute_never_makes_a_failover_of_no_time() -> None:
+    """Everything was stopped for a minute, and the master died: DETECT 0.0 ms, and nothing missing."""
+    world, _, slave, other = serving()
+    world.now_ms += 60_000
+    world.duties.breathe(world.now_ns)
+    world.tick()
+    world.beat(slave)
+    world.beat(other)
+    world.pass_ms(TIMEOUT_MS + 500, slave, other)
+
+    first_ms, alive_ms = bounds_ms(world)
+
+    assert alive_ms is not None
+    assert alive_ms >= 60_000
+    assert first_ms >= 60_000
+
+
+def change_leader(world: World, *replicas: Replica) -> list[Replica]:
+    """Another controller leads: it has heard nobody; these replicas find it."""
+    world.take()
+    again = [world.register(KEY, int(one.broker_id), incarnation=str(one.incarnation)) for one in replicas]
+    for replica in again:
+        replica.known_epoch = world.the_view(KEY).master_epoch
+    return again
+
+
+def test_a_leader_that_never_heard_the_master_takes_its_end_from_those_that_did() -> None:
+    """Leader and master die together: recorded were 22 ms of 1.6 s, "timed independently"."""
+    world, master, *slaves = serving()
+    world.now_ms += 700
+    slave, other = change_leader(world, *slaves)
+    world.report_link(slave, master, closed_ms=690, heard_ms=695)
+    world.refuse_probe()
+    world.beat(slave)
+    world.beat(other)
+
+    assert detection(world).cause is SilenceCause.DEAD_AT_ONCE
+    assert bounds_ms(world) == (690, 690)
+
+
+def test_a_leader_that_was_told_of_no_sign_of_life_knows_no_upper_bound() -> None:
+    """It was not there, and no member says when it heard the master: any number would be a guess."""
+    world, _, *slaves = serving()
+    world.now_ms += 60_000
+    slave, other = change_leader(world, *slaves)
+    world.pass_ms(TIMEOUT_MS + 500, slave, other)
+
+    assert detection(world).cause is SilenceCause.TIMEOUT
+    assert bounds_ms(world)[1] is None
+
+
+def test_a_master_that_is_back_before_it_was_found_gone_leaves_the_time_of_its_end() -> None:
+    """Killed, and started again by its supervisor within 80 ms: the outage began with the kill."""
+    world, master, slave, other = serving()
+    world.beat(master)
+    world.run_loop(100)
+    world.close(master)
+    world.run_loop(80)
+    world.register(KEY, int(master.broker_id), incarnation="next")
+    world.beat(slave)
+    world.beat(other)
+
+    assert detection(world).cause is SilenceCause.REPLACED
+    assert bounds_ms(world) == (80, 80)
+
+
+def test_a_goodbye_is_the_sign_of_an_end() -> None:
+    """Its set had no stamps at all, and the outage began with the proposal."""
+    world, master, slave, _ = serving()
+    world.applies = False
+    world.apply(
+        SayGoodbye(
+            set_key=KEY,
+            broker_id=master.broker_id,
+            incarnation=master.incarnation,
+            session_ordinal=master.ordinal,
+            clean_mark=CleanMark(nonce="n", end_offset=LogOffset(0)),
+        )
+    )
+    world.run_loop(300)
+    world.beat(slave)
+    (proposal,) = [one for one in world.waiting if one.evidence is not None]
+    assert proposal.evidence is not None
+    stamps = proposal.evidence.detection
+
+    assert stamps is not None
+    assert stamps.cause is SilenceCause.GOODBYE
+    assert stamps.uncertainty_us is not None
+
+
+def test_an_operators_election_is_not_timed_from_a_failed_attempt_before_it() -> None:
+    """DECIDE 40.0 s: the duty had proposed, in vain, 40 s before the operator did."""
+    world, *all_three = serving()
+    world.pass_ms(2 * TIMEOUT_MS)
+    world.pass_ms(40_000)
+    back = world.register(KEY, int(all_three[1].broker_id), incarnation="lost-its-log", boot="another")
+    world.beat(back)
+    view = world.the_view(KEY)
+    evidence = world.duties.sessions.evidence(view, now_ns=world.now_ns, triggered_by=None, stamps=None, draw=0)
+    world.duties.handle_requested(KEY, world.now_ns)
+    world.requested_by = "admin:root"
+    world.apply(ElectUnclean(set_key=KEY, accepted_loss_bytes=0, designated=BrokerId(back.broker_id)), evidence)
+    world.requested_by = "controller:c1"
+    world.tick()
+
+    events = [record.event for record in world.records if isinstance(record.event, MilestoneReached)]
+    committed = [event.milestone for event in events if event.milestone.phase is Phase.COMMITTED]
+    assert elected(world).master == back.broker_id
+    assert committed[-1].elapsed_us == 0
