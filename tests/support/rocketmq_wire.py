@@ -104,9 +104,10 @@ class JavaListener:
     pushed: list[Frame] = field(default_factory=list)
     _server: RemotingServer | None = None
 
-    async def start(self) -> str:
-        """Listen; returns host:port."""
-        (number,) = free_ports(1)
+    async def start(self, number: int | None = None) -> str:
+        """Listen, on any port if none is given; returns host:port."""
+        if number is None:
+            (number,) = free_ports(1)
         self._server = RemotingServer(self)
         await self._server.start("127.0.0.1", number)
         return f"127.0.0.1:{number}"

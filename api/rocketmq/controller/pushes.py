@@ -9,7 +9,9 @@ Rule 2: the master first. It is asked for its HA address by 906 until it answers
 1008, and right behind it that address by 906. A slave waits ``MASTER_FIRST_MS`` at most.
 Rule 3: a process is told of one masterEpoch once; a broker that cannot be reached is tried ``ATTEMPTS_MAX`` times, and
 then left to its own poll of 5 s. Losing all of this costs time only.
-Rule 4: the newest view is pushed; a run for an older epoch ends.
+Rule 4: a view of a newer masterEpoch is pushed at once: what an older one waits for is given up.
+Rule 5: each broker has a task of its own and waits for no other one's answer; later tries wait behind first ones. So a
+broker that takes a 1008 and is silent costs nobody else anything. Above ``LINKS_MAX`` the oldest link makes room.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from rollcall_ha.api.rocketmq.controller.beans import ExchangeHaHeader, MasterHeader, sync_state_set_body
@@ -46,20 +48,27 @@ PAUSE_MS_MAX = 1_000
 MASTER_FIRST_MS = 500
 CONNECT_MS_MAX = 500
 ANSWER_MS_MAX = 2_000
-LINKS_MAX = 512
-"""Pushes under way; more wait for their turn."""
+DIALS_MAX = 128
+DIALS_AGAIN_MAX = 16
+"""Under way at the same time, first tries and later ones; more wait for their turn."""
+LINKS_MAX = 1_024
+"""Open at the same time."""
 
 _UNREACHABLE = (OSError, TimeoutError, RemotingError, ConfigError)
 
 Told = dict[BrokerId, tuple[Incarnation, MasterEpoch]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, eq=False)
 class _Run:
-    """The push of one set."""
+    """The pushes of one set for one masterEpoch: a task for each broker that is still to be told."""
 
     view: SetView
-    task: asyncio.Task[None] | None = None
+    tasks: dict[BrokerId, asyncio.Task[None]] = field(default_factory=dict)
+    master_tried: asyncio.Event = field(default_factory=asyncio.Event)
+    """Slaves need not wait for their master any more: it has answered, or was not reached."""
+    exchange: ExchangeHaHeader | None = None
+    """The master's HA address, once it answered as master."""
 
 
 @dataclass(slots=True)
@@ -80,32 +89,48 @@ class RocketmqPushes:
         self._logger = get_logger("gateway")
         self._memory: dict[SetKey, _SetMemory] = {}
         self._runs: dict[SetKey, _Run] = {}
-        self._links = asyncio.Semaphore(LINKS_MAX)
+        self._dials = asyncio.Semaphore(DIALS_MAX)
+        self._dials_again = asyncio.Semaphore(DIALS_AGAIN_MAX)
+        self._links: dict[RemotingConnection, None] = {}
+        """The open ones, the oldest first."""
         self.sent: Counter[str] = Counter()
         """By code and outcome; a metric."""
 
     def announce(self, view: SetView) -> None:
         """This view was committed. Returns at once."""
-        if _living_master(view) is None or not self._untold(view):
+        master = _living_master(view)
+        untold = self._untold(view) if master is not None else []
+        if master is None or not untold:
             return
         run = self._runs.get(view.set_key)
-        # One run per set, with its view exchanged (rule 4). Two at once could tell a slave of epoch 4 and then of 3: it
-        # ignores the older 1008, and takes the older HA address, for 906 carries no epoch.
-        if run is not None:
+        if run is not None and run.view.master_epoch < view.master_epoch:
+            # Ended, not waited for: the winner of 4 would hear of it only when a broker that is told of 3 has been
+            # silent for 2 s. And never both at once: a slave told of 4 and then of 3 ignores the older 1008, and takes
+            # the older HA address, for 906 carries no epoch. What a link has not delivered yet is lost with it.
+            self._end(run)
+            run = None
+        if run is None:
+            run = self._runs[view.set_key] = _Run(view)
+        elif run.view.master_epoch == view.master_epoch:
             run.view = view
-            return
-        run = _Run(view=view)
-        self._runs[view.set_key] = run
-        run.task = asyncio.get_running_loop().create_task(self._push(run))
+        # The master's task also asks it for the HA address, which the slaves need: it runs for each of them.
+        for broker_id in {master.broker_id, *(member.broker_id for member in untold)}:
+            if broker_id not in run.tasks:
+                run.tasks[broker_id] = asyncio.get_running_loop().create_task(self._tell(run, broker_id))
 
     def needs_telling(self, key: SetKey, broker_id: BrokerId, epoch: MasterEpoch) -> bool:
         """Whether this replica has not been told of ``epoch`` by this controller."""
         told = self._memory[key].roles.get(broker_id) if key in self._memory else None
         return told is None or told[1] < epoch
 
+    @property
+    def under_way(self) -> int:
+        """Brokers that are still to be told."""
+        return sum(len(run.tasks) for run in self._runs.values())
+
     async def stop(self) -> None:
         """End what is under way."""
-        tasks = [run.task for run in self._runs.values() if run.task is not None]
+        tasks = [task for run in self._runs.values() for task in run.tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -126,71 +151,69 @@ class RocketmqPushes:
             )
         ]
 
-    async def _push(self, run: _Run) -> None:
-        try:
-            attempts, epoch = 0, run.view.master_epoch
-            # Not after a loss of leadership: the next leader pushes an epoch that this one has not heard of.
-            while attempts < ATTEMPTS_MAX and self._service.duties.is_active:
-                view = run.view
-                if view.master_epoch != epoch:
-                    attempts, epoch = 0, view.master_epoch
-                if await self._push_once(view):
-                    if run.view is view:
-                        return
-                    # Another view came while the last broker was told; ``announce`` has left it to this run.
-                    continue
-                await asyncio.sleep(min(PAUSE_MS << attempts, PAUSE_MS_MAX) / 1000)
-                attempts += 1
-            if attempts >= ATTEMPTS_MAX:
-                self._give_up(run.view)
-        finally:
-            del self._runs[run.view.set_key]
+    def _end(self, run: _Run) -> None:
+        for task in run.tasks.values():
+            task.cancel()
+        del self._runs[run.view.set_key]
 
-    def _give_up(self, view: SetView) -> None:
+    async def _tell(self, run: _Run, broker_id: BrokerId) -> None:
+        """One broker, until it knows everything, in at most ``ATTEMPTS_MAX`` tries."""
+        try:
+            for attempt in range(ATTEMPTS_MAX):
+                # Not after a loss of leadership: the next leader pushes an epoch that this one has not heard of.
+                if not self._service.duties.is_active or await self._is_told(
+                    run, broker_id, self._dials_again if attempt else self._dials
+                ):
+                    return
+                await asyncio.sleep(min(PAUSE_MS << attempt, PAUSE_MS_MAX) / 1000)
+            self._give_up(run.view, broker_id)
+        finally:
+            del run.tasks[broker_id]
+            if not run.tasks and self._runs.get(run.view.set_key) is run:
+                del self._runs[run.view.set_key]
+
+    def _give_up(self, view: SetView, broker_id: BrokerId) -> None:
         """Rule 3: a broker that was not reached by now is not tried for this epoch again."""
         # Noted as told: else each later change of the set would begin twelve attempts more.
         for member in self._untold(view):
-            told = (member.incarnation, view.master_epoch)
-            self.sent["given up"] += 1
-            self._memory[view.set_key].roles[member.broker_id] = told
-            self._memory[view.set_key].links[member.broker_id] = told
+            if member.broker_id == broker_id:
+                told = (member.incarnation, view.master_epoch)
+                self.sent["given up"] += 1
+                self._memory[view.set_key].roles[broker_id] = told
+                self._memory[view.set_key].links[broker_id] = told
 
-    async def _push_once(self, view: SetView) -> bool:
-        """Whether all living members have been told everything."""
-        members = self._untold(view)
+    async def _is_told(self, run: _Run, broker_id: BrokerId, turn: asyncio.Semaphore) -> bool:
+        """One try. Whether nothing is left to tell this broker."""
+        view = run.view
         master = _living_master(view)
-        if master is None or not members:
+        member = next((one for one in view.members if one.broker_id == broker_id), None)
+        if master is None or member is None or not member.is_alive:
             return True
-        ha_address: asyncio.Future[ExchangeHaHeader | None] = asyncio.get_running_loop().create_future()
-        others = [member for member in members if member.broker_id != master.broker_id]
-        results = await asyncio.gather(
-            self._tell_master(view, master, ha_address),
-            *(self._tell_slave(view, master, member, ha_address) for member in others),
-            return_exceptions=True,
-        )
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, _UNREACHABLE):
-                self._logger.error("push_failed", set=str(view.set_key), error=repr(result), exc_info=result)
-        return all(result is True for result in results)
-
-    async def _tell_master(
-        self, view: SetView, master: MemberView, ha_address: asyncio.Future[ExchangeHaHeader | None]
-    ) -> bool:
-        began_ns = self._service.now_ns()
-        exchange: ExchangeHaHeader | None = None
         try:
-            async with self._links, _link_to(master.description.address) as link:
+            if member is master:
+                return await self._tell_master(run, view, master, turn)
+            return await self._tell_slave(run, view, master, member, turn)
+        except _UNREACHABLE:
+            return False
+        except Exception as error:
+            self._logger.exception("push_failed", set=str(view.set_key), broker_id=broker_id, error=repr(error))
+            return False
+
+    async def _tell_master(self, run: _Run, view: SetView, master: MemberView, turn: asyncio.Semaphore) -> bool:
+        began_ns = self._service.now_ns()
+        try:
+            async with self._link_to(master.description.address, turn) as link:
                 if self._is_role_due(view, master):
                     # BEFORE the write: the winner's own clock runs from the notice on. Stamped after the answer, its
                     # time would be counted twice in the failover's phases.
                     self._service.duties.handle_notified(view.set_key, view.master_epoch, began_ns)
                 if not await self._tell_role(link, view, master, master):
                     return False
-                exchange = await self._ask_ha_address(link)
+                run.exchange = await self._ask_ha_address(link)
         finally:
             # Also on failure: the slaves wait for it, and would stay without their role for the whole timeout.
-            ha_address.set_result(exchange)
-        if exchange is None:
+            run.master_tried.set()
+        if run.exchange is None:
             return False
         told, memory = (master.incarnation, view.master_epoch), self._memory[view.set_key]
         if memory.links.get(master.broker_id) != told:
@@ -199,25 +222,42 @@ class RocketmqPushes:
         return True
 
     async def _tell_slave(
-        self,
-        view: SetView,
-        master: MemberView,
-        member: MemberView,
-        ha_address: asyncio.Future[ExchangeHaHeader | None],
+        self, run: _Run, view: SetView, master: MemberView, member: MemberView, turn: asyncio.Semaphore
     ) -> bool:
         # A slave that dials before its master is one is sent away, and Java comes back after 5 s: so long the set would
         # have one copy. A master that hangs must not keep the others from their role, so the wait has an end.
-        await asyncio.wait((ha_address,), timeout=MASTER_FIRST_MS / 1000)
-        exchange = ha_address.result() if ha_address.done() else None
-        async with self._links, _link_to(member.description.address) as link:
-            if not await self._tell_role(link, view, master, member) or exchange is None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MASTER_FIRST_MS / 1000):
+                await run.master_tried.wait()
+        # Without a link while there is nothing to say: its master may be silent for all of its tries.
+        if run.exchange is None and not self._is_role_due(view, member):
+            return False
+        async with self._link_to(member.description.address, turn) as link:
+            if not await self._tell_role(link, view, master, member) or run.exchange is None:
                 return False
-            answer = await self._ask(link, RequestCode.EXCHANGE_BROKER_HA_INFO, exchange)
+            answer = await self._ask(link, RequestCode.EXCHANGE_BROKER_HA_INFO, run.exchange)
             is_told = answer.code == SystemCode.SUCCESS
             self.sent["906 taken" if is_told else "906 refused"] += 1
         if is_told:
             self._memory[view.set_key].links[member.broker_id] = (member.incarnation, view.master_epoch)
         return is_told
+
+    @asynccontextmanager
+    async def _link_to(self, address: str, turn: asyncio.Semaphore) -> AsyncIterator[RemotingConnection]:
+        """A connection to one broker's listen port (rule 5). Raises ``_UNREACHABLE``."""
+        async with turn:
+            link = await dial(address, timeout_ms=CONNECT_MS_MAX)
+        while len(self._links) >= LINKS_MAX:
+            # It has been silent for longest. Its broker has the 1008, and is tried again.
+            oldest = next(iter(self._links))
+            del self._links[oldest]
+            oldest.close("a broker that has not answered makes room for the next one")
+        self._links[link] = None
+        try:
+            yield link
+        finally:
+            self._links.pop(link, None)
+            link.close("the push is done")
 
     def _is_role_due(self, view: SetView, member: MemberView) -> bool:
         told = self._memory[view.set_key].roles.get(member.broker_id)
@@ -273,13 +313,3 @@ class RocketmqPushes:
 
 def _living_master(view: SetView) -> MemberView | None:
     return next((member for member in view.members if member.broker_id == view.master and member.is_alive), None)
-
-
-@asynccontextmanager
-async def _link_to(address: str) -> AsyncIterator[RemotingConnection]:
-    """A connection to one broker's listen port. Raises ``_UNREACHABLE``."""
-    link = await dial(address, timeout_ms=CONNECT_MS_MAX)
-    try:
-        yield link
-    finally:
-        link.close("the push is done")

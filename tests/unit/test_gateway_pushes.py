@@ -1,0 +1,258 @@
+"""Pushes to RocketMQ brokers, some of which take a 1008 and never answer: the silence of one costs nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from rollcall_ha.api.rocketmq.controller.pushes import (
+    ANSWER_MS_MAX,
+    DIALS_AGAIN_MAX,
+    DIALS_MAX,
+    RocketmqPushes,
+)
+from rollcall_ha.api.rocketmq.controller.replicas import RocketmqReplicas
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    FleetIncarnation,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    ReplicaKind,
+    SessionOrdinal,
+    SetKey,
+    SyncStateSetEpoch,
+)
+from rollcall_ha.controller.contract.replies import Condition, Done, MemberView, SetView
+from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.deploy.local.processes import free_ports
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import LinkLimits
+from tests.support.rocketmq_wire import JavaListener
+from tests.support.runtime_controller import until
+
+MASTER = 1
+
+
+@dataclass(slots=True)
+class SilentListener:
+    """Takes everything, answers nothing; ``told``: when the first 1008 of (set, epoch) came."""
+
+    told: dict[tuple[int, int], float] = field(default_factory=dict)
+    links: int = 0
+    links_max: int = 0
+
+    def connected(self, connection: RemotingConnection) -> None:
+        self.links += 1
+        self.links_max = max(self.links, self.links_max)
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        self.links -= 1
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.code == 1008:
+                fields = frame.ext_fields or {}
+                key = int(fields["syncStateSetEpoch"]), int(fields["masterEpoch"])
+                self.told.setdefault(key, time.monotonic())
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    pushes: RocketmqPushes
+    silent: SilentListener
+    silent_address: str
+    healthy: JavaListener
+    healthy_address: str
+
+
+def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
+    async def main() -> None:
+        silent, healthy = SilentListener(), JavaListener(ha_address="127.0.0.1:7")
+        server = RemotingServer(silent, limits=LinkLimits(connections_max=10_000))
+        (number,) = free_ports(1)
+        await server.start("127.0.0.1", number)
+        pushes = RocketmqPushes(_service(), cast("RocketmqReplicas", SimpleNamespace(entered=_entered)))
+        stage = Stage(
+            pushes=pushes,
+            silent=silent,
+            silent_address=f"127.0.0.1:{number}",
+            healthy=healthy,
+            healthy_address=await healthy.start(),
+        )
+        try:
+            await scenario(stage)
+        finally:
+            await pushes.stop()
+            await server.stop()
+            await healthy.stop()
+
+    asyncio.run(main())
+
+
+def _service() -> ControllerService:
+    duties = SimpleNamespace(is_active=True, handle_notified=lambda *_: None)
+
+    async def submit_for_broker(*_args: Any, **_named: Any) -> Done:
+        return Done()
+
+    ports = SimpleNamespace(new_request_id=lambda: "r")
+    service = SimpleNamespace(duties=duties, ports=ports, now_ns=time.monotonic_ns, submit_for_broker=submit_for_broker)
+    return cast("ControllerService", service)
+
+
+async def _entered(_key: SetKey, _epoch: MasterEpoch) -> None: ...
+
+
+def view(number_of_set: int, epoch: int, *addresses: str) -> SetView:
+    """A set with one member per address, numbered from 1; its SyncStateSetEpoch is its number."""
+    name = f"s{number_of_set}"
+    return SetView(
+        set_key=SetKey(cluster=ClusterName("c"), name=BrokerName(name)),
+        fleet_incarnation=FleetIncarnation("f"),
+        term=1,
+        index=epoch,
+        master=BrokerId(MASTER),
+        master_incarnation=Incarnation("i"),
+        master_epoch=MasterEpoch(epoch),
+        sync_state_set=(BrokerId(MASTER),),
+        sync_state_set_epoch=SyncStateSetEpoch(number_of_set),
+        configuration=SetConfiguration(),
+        members=tuple(
+            MemberView(
+                broker_id=BrokerId(number),
+                incarnation=Incarnation(f"{name}-{number}"),
+                session_ordinal=SessionOrdinal(1),
+                description=ReplicaDescription(
+                    address=address, ha_address="", kind=ReplicaKind.ROCKETMQ
+                ),
+                is_alive=True,
+                is_suspect=False,
+            )
+            for number, address in enumerate(addresses, start=1)
+        ),
+        has_entered=True,
+        start_offset=LogOffset(0),
+        last_alter=None,
+        condition=Condition.SERVING,
+        condition_reason="",
+    )  # fmt: skip
+
+
+async def told_after_s(stage: Stage, count: int) -> list[float]:
+    """``count`` sets of two silent brokers hear of epoch 1, and as soon as some have, of epoch 2: how much later."""
+    silent = stage.silent_address
+    for number in range(count):
+        stage.pushes.announce(view(number, 1, silent, silent))
+    await until(lambda: len(stage.silent.told) >= min(count, DIALS_MAX))
+    began = time.monotonic()
+    for number in range(count):
+        stage.pushes.announce(view(number, 2, silent, silent))
+    await until(lambda: all((number, 2) in stage.silent.told for number in range(count)))
+    return sorted(stage.silent.told[number, 2] - began for number in range(count))
+
+
+def test_a_newer_view_is_told_at_once_whatever_an_older_push_waits_for() -> None:
+    """The push of epoch 1 waited 2 s for a silent broker's answer, and that of epoch 2 stood behind it."""
+
+    async def scenario(stage: Stage) -> None:
+        assert (await told_after_s(stage, 20))[-1] < ANSWER_MS_MAX / 1000 / 2
+
+    play(scenario)
+
+
+def test_a_silent_broker_holds_up_neither_other_members_of_its_set_nor_other_sets() -> None:
+    """The second try of a member waited for the silent one's answer, and 512 silent ones took every place."""
+
+    async def scenario(stage: Stage) -> None:
+        healthy, silent = stage.healthy_address, stage.silent_address
+        for number in range(100):
+            stage.pushes.announce(view(number, 1, silent, silent))
+        (closed,) = free_ports(1)
+        late = JavaListener()
+        began = time.monotonic()
+        stage.pushes.announce(view(1_000, 1, healthy, silent, f"127.0.0.1:{closed}"))
+        await until(lambda: (1_000, 1) in stage.silent.told)
+        await late.start(closed)
+        await until(lambda: [frame.code for frame in late.pushed] == [1008, 906])
+        took_s = time.monotonic() - began
+        await late.stop()
+        assert [frame.code for frame in stage.healthy.pushed] == [1008, 906]
+        assert took_s < ANSWER_MS_MAX / 1000
+
+    play(scenario)
+
+
+def test_links_to_silent_brokers_are_bounded_and_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept until their time was over, they would be as many as there are brokers."""
+    monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.LINKS_MAX", 10)
+    monkeypatch.setattr("rollcall_ha.api.rocketmq.controller.pushes.DIALS_MAX", 4)
+
+    async def scenario(stage: Stage) -> None:
+        for number in range(40):
+            stage.pushes.announce(view(number, 1, stage.silent_address))
+        await until(lambda: len(stage.silent.told) == 40)
+        assert stage.silent.links_max <= 10 + 4 + DIALS_AGAIN_MAX
+        stage.pushes.announce(view(41, 1, stage.healthy_address))
+        await until(lambda: [frame.code for frame in stage.healthy.pushed] == [1008, 906])
+
+    play(scenario)
+
+
+def test_a_set_is_forgotten_when_all_is_told_and_a_broker_that_starts_again_is_told_anew() -> None:
+    async def scenario(stage: Stage) -> None:
+        slave = JavaListener()
+        members = (stage.healthy_address, await slave.start())
+        stage.pushes.announce(view(1, 1, *members))
+        await until(lambda: len(slave.pushed) == 2 and not stage.pushes.under_way)
+        stage.pushes.announce(view(1, 1, *members))
+        assert not stage.pushes.under_way
+        again = view(1, 1, *members)
+        restarted = replace(again.members[1], incarnation=Incarnation("started again"))
+        stage.pushes.announce(replace(again, members=(again.members[0], restarted)))
+        await until(lambda: [frame.code for frame in slave.pushed] == [1008, 906, 1008, 906])
+        await slave.stop()
+
+    play(scenario)
+
+
+@pytest.mark.slow
+def test_two_hundred_sets_of_silent_brokers_hear_of_their_next_masters_without_waiting_for_answers() -> None:
+    """It took 1.8 s in the middle. ``python -m tests.unit.test_gateway_pushes 200`` prints the figures."""
+
+    async def scenario(stage: Stage) -> None:
+        waits = await told_after_s(stage, 200)
+        assert waits[100] < ANSWER_MS_MAX / 1000 / 2
+
+    play(scenario)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+
+    async def measure(stage: Stage) -> None:
+        healthy, silent = stage.healthy_address, stage.silent_address
+        waits = await told_after_s(stage, int(sys.argv[1]))
+        began = time.monotonic()
+        stage.pushes.announce(view(9_999, 1, healthy, healthy, silent))
+        await until(lambda: len(stage.healthy.pushed) >= 4)
+        took = time.monotonic() - began
+        print(
+            f"{len(waits)} silent sets told of epoch 2: p50 {waits[len(waits) // 2]:.3f} s, last {waits[-1]:.3f} s; "
+            f"then a healthy one {took:.3f} s; links at most {stage.silent.links_max}"
+        )
+
+    play(measure)
