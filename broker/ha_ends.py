@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.log.ports import BrokerLog
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.controller.contract.ids import Incarnation
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
@@ -43,6 +44,7 @@ class HaEnds:
         config: BrokerConfig,
         incarnation: Incarnation,
         log: BrokerLog,
+        parts: Parts,
         as_master: MasterLinkEvents,
         as_slave: Following,
         opened: Callable[[Registered, SetView | None], None],
@@ -54,6 +56,7 @@ class HaEnds:
         self._config = config
         self._incarnation = incarnation
         self._log = log
+        self._parts = parts
         self._as_master = as_master
         self._as_slave = as_slave
         self._opened = opened
@@ -129,7 +132,14 @@ class HaEnds:
             idle_timeout_ms=timing.heartbeat_timeout_ms,
             handshake_timeout_ms=timing.session_rpc_timeout_ms,
         )
-        server = HaServer(identity=identity, log=self._log, events=self._as_master, settings=settings, links=self.links)
+        server = HaServer(
+            identity=identity,
+            log=self._log,
+            events=self._as_master,
+            settings=settings,
+            clock_ms=self._parts.now_ms,
+            links=self.links,
+        )
         client = HaClient(
             identity=identity,
             log=self._log,
@@ -137,6 +147,7 @@ class HaEnds:
             settings=settings,
             reconnect_delay_ms=timing.reconnect_delay_ms,
             reconnect_delay_ms_max=timing.reconnect_delay_ms_max,
+            clock_ms=self._parts.now_ms,
         )
         await server.start(*self._config.ha)
         self._ends = _Ends(identity=identity, server=server, client=client)

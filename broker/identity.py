@@ -10,18 +10,15 @@ it, so the controllers see that the backup may miss bytes that this start acked.
 from __future__ import annotations
 
 import contextlib
-import secrets
-from pathlib import Path
 
 import msgspec
 
 from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessIdentity, ProcessStarts
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles, StoreMark
-from rollcall_ha.controller.contract.ids import Incarnation, RegisterCode, SetKey
+from rollcall_ha.controller.contract.ids import Incarnation, SetKey
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.node.config import ConfigError
-
-BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,20 +31,6 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     clean_mark: CleanMark | None
 
 
-def draw_code() -> RegisterCode:
-    """A new register code."""
-    return RegisterCode(secrets.token_hex(16))
-
-
-def draw_incarnation() -> Incarnation:
-    return Incarnation(secrets.token_hex(16))
-
-
-def draw_nonce() -> str:
-    """A nonce for a clean mark."""
-    return secrets.token_hex(16)
-
-
 def disown(files: ReplicaFiles) -> None:
     """
     The next start is another store: a sync of the log failed, so pages that the kernel shows may never reach the disk.
@@ -58,7 +41,7 @@ def disown(files: ReplicaFiles) -> None:
         files.store.remove()
 
 
-def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:
+def remember(files: ReplicaFiles, set_key: SetKey, parts: Parts | None = None) -> Remembered:
     """
     Read the directory's files; draw the identity of this start. Blocks.
 
@@ -67,6 +50,7 @@ def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:
         DirectoryError: one of the files is damaged.
         OSError: the disk.
     """
+    parts = parts or Parts()
     identity = files.identity.load()
     if identity is not None and not identity.belongs_to(set_key):
         raise ConfigError(
@@ -75,15 +59,15 @@ def remember(files: ReplicaFiles, set_key: SetKey) -> Remembered:
         )
     store = files.store.load()
     if store is None:
-        store = StoreMark(store_id=secrets.token_hex(16))
+        store = StoreMark(store_id=parts.draw())
         files.store.store(store)
     starts = files.starts.load() or ProcessStarts()
-    incarnation = draw_incarnation()
+    incarnation = Incarnation(parts.draw())
     files.starts.store(starts.with_start(incarnation))
     return Remembered(
         process=ProcessIdentity(
             incarnation=incarnation,
-            boot_id=BOOT_ID_FILE.read_text().strip(),
+            boot_id=parts.boot_id(),
             store_id=store.store_id,
             previous_incarnations=starts.incarnations,
         ),

@@ -10,7 +10,6 @@ Rule 2: one value, the gate, says what a client may do; it is replaced before an
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -50,9 +49,10 @@ from rollcall_ha.broker.ha_ends import HaEnds
 from rollcall_ha.broker.handlers.listen import ListenService
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
-from rollcall_ha.broker.identity import Remembered, draw_code
+from rollcall_ha.broker.identity import Remembered
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
@@ -65,6 +65,7 @@ from rollcall_ha.controller.contract.ids import (
     Incarnation,
     LogOffset,
     MasterEpoch,
+    RegisterCode,
     SessionOrdinal,
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
@@ -90,7 +91,14 @@ class Replica:
     """One replica, from its recovered log to its end. On the loop."""
 
     def __init__(
-        self, *, config: BrokerConfig, remembered: Remembered, files: ReplicaFiles, log: CommitLog, disk: Executor
+        self,
+        *,
+        config: BrokerConfig,
+        remembered: Remembered,
+        files: ReplicaFiles,
+        log: CommitLog,
+        disk: Executor,
+        parts: Parts,
     ) -> None:
         """Nothing is dialled or opened yet; ``start`` does."""
         loop = asyncio.get_running_loop()
@@ -103,9 +111,10 @@ class Replica:
         self._files = files
         self._log = log
         self._disk = disk
+        self._parts = parts
         self._stored = remembered.stored
         self._reign: Mastership | None = None
-        self._registration = _registration_of(config, remembered)
+        self._registration = _registration_of(config, remembered, RegisterCode(parts.draw()))
         self.machine = RoleMachine(
             set_key=config.set_key,
             incarnation=process.incarnation,
@@ -122,7 +131,7 @@ class Replica:
             lag_bytes=lambda: self.following.lag_bytes,
         )
         self.session = self._new_session()
-        self.role = RoleShell(machine=self.machine, log=log, files=files, disk=disk, owner=self)
+        self.role = RoleShell(machine=self.machine, log=log, files=files, disk=disk, parts=parts, owner=self)
         self.following = Following(
             log=log,
             disk=disk,
@@ -136,24 +145,30 @@ class Replica:
             config=config,
             incarnation=process.incarnation,
             log=log,
+            parts=parts,
             as_master=self,
             as_slave=self.following,
             opened=self._links_opened,
             failed=self.failed,
         )
-        self.put = PutPath(
-            log,
-            self.gate,
-            store_host=config.store_host,
-            broker_properties=f"CLUSTER\x01{config.set_key.cluster}\x02".encode(),
-            now_ms=lambda: time.time_ns() // 1_000_000,
-            wake_links=self._log_extended,
-            on_first_ack=self._first_ack,
-        )
+        self.put = self._new_put_path()
         self.listen = ListenService(put=self.put, log=log, routes=self.status, probes=self.status)
         self._remembered = remembered
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
+
+    def _new_put_path(self) -> PutPath:
+        config, parts = self._config, self._parts
+        return PutPath(
+            self._log,
+            self.gate,
+            store_host=config.store_host,
+            broker_properties=f"CLUSTER\x01{config.set_key.cluster}\x02".encode(),
+            now_ms=parts.wall_ms,
+            now_us=parts.now_us,
+            wake_links=self._log_extended,
+            on_first_ack=self._first_ack,
+        )
 
     def _new_session(self) -> ControllerSession:
         config = self._config
@@ -164,7 +179,11 @@ class Replica:
             holdings=lambda: (self.status.positions, self._stored),
         )
         return ControllerSession(
-            machine=machine, owner=self, set_key=config.set_key, rpc_timeout_ms=config.timing.session_rpc_timeout_ms
+            machine=machine,
+            owner=self,
+            set_key=config.set_key,
+            rpc_timeout_ms=config.timing.session_rpc_timeout_ms,
+            now_us=self._parts.now_us,
         )
 
     def start(self) -> None:
@@ -312,7 +331,7 @@ class Replica:
         self.listen.route_moved()
 
     def _phase_reached(self, epoch: MasterEpoch, phase: Phase) -> None:
-        self.role.feed(PhaseReached(master_epoch=epoch, phase=phase, reached_at_us=time.monotonic_ns() // 1_000))
+        self.role.feed(PhaseReached(master_epoch=epoch, phase=phase, reached_at_us=self._parts.now_us()))
 
     def _first_ack(self, epoch: MasterEpoch, at_us: int, waited_us: int | None) -> None:
         self.role.feed(
@@ -465,14 +484,14 @@ class Replica:
         return next((one.description.address for one in view.members if one.broker_id == view.master), "")
 
 
-def _registration_of(config: BrokerConfig, remembered: Remembered) -> Registration:
+def _registration_of(config: BrokerConfig, remembered: Remembered, new_code: RegisterCode) -> Registration:
     facts = ReplicaFacts(
         set_key=config.set_key,
         process=remembered.process,
         description=config.description,
         configuration=config.configuration,
         clean_mark=remembered.clean_mark,
-        new_register_code=draw_code(),
+        new_register_code=new_code,
     )
     return Registration(facts, remembered.identity)
 

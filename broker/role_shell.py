@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -53,10 +52,10 @@ from rollcall_ha.broker.core.role_io import (
     TellStop,
     WriteCleanMark,
 )
-from rollcall_ha.broker.identity import draw_nonce
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.ports import CutReason, CutRefusedError
 from rollcall_ha.broker.log.record import RecordError
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
@@ -118,13 +117,21 @@ class RoleShell:
     """One per process. On the loop."""
 
     def __init__(
-        self, *, machine: RoleMachine, log: CommitLog, files: ReplicaFiles, disk: Executor, owner: RoleOwner
+        self,
+        *,
+        machine: RoleMachine,
+        log: CommitLog,
+        files: ReplicaFiles,
+        disk: Executor,
+        parts: Parts,
+        owner: RoleOwner,
     ) -> None:
         """``disk``: one thread, for all durable writes of this process but the log's own."""
         self.machine = machine
         self._commit_log = log
         self._files = files
         self._disk = disk
+        self._parts = parts
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._inputs: deque[RoleInput] = deque()
@@ -159,7 +166,7 @@ class RoleShell:
 
     def _handle(self, event: RoleInput) -> None:
         # Not the loop's time: that stands still within a turn and counts whole milliseconds, as long as a phase takes.
-        for action in self.machine.handle(event, now_us=time.monotonic_ns() // 1_000):
+        for action in self.machine.handle(event, now_us=self._parts.now_us()):
             self._do(action)
         if isinstance(event, SlaveLinkClosed) and not self._is_cutting:
             # Its plan waited for something else, such as the pause after a full disk. The dialler waits for an answer
@@ -275,7 +282,7 @@ class RoleShell:
         elif isinstance(step, CloseLog):
             return StepDone(step=step.step, offset=await self._alone(lambda: self._commit_log.close(is_clean=True)))
         elif isinstance(step, WriteCleanMark):
-            mark = CleanMark(nonce=draw_nonce(), end_offset=step.end_offset)
+            mark = CleanMark(nonce=self._parts.draw(), end_offset=step.end_offset)
             await self._on_disk(lambda: self._files.clean_mark.store(mark))
             return StepDone(step=step.step, clean_mark=mark)
         elif isinstance(step, SayGoodbyeTo):

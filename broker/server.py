@@ -20,7 +20,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from rollcall_ha.broker.log.checkpoint import CheckpointError
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.log.segment import SegmentError
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.session import BrokerState
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _complain(ExitCode.STORAGE, error)
     try:
-        return run(lambda stop: _serve(config, directory, stop))
+        return run(lambda stop: serve(config, directory, stop))
     finally:
         directory.release()
 
@@ -88,10 +89,11 @@ def _complain(code: ExitCode, error: BaseException) -> int:
     return int(code)
 
 
-async def _serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.Event) -> int:
+async def serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.Event, parts: Parts | None = None) -> int:
+    """One life of a broker, until ``stop`` is set or it cannot go on; returns the exit code."""
     try:
         async with AsyncExitStack() as stack:
-            return await _Server(config, directory, stack).serve(stop)
+            return await Server(config, directory, stack, parts or Parts()).serve(stop)
     except ConfigError as error:
         return _complain(ExitCode.CONFIG, error)
     except RecordError as error:
@@ -105,7 +107,7 @@ async def _serve(config: BrokerConfig, directory: DataDirectory, stop: asyncio.E
         return _complain(ExitCode.ADDRESS_IN_USE if is_taken else ExitCode.STORAGE, error)
 
 
-async def release(disk: ThreadPoolExecutor, *, exit_now: Callable[[int], object] = os._exit) -> None:
+async def release(disk: Executor, *, exit_now: Callable[[int], object] = os._exit) -> None:
     """The last write is over. One that never ends would keep the process for ever: it is left behind."""
     last = asyncio.get_running_loop().run_in_executor(disk, lambda: None)
     disk.shutdown(wait=False)
@@ -119,20 +121,21 @@ async def release(disk: ThreadPoolExecutor, *, exit_now: Callable[[int], object]
         exit_now(int(ExitCode.STORAGE))
 
 
-class _Server:
+class Server:
     """One life of the process; ``stack`` closes its parts, last first."""
 
-    def __init__(self, config: BrokerConfig, directory: DataDirectory, stack: AsyncExitStack) -> None:
+    def __init__(self, config: BrokerConfig, directory: DataDirectory, stack: AsyncExitStack, parts: Parts) -> None:
         self._config = config
+        self._parts = parts
         self._directory = directory
         self._stack = stack
         self._replica: Replica | None = None
         self._failure: BaseException | None = None
         self._files = ReplicaFiles(config.directory)
-        self._disk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
+        self._disk = parts.make_disk()
 
     async def serve(self, stop: asyncio.Event) -> int:
-        """Returns the exit code. Raises the errors that ``_serve`` translates."""
+        """Returns the exit code. Raises the errors that ``serve`` of this module translates."""
         config, stack = self._config, self._stack
         stack.push_async_callback(release, self._disk)
         telemetry = Telemetry()
@@ -156,7 +159,7 @@ class _Server:
         return await self._until_ended(replica, stop)
 
     async def _recover(self) -> Replica:
-        config, files, disk = self._config, self._files, self._disk
+        config, files, disk, parts = self._config, self._files, self._disk, self._parts
         loop = asyncio.get_running_loop()
         if self._directory.was_empty:
             _log.info("empty_directory", directory=str(config.directory), meaning="a new replica, or a wiped one")
@@ -183,6 +186,9 @@ class _Server:
                 quarantine_days=config.quarantine_days,
                 quarantine_bytes=config.quarantine_bytes,
                 on_loss=files.store.remove,
+                now_ms=parts.wall_ms,
+                on_flush_due=parts.on_flush_due,
+                clock_s=lambda: parts.now_us() / 1_000_000,
             )
 
         try:
@@ -191,7 +197,7 @@ class _Server:
             self._disown_after(error)
             raise
         # After the log: one that lacks synced bytes has removed the mark of its store, and this draws another.
-        remembered = await loop.run_in_executor(disk, remember, files, config.set_key)
+        remembered = await loop.run_in_executor(disk, remember, files, config.set_key, parts)
         report = log.recovery
         if report.lost:
             _log.error("log_lost_bytes", reason=report.lost, meaning="this replica proves nothing and leaves its set")
@@ -204,7 +210,7 @@ class _Server:
             finished_cut=report.finished_cut,
             duration_us=report.duration_us,
         )
-        return Replica(config=config, remembered=remembered, files=files, log=log, disk=disk)
+        return Replica(config=config, remembered=remembered, files=files, log=log, disk=disk, parts=parts)
 
     def _storage_failed(self, error: BaseException) -> None:
         self._failure = error

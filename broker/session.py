@@ -11,7 +11,6 @@ people, no part of any decision.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -59,10 +58,6 @@ _encode = msgspec.json.encode
 
 class SessionUnavailable(Exception):
     """No leader answered: the outcome is unknown if the request had been sent."""
-
-
-def _now_us() -> int:
-    return time.monotonic_ns() // 1_000
 
 
 class ControllerNotLeading(Exception):
@@ -113,17 +108,27 @@ class SessionCounters:
 class ControllerSession:
     """Keeps one session open; ``start`` after recovery, ``stop`` once."""
 
-    def __init__(self, *, machine: SessionMachine, owner: SessionOwner, set_key: SetKey, rpc_timeout_ms: int) -> None:
-        """Nothing is dialled yet."""
+    def __init__(
+        self,
+        *,
+        machine: SessionMachine,
+        owner: SessionOwner,
+        set_key: SetKey,
+        rpc_timeout_ms: int,
+        now_us: Callable[[], int],
+    ) -> None:
+        """Nothing is dialled yet; ``now_us`` is the monotonic clock."""
         self.counters = SessionCounters()
         self._machine = machine
         self._owner = owner
         self._set_key = set_key
         self._rpc_timeout_ms = rpc_timeout_ms
+        self._now_us = now_us
         self._link: RemotingConnection | None = None
         self._link_number = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order in which they began."""
         self._milestones: deque[Milestone] = deque(maxlen=MILESTONES_MAX)
         self._is_reporting = False
         self._clock = ClockOffset()
@@ -204,7 +209,7 @@ class ControllerSession:
             except msgspec.MsgspecError as error:
                 self._lost(number, f"a notice that cannot be read: {error}")
                 return
-            self._transit_us = self._clock.transit_us(leader_sent_at_us=notice.sent_at_us, arrived_at_us=_now_us())
+            self._transit_us = self._clock.transit_us(leader_sent_at_us=notice.sent_at_us, arrived_at_us=self._now_us())
             self._do(self._machine.noticed(number, notice.view))
             self._transit_us = 0
 
@@ -273,11 +278,11 @@ class ControllerSession:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._owner.failed(error)
 
@@ -318,9 +323,11 @@ class ControllerSession:
         async def beat(link: RemotingConnection) -> None:
             self.counters.heartbeats += 1
             heartbeat = self._owner.heartbeat(action.session_ordinal)
-            sent_at_us = _now_us()
+            sent_at_us = self._now_us()
             ack = _decode_beat(await self._exchange(link, RequestCode.SESSION_HEARTBEAT, heartbeat))
-            self._clock.witness(sent_at_us=sent_at_us, leader_clock_us=ack.leader_clock_us, answered_at_us=_now_us())
+            self._clock.witness(
+                sent_at_us=sent_at_us, leader_clock_us=ack.leader_clock_us, answered_at_us=self._now_us()
+            )
             self._do(self._machine.beat_answered(action.connection, ack, self._now_ms()))
 
         await self._on_link(action.connection, beat)

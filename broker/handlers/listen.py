@@ -119,7 +119,8 @@ class ListenService:
         self._probes = probes
         self._watches: dict[RemotingConnection, dict[int, _Watch]] = {}
         self._watch_count = 0
-        self._held: set[RemotingConnection] = set()
+        self._held: dict[RemotingConnection, None] = {}
+        """In the order in which they had to wait."""
         self._responders: dict[int, Responder] = {
             ClientCode.GET_MAX_OFFSET: self._answer_offset,
             ClientCode.GET_MIN_OFFSET: self._answer_offset,
@@ -141,7 +142,7 @@ class ListenService:
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:  # noqa: ARG002 (of ``FrameHandler``)
         """Forget it, its watches included."""
-        self._held.discard(connection)
+        self._held.pop(connection, None)
         for watch in self._watches.pop(connection, {}).values():
             watch.timer.cancel()
             self._watch_count -= 1
@@ -162,13 +163,13 @@ class ListenService:
         """Whether sends of ``length`` bytes can be handled now; if not, the connection is held until they can."""
         is_ready = self._put.is_ready_for(length)
         if not is_ready:
-            self._held.add(connection)
+            self._held[connection] = None
             connection.hold()
         return is_ready
 
     def room_is_ready(self) -> None:
         """The log can take more, or will say why not, or the reign is over: every held link goes on."""
-        held, self._held = self._held, set()
+        held, self._held = self._held, {}
         for connection in held:
             connection.go_on()
 

@@ -14,7 +14,6 @@ Rule 5: the only objects per message are its draft and the bytes of its answer.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -84,16 +83,17 @@ class PutPath:
         store_host: bytes,
         broker_properties: bytes,
         now_ms: Callable[[], int],
+        now_us: Callable[[], int],
         wake_links: Callable[[], None],
         on_first_ack: Callable[[MasterEpoch, int, int | None], None],
         limits: PutLimits | None = None,
     ) -> None:
         """
-        ``broker_properties`` are added to every message (``name 0x01 value 0x02``); ``wake_links`` is called once per
-        batch that has a waiter: it sends the new bytes, and calls ``release``; ``on_first_ack``
-        once per epoch, after the first answer PUT_OK was handed to its transport, with CLOCK_MONOTONIC in µs of before
-        that: on a busy machine its reader runs before the next line here; and with the longest time that a send of this
-        release had waited by then, at its sender and here, in µs, None if no sender said it.
+        ``broker_properties`` are added to every message (``name 0x01 value 0x02``); ``now_ms`` is UTC, ``now_us``
+        CLOCK_MONOTONIC. ``wake_links`` is called once per batch that has a waiter: it sends the new bytes, and calls
+        ``release``; ``on_first_ack`` once per epoch, after the first answer PUT_OK was handed to its transport, with
+        ``now_us`` of before that: on a busy machine its reader runs before the next line here; and with the longest
+        time that a send of this release had waited by then, at its sender and here, in µs, None if no sender said it.
         """
         self.counters = PutCounters()
         self._log = log
@@ -102,6 +102,7 @@ class PutPath:
         self._broker_properties = broker_properties
         self._message_id = (store_host.hex().upper() + "%016X").encode()
         self._now_ms = now_ms
+        self._now_us = now_us
         self._wake_links = wake_links
         self._on_first_ack = on_first_ack
         self._limits = limits or PutLimits()
@@ -163,7 +164,7 @@ class PutPath:
         # them, a checkpoint or heartbeat in between, or a sink that raises, would leave an acknowledged message out of
         # it.
         self._log.note_confirm(confirm, acks.released_offset)
-        written_at_us = time.monotonic_ns() // 1_000
+        written_at_us = self._now_us()
         for sink, answers in by_sink.values():
             self._write(sink, answers)
         if self._is_first_ack:
@@ -212,7 +213,7 @@ class PutPath:
             end = self._log.end_run()
         if waiting.opaques:
             if self._is_first_ack:
-                waiting.waits_since_us = _waits_since_us(waiting, requests)
+                waiting.waits_since_us = _waits_since_us(waiting, requests, self._now_us())
             acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
         if at_once:
             self._write(sink, at_once)
@@ -388,7 +389,7 @@ class PutPath:
         sink.write_answers(b"".join(answers))
 
 
-def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest]) -> int | None:
+def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest], now_us: int) -> int | None:
     """Since when the longest waiting one of the sends in ``waiting`` waits, by its sender's word; None = none said."""
     taken = {opaque for opaque, _ in waiting.opaques}
     waits = [
@@ -396,4 +397,4 @@ def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest]) -> int |
         for request in requests
         if request.header.opaque in taken and (wait_us := request.header.extFields.waited_us) is not None
     ]
-    return time.monotonic_ns() // 1_000 - max(waits) if waits else None
+    return now_us - max(waits) if waits else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rollcall_ha.controller.contract.commands import Barrier, Operation
@@ -35,8 +36,11 @@ TICK_SECONDS = 0.05
 class AsyncProposer:
     """Gathers the operations of all tasks of one event loop."""
 
-    def __init__(self, log: ReplicatedLog[Any], *, propose_timeout_ms: int) -> None:
+    def __init__(
+        self, log: ReplicatedLog[Any], *, propose_timeout_ms: int, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         """Use it within a running loop; ``propose_timeout_ms`` is the caller's deadline and the log's."""
+        self._now_ns = now_ns
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._timeout_ns = propose_timeout_ms * 1_000_000
@@ -67,7 +71,7 @@ class AsyncProposer:
         # Encoded BEFORE the future is kept: text that is not Unicode raises here, and would leave it behind.
         part = encode_operation(operation)
         self._futures[ticket] = future
-        deadline_ns = time.monotonic_ns() + self._timeout_ns
+        deadline_ns = self._now_ns() + self._timeout_ns
         self._do(
             self._machine.handle(
                 Submit(
@@ -94,13 +98,13 @@ class AsyncProposer:
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        self._do(self._machine.handle(Flush(now_ns=time.monotonic_ns())))
+        self._do(self._machine.handle(Flush(now_ns=self._now_ns())))
         if self._timer is None and not self._machine.is_idle:
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._do(self._machine.handle(ProposerTick(now_ns=time.monotonic_ns())))
+        self._do(self._machine.handle(ProposerTick(now_ns=self._now_ns())))
         if not self._machine.is_idle:
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
@@ -132,4 +136,4 @@ class AsyncProposer:
         self._log.propose(action.payload, done)
 
     def _on_outcome(self, entry: int, outcome: ProposalOutcome) -> None:
-        self._do(self._machine.handle(EntryOutcome(entry=entry, outcome=outcome, now_ns=time.monotonic_ns())))
+        self._do(self._machine.handle(EntryOutcome(entry=entry, outcome=outcome, now_ns=self._now_ns())))

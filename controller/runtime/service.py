@@ -139,7 +139,9 @@ class ControllerService:
         """On the running loop; the log is started by the caller, before or after."""
         self._loop = asyncio.get_running_loop()
         self._broker_port = broker_port
-        self._proposer = AsyncProposer(self._log, propose_timeout_ms=self.settings.timing.propose_timeout_ms)
+        self._proposer = AsyncProposer(
+            self._log, propose_timeout_ms=self.settings.timing.propose_timeout_ms, now_ns=self.now_ns
+        )
         self._on_timer()
 
     async def stop(self) -> None:

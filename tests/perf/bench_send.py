@@ -29,6 +29,7 @@ from rollcall_ha.broker.handlers.listen import ListenService, listen_server
 from rollcall_ha.broker.handlers.ports import GateState
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.routes import RouteState
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.controller.contract.ids import (
@@ -104,7 +105,8 @@ class Master:
             self,
             store_host=STORE_HOST,
             broker_properties=b"MSG_REGION\x01DefaultRegion\x02CLUSTER\x01c\x02TRACE_ON\x01true\x02",
-            now_ms=lambda: time.time_ns() // 1_000_000,
+            now_ms=Parts().wall_ms,
+            now_us=Parts().now_us,
             wake_links=self.wake,
             on_first_ack=lambda _epoch, _at_us, _waited_us: None,
         )

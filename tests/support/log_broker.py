@@ -10,6 +10,7 @@ import msgspec
 from rollcall_ha.broker.handlers.listen import ListenService, listen_server
 from rollcall_ha.broker.handlers.ports import GateState
 from rollcall_ha.broker.handlers.put import PutLimits, PutPath
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, Incarnation, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer
@@ -39,6 +40,7 @@ class LogBroker:
             store_host=STORE_HOST,
             broker_properties=b"CLUSTER\x01c\x02",
             now_ms=lambda: 1_700_000_000_001,
+            now_us=Parts().now_us,
             wake_links=self.wake,
             on_first_ack=lambda *seen: self.first_acks.append(seen),
             limits=limits,

@@ -110,7 +110,7 @@ def start_once(directory: Path) -> tuple[int, str | None]:
         stop = asyncio.Event()
         asyncio.get_running_loop().call_later(0.3, stop.set)
         try:
-            return await server._serve(config, claimed, stop)
+            return await server.serve(config, claimed, stop)
         finally:
             claimed.release()
 

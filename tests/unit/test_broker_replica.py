@@ -20,6 +20,7 @@ from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import PublishRole, SessionLost
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_frame
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
@@ -104,7 +105,7 @@ async def running(directory: Path) -> AsyncIterator[Replica]:
         post=loop.call_soon_threadsafe,
     )
     with ThreadPoolExecutor(max_workers=1) as disk:
-        replica = Replica(config=config, remembered=remembered, files=files, log=log, disk=disk)
+        replica = Replica(config=config, remembered=remembered, files=files, log=log, disk=disk, parts=Parts())
         replica.start()
         try:
             yield replica

@@ -1,0 +1,44 @@
+"""
+The parts of a broker process that are not deterministic: clocks, draws, threads.
+
+Here: ``Parts``, with the real ones as defaults. Not here: files (``node.files``), sockets (the running loop's).
+Every other module of a broker gets its clock, its chance and its threads from here, so that the same process runs in a
+simulation, from its start to its end, on virtual time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+def _one_thread() -> Executor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """One value per process."""
+
+    now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000
+    """The monotonic clock of this machine."""
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """UTC, for records and file names; nothing is decided by it."""
+    draw: Callable[[], str] = lambda: secrets.token_hex(16)
+    """32 hex digits that nobody else has: incarnations, register codes, nonces, store ids."""
+    boot_id: Callable[[], str] = lambda: _BOOT_ID_FILE.read_text().strip()
+    """Of this boot of the machine (R3b)."""
+    make_disk: Callable[[], Executor] = _one_thread
+    """One thread for all durable writes of this process but the log's own syncs."""
+    on_flush_due: Callable[[], None] | None = None
+    """None: the log has a flush thread. Else its owner runs ``CommitLog.flush_turn`` (``CommitLog.open``)."""
+
+    def now_ms(self) -> int:
+        """The monotonic clock in milliseconds."""
+        return self.now_us() // 1_000
