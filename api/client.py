@@ -222,13 +222,30 @@ class Client:
         return self._read(f"{_set_path(key)}/epochs/{epoch}", Explanation)
 
     def events(
-        self, *, start: EventRef | None = None, key: SetKey | None = None, limit: int = 200, wait_ms: int = 0
+        self,
+        *,
+        start: EventRef | None = None,
+        key: SetKey | None = None,
+        limit: int = 200,
+        wait_ms: int = 0,
+        is_newest: bool = False,
     ) -> EventPage:
-        """Events from ``start`` on; without any, the answer is held up to ``wait_ms``. Raises ``ClientError``."""
-        return self._decode(self.events_text(start=start, key=key, limit=limit, wait_ms=wait_ms), EventPage)
+        """
+        Events from ``start`` on, or the newest ones; without any, the answer is held up to ``wait_ms``.
+
+        Raises ``ClientError``.
+        """
+        text = self.events_text(start=start, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest)
+        return self._decode(text, EventPage)
 
     def events_text(
-        self, *, start: EventRef | None = None, key: SetKey | None = None, limit: int = 200, wait_ms: int = 0
+        self,
+        *,
+        start: EventRef | None = None,
+        key: SetKey | None = None,
+        limit: int = 200,
+        wait_ms: int = 0,
+        is_newest: bool = False,
     ) -> bytes:
         """``events`` as they were sent, with fields that only a newer controller knows. Raises ``ClientError``."""
         params = {"limit": str(limit), "waitMs": str(wait_ms)}
@@ -236,6 +253,8 @@ class Client:
             params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
         if key is not None:
             params["set"] = str(key)
+        if is_newest:
+            params["newest"] = "true"
         return self._ask(_Call(method="GET", path="/v1/events", params=params, wait_ms=wait_ms))
 
     # --- orders ------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class HealthSnapshot:
     reason: str
     """Why it is not ready; the role's own words otherwise."""
     values: tuple[tuple[str, str, float], ...]
-    """Name without the prefix ``rollcall_broker_``, help text, value."""
+    """Name without the prefix ``rollcall_broker_``, help text, value; a name that ends in ``_total`` is a counter's."""
 
 
 class BrokerCollector:
@@ -69,7 +69,9 @@ class BrokerCollector:
         yield role
         yield GaugeMetricFamily("rollcall_broker_ready", "1 if /readyz says so.", value=float(snapshot.is_ready))
         for name, text, value in snapshot.values:
-            yield GaugeMetricFamily(f"rollcall_broker_{name}", text, value=value)
+            # As a gauge, a restart would look like a fall of thousands: rate() corrects for counters only.
+            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            yield family(f"rollcall_broker_{name}", text, value=value)
         links = GaugeMetricFamily("rollcall_links_open", "Open links.", labels=["port"])
         unfinished = GaugeMetricFamily(
             "rollcall_links_unfinished_bytes", "Held for frames that are not whole yet.", labels=["port"]

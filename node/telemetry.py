@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 Logger = structlog.stdlib.BoundLogger
@@ -60,10 +60,12 @@ class Telemetry:
 
     def __init__(self) -> None:
         """With the process's own CPU, memory and descriptors."""
+        # Else each counter has a gauge beside it with the time of its making, which no question needs.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.loop_lag_ms_max = Gauge(
-            "rollcall_loop_lag_ms_max",
+        self.loop_lag_max_seconds = Gauge(
+            "rollcall_loop_lag_max_seconds",
             "Longest delay of the event loop within the last interval.",
             registry=self.registry,
         )
@@ -107,5 +109,5 @@ class LoopLag:
         lag = max(0.0, asyncio.get_running_loop().time() - self._due)
         self.last_lag_ms = int(lag * 1000)
         self._telemetry.loop_lag_seconds.observe(lag)
-        self._telemetry.loop_lag_ms_max.set(self.last_lag_ms)
+        self._telemetry.loop_lag_max_seconds.set(lag)
         self._arm()

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from rollcall_ha.controller.contract.views import SetPage, SetStatus
 
 ENVIRONMENT = "ROLLCALL_CONTROLLERS"
-DEMO_FLEET_FILE = Path(".demo") / "rollcall.toml"
+FLEET_FILES = (Path("rollcall.toml"), Path(".demo") / "rollcall.toml")
+"""Where a fleet file is looked for, in the current directory; the first that is there counts."""
 
 
 class CommandExit(IntEnum):
@@ -68,7 +69,7 @@ def fail(message: str, code: CommandExit) -> typer.Exit:
 
 def controller_addresses() -> tuple[str, ...]:
     """
-    From ``--controllers``, else the environment, else the demo's fleet file in the current directory.
+    From ``--controllers``, else the environment, else a fleet file in the current directory, the demo's last.
 
     Raises:
         typer.Exit: none of them is there (2); the message names all three.
@@ -76,20 +77,21 @@ def controller_addresses() -> tuple[str, ...]:
     named = OPTIONS.controllers or os.environ.get(ENVIRONMENT, "")
     if named:
         return tuple(address.strip() for address in named.split(",") if address.strip())
-    if DEMO_FLEET_FILE.exists():
+    found = next((path for path in FLEET_FILES if path.exists()), None)
+    if found is not None:
         from rollcall_ha.node.config import ConfigError, load_fleet_file
 
         try:
-            fleet = load_fleet_file(DEMO_FLEET_FILE)
+            fleet = load_fleet_file(found)
         except ConfigError as error:
             raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
         # Said, on standard error: an operator in the wrong directory would elect in the demo, or believe that it is
         # calm.
-        complain(f"(controllers from {DEMO_FLEET_FILE})")
+        complain(f"(controllers from {found})")
         return tuple(section.rest for section in fleet.controllers.values())
     raise fail(
         f"rollcall: where are the controllers? Use --controllers host:port,… or set {ENVIRONMENT}, "
-        f"or work where {DEMO_FLEET_FILE} is (make demo-up).",
+        f"or work in the directory of a fleet file: {' or '.join(map(str, FLEET_FILES))} (make demo-up).",
         CommandExit.WRONG_USE,
     )
 

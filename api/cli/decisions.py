@@ -178,7 +178,9 @@ def _phase_parts(found: Explanation) -> list[str | Table]:
         return []
     spans = {span.phase: span.duration_us for span in row.phases}
     after_us = spans.pop(Phase.FIRST_ACK, None)
-    rows = [(str(phase), output.duration_us(duration_us)) for phase, duration_us in spans.items()]
+    rows: list[tuple[str, str]] = [
+        (str(phase), output.duration_us(duration_us)) for phase, duration_us in spans.items()
+    ]
     if row.unattributed_us:
         rows.append(("unexplained", output.duration_us(row.unattributed_us)))
     if row.total_us is not None:

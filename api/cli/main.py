@@ -26,7 +26,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
     "5 outcome unknown; 6 degraded, only for status --check.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -61,7 +61,10 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def _options(
     controllers: Annotated[
-        str, typer.Option(help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, else ./.demo.")
+        str,
+        typer.Option(
+            help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, ./rollcall.toml or ./.demo's."
+        ),
     ] = "",
     version: Annotated[  # noqa: ARG001 - the callback answers before anything else is read
         bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
@@ -125,16 +128,21 @@ def explain(
 def events(
     *,
     output: OutputOption = Format.TABLE,
-    start: Annotated[str | None, typer.Option("--from", help="term.index.ordinal, or an index.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="From here on: term.index.ordinal, or an index; to page through.")
+    ] = None,
+    oldest: Annotated[bool, typer.Option("--oldest", help="From the beginning of the record on.")] = False,
     of_set: Annotated[str | None, typer.Option("--set", help="Only this broker set.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many at once.")] = 200,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
 ) -> None:
-    """The record itself, oldest first."""
+    """The newest events of the record, in their order; from a mark on with --from."""
     from rollcall_ha.api.cli import reads
 
-    reads.events(output, start=start, name=of_set, limit=limit, follow=follow, request=request)
+    if oldest and start is not None:
+        raise typer.BadParameter("--oldest and --from exclude each other")
+    reads.events(output, start=start, name=of_set, limit=limit, oldest=oldest, follow=follow, request=request)
 
 
 controllers_app = typer.Typer(help="The controllers.", invoke_without_command=True, rich_markup_mode=None)

@@ -7,7 +7,8 @@ Here: formatting of single values, ``Report`` and printing it. Not here: what a 
 Rule 1: one verdict line first; then tables; then footers. What says nothing is left out.
 Rule 2: numbers are right-aligned with thousands separators; unknown is a word, never -1.
 Rule 3: ``json`` and ``yaml`` are the answer of REST as it is, so their keys are those of ``controller.contract.views``.
-Rule 4: colour only on a terminal. ``tsv`` has one header line per table and no alignment.
+Rule 4: colour only on a terminal. ``tsv`` has one header line per table and no alignment; its numbers are plain, sizes
+and offsets in bytes, durations and ages in seconds; what is unknown or does not apply is empty.
 Rule 5: text is shown, never obeyed: brokers choose their names, and operators read them on a terminal.
 """
 
@@ -30,6 +31,18 @@ _ESCAPED = {
     for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
 """Control characters, and those that turn the direction of the text, as Python writes them."""
+
+
+class Figure(str):
+    """A value as people read it, with the same for a program (``raw``, rule 4)."""
+
+    __slots__ = ("raw",)
+    raw: str
+
+    def __new__(cls, shown: str, raw: int | float | str) -> Figure:
+        made = super().__new__(cls, shown)
+        made.raw = str(raw)
+        return made
 
 
 class Format(StrEnum):
@@ -122,7 +135,9 @@ def print_report(report: Report, form: Format, *, stream: TextIO | None = None) 
     elif form is Format.TSV:
         for part in report.parts:
             if isinstance(part, Table):
-                stream.write("".join("\t".join(line) + "\n" for line in _lines_of(part)))
+                rows = (tuple(map(_raw, row)) for row in part.rows)
+                lines = (tuple(column.title for column in part.columns), *rows)
+                stream.write("".join("\t".join(line) + "\n" for line in lines))
     else:
         stream.write(render_text(report, has_colour=stream.isatty() and not os.environ.get("NO_COLOR")))
 
@@ -153,6 +168,12 @@ def _coloured(verdict: str, mood: Mood, *, has_colour: bool) -> str:
     from rich.style import Style
 
     return Style(color=mood.value, bold=True).render(word) + gap + rest
+
+
+def _raw(cell: str) -> str:
+    if isinstance(cell, Figure):
+        return cell.raw
+    return "" if cell == NOT_APPLICABLE else harmless(cell)
 
 
 def _lines_of(table: Table) -> list[tuple[str, ...]]:
@@ -187,14 +208,16 @@ def _as_yaml(document: object) -> str:
 # --- single values ---------------------------------------------------------------------------------------------------
 
 
-def number(value: int | None) -> str:
-    return UNKNOWN if value is None else f"{value:,}"
+def number(value: int | None) -> Figure:
+    return Figure(UNKNOWN, "") if value is None else Figure(f"{value:,}", value)
 
 
-def size(value: int | None) -> str:
+def size(value: int | None) -> Figure:
     """Bytes: ``0 B``, ``21.8 K``, ``3.1 M``, or ``unknown``."""
-    if value is None:
-        return UNKNOWN
+    return Figure(UNKNOWN, "") if value is None else Figure(_size(value), value)
+
+
+def _size(value: int) -> str:
     if value < 1000:
         return f"{value} B"
     amount = float(value)
@@ -205,10 +228,12 @@ def size(value: int | None) -> str:
     raise AssertionError(value)
 
 
-def duration_us(value: int | None) -> str:
+def duration_us(value: int | None) -> Figure:
     """``0.8 ms``, ``12 ms``, ``3.1 s``, ``14 min``, ``2.1 h``, ``5 d``, or ``unknown``."""
-    if value is None:
-        return UNKNOWN
+    return Figure(UNKNOWN, "") if value is None else Figure(_duration_us(value), f"{value / 1_000_000:.6f}")
+
+
+def _duration_us(value: int) -> str:
     seconds = value / 1_000_000
     if value < 9_950:
         return f"{value / 1000:.1f} ms"
@@ -223,11 +248,12 @@ def duration_us(value: int | None) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
-def age_ms(value: int | None) -> str:
+def age_ms(value: int | None) -> Figure:
     """An age for a table: ``0.3 s``, ``14 min``, or ``never``."""
     if value is None:
-        return "never"
-    return f"{value / 1000:.1f} s" if value < 59_950 else duration_us(value * 1000)
+        return Figure("never", "")
+    shown = f"{value / 1000:.1f} s" if value < 59_950 else _duration_us(value * 1000)
+    return Figure(shown, f"{value / 1000:.3f}")
 
 
 def utc(stamp_ms: int | None) -> str:

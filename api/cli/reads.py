@@ -59,7 +59,7 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
         rows = controller_rows(reached)
         fleet = _fleet_of(asking, reached)
         degraded = tables.judge(fleet, rows).is_degraded
-        return tables.status_report(fleet, rows, is_wide=form is Format.WIDE)
+        return tables.status_report(fleet, rows, is_wide=form in (Format.WIDE, Format.TSV))
 
     show(fetch, form, watch)
     if is_check and degraded:
@@ -145,8 +145,17 @@ def controllers(form: Format, watch: str | None) -> None:
     show(fetch, form, watch)
 
 
-def events(form: Format, *, start: str | None, name: str | None, limit: int, follow: bool, request: str | None) -> None:
-    """The record, oldest first; ``follow`` waits for more until interrupted."""
+def events(
+    form: Format,
+    *,
+    start: str | None,
+    name: str | None,
+    limit: int,
+    oldest: bool,
+    follow: bool,
+    request: str | None,
+) -> None:
+    """The end of the record, or what follows a mark, oldest first; ``follow`` waits for more until interrupted."""
     import msgspec
 
     from rollcall_ha.api.cli import tables
@@ -155,8 +164,10 @@ def events(form: Format, *, start: str | None, name: str | None, limit: int, fol
     with context.client(form) as asking:
         key = None if name is None else context.set_key(asking, name)
         wait_ms = 0
+        # A request id may be anywhere in the record: it is looked for from the beginning.
+        is_newest = position is None and not oldest and request is None
         while True:
-            page = asking.events(start=position, key=key, limit=limit, wait_ms=wait_ms)
+            page = asking.events(start=position, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest)
             if request is not None:
                 page = msgspec.structs.replace(page, events=tuple(e for e in page.events if e.request_id == request))
             if page.events or not follow:
@@ -168,6 +179,7 @@ def events(form: Format, *, start: str | None, name: str | None, limit: int, fol
             if not follow and not is_searching:
                 return
             position = page.next_from or position
+            is_newest = is_newest and position is None
             wait_ms = FOLLOW_WAIT_MS if follow else 0
 
 

@@ -386,8 +386,9 @@ def outage(row: HistoryRow) -> str:
         return output.NOT_APPLICABLE
     low = output.duration_us(row.total_us)
     if row.total_us_max is None:
-        return f"over {low}"
-    return low if row.total_us_max == row.total_us else f"{low} to {output.duration_us(row.total_us_max)}"
+        return output.Figure(f"over {low}", f">{low.raw}")
+    high = output.duration_us(row.total_us_max)
+    return low if row.total_us_max == row.total_us else output.Figure(f"{low} to {high}", f"{low.raw}..{high.raw}")
 
 
 STOP_ENDS = {

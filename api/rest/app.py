@@ -22,7 +22,7 @@ from starlette.responses import Response
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.routes import BadRequestBody, Routes, _json
-from rollcall_ha.api.rest.schemas import Liveness, answers, components
+from rollcall_ha.api.rest.schemas import OPERATION_IDS, Liveness, answers, components
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime.authority import Authority
@@ -43,6 +43,7 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: OPERATION_IDS[route.name],
     )
     app.include_router(Routes(service, queries, peers).router)
     _add_health(app, service, telemetry)

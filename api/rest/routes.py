@@ -242,10 +242,14 @@ class Routes:
         limit: Annotated[int, Query(ge=1, le=PAGE_EVENTS_MAX)] = PAGE_EVENTS_MAX,
         wait_ms: Annotated[int, Query(alias="waitMs", ge=0, le=EVENTS_WAIT_MS_MAX)] = 0,
         set_key: Annotated[str | None, Query(alias="set", max_length=520)] = None,
+        newest: Annotated[bool, Query()] = False,
     ) -> Response:
-        """Events from a mark on; with none there, the answer is held for up to ``waitMs``."""
+        """Events from a mark on, or the newest ones; with none there, the answer is held for up to ``waitMs``."""
+        if newest and start is not None:
+            raise BadRequestBody(422, "newest and from exclude each other: from a mark on, or the last ones")
         key = parse_set_key(set_key) if set_key is not None else None
-        return _json(await self._queries.events(_mark(start), limit=limit, wait_ms=wait_ms, set_key=key))
+        page = await self._queries.events(_mark(start), limit=limit, wait_ms=wait_ms, set_key=key, is_newest=newest)
+        return _json(page)
 
     async def stream(self, request: Request, start: FromMark = None) -> Response:
         """The same as server-sent events, without end; ``id`` is the mark to go on from."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.api.rest.requests import BootstrapBody, CleanBody, ElectBody, ElectUncleanBody
+from rollcall_ha.api.rest.requests import BootstrapBody, CleanBody, ElectBody, ElectUncleanBody, ImportBody
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
@@ -28,6 +28,7 @@ from rollcall_ha.controller.contract.views import (
     SetAnswer,
     SetPage,
 )
+from rollcall_ha.controller.runtime.queries import Consistency
 
 REF_TEMPLATE = "#/components/schemas/{name}"
 
@@ -46,12 +47,38 @@ class Liveness(Value):
     reason: str = ""
 
 
+OPERATION_IDS = {
+    "status": "getStatus",
+    "controllers": "listControllers",
+    "sets": "listSets",
+    "set": "getSet",
+    "history": "getHistory",
+    "explain": "explainEpoch",
+    "events": "listEvents",
+    "stream": "streamEvents",
+    "elect": "electMaster",
+    "elect_unclean": "electMasterUnclean",
+    "bootstrap": "bootstrapSet",
+    "clean": "cleanReplicas",
+    "import_set": "importSet",
+    "apply_broker_id": "applyBrokerId",
+    "register": "registerReplica",
+    "heartbeat": "sendHeartbeat",
+    "alter": "alterSyncStateSet",
+    "goodbye": "sayGoodbye",
+    "livez": "getLiveness",
+    "readyz": "getReadiness",
+    "metrics": "getMetrics",
+}
+"""The name of each handler's method in a generated client. They are kept: a program was written against them."""
+
 DOCUMENTED: tuple[type, ...] = (
     AlterDecided,
     AlterSyncStateSet,
     ApplyBrokerId,
     BootstrapBody,
     CleanBody,
+    Consistency,
     ControllersAnswer,
     Done,
     ElectBody,
@@ -65,6 +92,7 @@ DOCUMENTED: tuple[type, ...] = (
     HeartbeatAck,
     HistoryPage,
     IdGranted,
+    ImportBody,
     Liveness,
     OrderPreview,
     Problem,

@@ -43,6 +43,7 @@ from rollcall_ha.controller.runtime.journal_retention import (
     without_remains,
 )
 from rollcall_ha.controller.runtime.journal_segments import (
+    SPARSE_EVERY,
     Gap,
     GapLine,
     JournalDamaged,
@@ -340,6 +341,32 @@ class EventJournal(Generic[S]):
     def read(self, start: EventRef | None, *, limit: int, set_key: SetKey | None = None) -> Page:
         """Up to ``limit`` (at most 500) events from ``start`` on, of one set or of all. Blocking."""
         return self._read_what_is_left(lambda: self._read(start, limit=limit, set_key=set_key))
+
+    def read_newest(self, *, limit: int, set_key: SetKey | None = None) -> Page:
+        """The last ``limit`` (at most 500) events, of one set or of all, oldest first. Blocking."""
+        return self._read_what_is_left(lambda: self._read_newest(limit=limit, set_key=set_key))
+
+    def _read_newest(self, *, limit: int, set_key: SetKey | None) -> Page:
+        limit = max(1, min(limit, PAGE_EVENTS_MAX))
+        records: list[EventRecord] = []
+        gap: Gap | None = None
+        with self._lock:
+            dropped, segments = self._dropped, tuple(self._segments)
+        for segment in reversed(segments):
+            index = self._index_of(segment)
+            wanted = limit - len(records)
+            if set_key is not None:
+                records = segment.read_at(self._offsets(index, set_key)[-wanted:]) + records
+            else:
+                position, offset = index.before_last(wanted)
+                records = segment.read(position, offset, wanted + SPARSE_EVERY)[-wanted:] + records
+            if len(records) >= limit:
+                break
+            if segment.gap is not None and not self._is_filled(segment.gap):
+                gap = segment.gap
+        else:
+            gap = dropped.gap() if dropped is not None else gap
+        return Page(records=tuple(records), next_from=_after(records), gap=gap)
 
     def _read_what_is_left(self, read: Callable[[], T]) -> T:
         """Begin again if retention removed a file meanwhile (rule 5)."""

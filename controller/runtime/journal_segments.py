@@ -118,6 +118,14 @@ class SegmentIndex:
             offset = at
         return offset
 
+    def before_last(self, count: int) -> tuple[Position, int]:
+        """The nearest known place at or before the last ``count`` events: its position and byte offset."""
+        place = max(0, self.count - count) // SPARSE_EVERY
+        if place >= len(self.sparse):
+            return (0, 0), 0
+        index, ordinal, offset = self.sparse[place]
+        return (index, ordinal), offset
+
 
 class JournalSegment:
     """One file, of which readers may see ``size_bytes``."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rollcall_ha.controller.contract.events import (
@@ -154,8 +154,8 @@ class _Gauges(LateCollector):
     def __init__(self, reading: Callable[[], Reading]) -> None:
         self._reading = reading
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Gauges of this moment."""
+    def collect(self) -> Iterable[Metric]:
+        """Values of this moment."""
         reading = self._reading()
         yield _one(
             "rollcall_controller_authority", "1 if this controller answers with authority.", reading.has_authority
@@ -167,7 +167,9 @@ class _Gauges(LateCollector):
         yield _one("rollcall_raft_commit_index", "Highest committed index known.", reading.commit_index)
         yield _one("rollcall_raft_applied_index", "Highest applied index.", reading.applied_index)
         yield _one("rollcall_journal_synced_index", "Index up to which events are on disk.", reading.synced_event_index)
-        yield _one("rollcall_journal_events_dropped", "Events that retention has removed.", reading.events_dropped)
+        yield CounterMetricFamily(
+            "rollcall_journal_events_dropped", "Events that retention has removed.", value=reading.events_dropped
+        )
         if reading.majority_age_ms is not None:
             yield _one("rollcall_majority_age_seconds", "Since a majority was asked.", reading.majority_age_ms / 1000)
         yield _one("rollcall_sets", "Broker sets.", reading.sets_total)
@@ -175,7 +177,9 @@ class _Gauges(LateCollector):
             "rollcall_sets_wanting_master", "Sets that the leader tries to elect for.", reading.sets_wanting_master
         )
         yield _one("rollcall_sessions_open", "Broker sessions on a connection.", reading.sessions_open)
-        yield _one("rollcall_graces", "How often every replica got one full timeout.", reading.graces)
+        yield CounterMetricFamily(
+            "rollcall_graces", "How often every replica got one full timeout.", value=reading.graces
+        )
         conditions = GaugeMetricFamily("rollcall_sets_by_condition", "Broker sets by condition.", labels=["condition"])
         for condition, count in sorted(reading.sets_by_condition.items()):
             conditions.add_metric([condition], count)

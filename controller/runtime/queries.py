@@ -215,9 +215,26 @@ class Queries:
     # --- the record --------------------------------------------------------------------------------------------------
 
     async def events(
-        self, start: EventRef | None, *, limit: int, wait_ms: int, set_key: SetKey | None = None
+        self,
+        start: EventRef | None,
+        *,
+        limit: int,
+        wait_ms: int,
+        set_key: SetKey | None = None,
+        is_newest: bool = False,
     ) -> EventPage:
-        """Events from ``start`` on; with none there, the answer is held for up to ``wait_ms``. Never raises."""
+        """
+        Events from ``start`` on, or the newest ones; with none there, the answer is held for up to ``wait_ms``.
+
+        Never raises.
+        """
+
+        def read() -> Page:
+            journal = self._service.journal
+            if is_newest:
+                return journal.read_newest(limit=limit, set_key=set_key)
+            return journal.read(start, limit=limit, set_key=set_key)
+
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(0, min(wait_ms, EVENTS_WAIT_MS_MAX)) / 1000
         limit = max(1, min(limit, PAGE_EVENTS_MAX))
@@ -225,7 +242,7 @@ class Queries:
             # Both BEFORE the page is read: an event that comes in between would else wake nobody, and a tail that
             # follows the record stand still until the next one.
             last, further = self._service.journal.last, self._service.next_events_synced
-            page: Page = await self._on_reader(lambda: self._service.journal.read(start, limit=limit, set_key=set_key))
+            page = await self._on_reader(read)
             left_ms = int((deadline - loop.time()) * 1000)
             if page.records or left_ms <= 0:
                 gap = _gap_text(page.gap) if page.gap is not None else None

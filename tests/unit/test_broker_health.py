@@ -16,7 +16,13 @@ from rollcall_ha.node.telemetry import Telemetry
 from tests.support.ha_replica import until
 
 SNAPSHOT = HealthSnapshot(
-    state=BrokerState.MASTER, is_ready=True, reason="serving", values=(("lag_bytes", "Distance.", 5.0),)
+    state=BrokerState.MASTER,
+    is_ready=True,
+    reason="serving",
+    values=(
+        ("heartbeats_total", "Sent.", 7.0),
+        ("lag_bytes", "Distance.", 5.0),
+    ),
 )
 
 
@@ -56,6 +62,7 @@ def test_the_three_paths_and_nothing_else_are_answered() -> None:
         assert b"405" in await asked(server, b"POST /livez HTTP/1.1\r\n\r\n")
         metrics = (await asked(server, b"GET /metrics HTTP/1.1\r\n\r\n")).decode()
         assert "rollcall_broker_lag_bytes 5.0" in metrics
+        assert "# TYPE rollcall_broker_heartbeats_total counter\nrollcall_broker_heartbeats_total 7.0" in metrics
         assert 'rollcall_broker_role{state="master"} 1.0' in metrics
         assert 'rollcall_links_open{port="health"} 1.0' in metrics
         assert 'rollcall_links_closed_total{port="health",reason="handler"} 5.0' in metrics

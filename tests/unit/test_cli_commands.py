@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from rollcall_ha.controller.contract.replies import Condition, Elected
 from rollcall_ha.controller.contract.values import EventRef, StopReason
 from rollcall_ha.controller.contract.views import (
     ElectionPreview,
+    EventPage,
     HistoryPage,
     OrderPreview,
     SetAnswer,
@@ -399,6 +401,63 @@ def test_formats_agree_with_each_other(rollcall: Run) -> None:
     assert [line.split("\t")[0] for line in as_tsv] == ["SET", "demo/broker-a"]
 
 
+def test_status_as_tsv_has_the_columns_of_wide_and_plain_numbers(rollcall: Run) -> None:
+    """CONFIRM and HA ADDRESS were empty columns."""
+    header, row, *_ = (line.split("\t") for line in rollcall(STATUS, "status", "-o", "tsv").out.splitlines())
+    cells = dict(zip(header, row, strict=True))
+
+    assert (cells["MAX OFFSET"], cells["CONFIRM"], cells["HA ADDRESS"]) == ("5120442", "5120442", "10.0.0.11:912")
+    assert (cells["LAG"], cells["SEEN"]) == ("", "0.300")
+
+
+def test_events_are_the_newest_unless_a_place_to_begin_is_named(rollcall: Run) -> None:
+    """``events --limit 20`` gave the first 20 events of the fleet's life."""
+    asked: list[dict[str, str]] = []
+
+    def page(request: httpx.Request) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        return answer(EventPage(freshness=freshness(), events=(), next_from=None))
+
+    script: dict[tuple[str, str, str], object] = {("c1", "GET", "/v1/events"): page}
+    for arguments in ((), ("--oldest",), ("--from", "1.7.0"), ("--request", "r-1")):
+        assert rollcall(script, "events", "--limit", "20", *arguments).code == 0
+
+    assert [("newest" in one, one.get("from"), one["limit"]) for one in asked] == [
+        (True, None, "20"),
+        (False, None, "20"),
+        (False, "1.7.0", "20"),
+        (False, None, "20"),
+    ]
+    assert rollcall(script, "events", "--oldest", "--from", "1.7.0").code == 2
+
+
+@pytest.mark.parametrize("words", [("-h",), ("elect", "-h"), ("controllers", "list", "-h"), ("analytics", "-h")])
+def test_help_has_a_short_option(rollcall: Run, words: tuple[str, ...]) -> None:
+    """As every other command line of a server has."""
+    ran = rollcall({}, *words)
+
+    assert (ran.code, "Usage: " in ran.out) == (0, True)
+
+
+@pytest.mark.slow
+def test_the_shell_completes_commands_and_options() -> None:
+    """bash looks a command with a path up by its last part, so ``./rollcall`` completes as ``rollcall``."""
+    for typed, expected in ((("sta",), ["status"]), (("events", "--old"), ["--oldest"])):
+        words = {
+            "_ROLLCALL_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(("./rollcall", *typed)),
+            "COMP_CWORD": str(len(typed)),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "rollcall_ha.api.cli.main"],
+            env={**os.environ, **words},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == expected
+
+
 def test_full_set_name_needs_no_lookup(rollcall: Run) -> None:
     """cluster/name is taken as it is."""
     set_answer = SetAnswer(freshness=freshness(), set=set_status())
@@ -463,8 +522,10 @@ def test_version_is_that_of_the_package(rollcall: Run) -> None:
     assert rollcall({}, "--version").out == f"rollcall {rollcall_ha.__version__}\n"
 
 
-def test_addresses_come_from_the_demo_if_nobody_says_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In a directory with a demo the CLI says where it looked; without any source it is wrong use."""
+def test_addresses_come_from_a_fleet_file_if_nobody_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a directory with one the CLI says where it looked, the demo's last; without any source it is wrong use."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(context.ENVIRONMENT, raising=False)
     node = "127.0.0.1:{0}1,127.0.0.1:{0}2,127.0.0.1:{0}3"
@@ -477,5 +538,8 @@ def test_addresses_come_from_the_demo_if_nobody_says_otherwise(monkeypatch: pyte
     assert context.ENVIRONMENT in without.stderr
     assert founded.exit_code == 0
     assert context.controller_addresses() == ("127.0.0.1:13",)
+    own = CliRunner().invoke(app, ["init", "--controller", "c1=" + node.format(2)])
+    assert own.exit_code == 0
+    assert context.controller_addresses() == ("127.0.0.1:23",), "./rollcall.toml, as the controller command takes it"
     monkeypatch.setenv(context.ENVIRONMENT, "h1:1, h2:2")
     assert context.controller_addresses() == ("h1:1", "h2:2")

@@ -89,6 +89,29 @@ def test_a_name_cannot_clear_the_screen(form: output.Format) -> None:
     assert "c\\x1b[2J\\x9b2J\\u202e\\tx\\ny" in stream.getvalue()
 
 
+def test_numbers_of_tsv_are_plain() -> None:
+    """It printed ``597,027``, ``0 B``, ``0.1 s`` and ``2 min``; what is unknown or does not apply is an empty cell."""
+    cells = (
+        output.number(597_027),
+        output.size(0),
+        output.size(21_800),
+        output.age_ms(90),
+        output.duration_us(120_000_000),
+        output.number(None),
+        output.age_ms(None),
+        output.NOT_APPLICABLE,
+    )
+    table = Table(columns=output.columns(*"abcdefgh"), rows=(cells,))
+    stream = io.StringIO()
+
+    output.print_report(Report(document=None, parts=(table,)), output.Format.TSV, stream=stream)
+
+    assert stream.getvalue().splitlines()[1].split("\t") == [
+        "597027", "0", "21800", "0.090", "120.000000", "", "", "",
+    ]  # fmt: skip
+    assert list(cells)[:5] == ["597,027", "0 B", "21.8 K", "0.1 s", "2 min"]
+
+
 def test_long_cells_are_neither_wrapped_nor_cut() -> None:
     """What a program cuts out of a line is there whole."""
     table = Table(columns=(Column(title="REASON"), Column(title="X")), rows=(("r" * 5_000, "x"),))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -266,6 +268,9 @@ def test_events_are_held_until_something_happens(tmp_path: Path) -> None:
         leader = await group.elect("c1")
         await until(lambda: leader.journal.synced_index == leader.service.published.index)
         page = msgspec.json.decode((await leader.http.get("/v1/events")).content, type=EventPage)
+        newest = (await leader.http.get("/v1/events?newest=true&limit=2")).content
+        assert msgspec.json.decode(newest, type=EventPage).events == page.events[-2:]
+        assert (await leader.http.get("/v1/events?newest=true&from=1.1.0")).status_code == 422
         assert page.next_from is not None
         mark = f"{page.next_from.term}.{page.next_from.index}.{page.next_from.ordinal}"
         empty = await leader.http.get(f"/v1/events?from={mark}")
@@ -459,3 +464,32 @@ def test_readers_share_barriers(tmp_path: Path, count: int) -> None:
         assert leader.service.published.index - index <= count // 4
 
     _run(tmp_path, scenario)
+
+
+def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
+    """``Consistency`` and ``ImportBody`` were named and not there; an id was ``elect_v1_sets__cluster___set__elect_post``."""
+
+    async def scenario(group: Group) -> None:
+        document = (await group["c1"].http.get("/openapi.json")).json()
+        references = set(re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document)))
+        assert references - document["components"]["schemas"].keys() == set()
+        assert len(references) > 30
+        ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+        assert len(set(ids)) == len(ids) > 20
+        verbs = "get|list|explain|stream|elect|bootstrap|clean|import|apply|register|send|alter|say"
+        assert [one for one in ids if not re.fullmatch(f"({verbs})([A-Z][a-z]+)+", one)] == []
+
+    _run(tmp_path, scenario, names=NAMES[:1])
+
+
+def test_counters_are_exported_as_counters(tmp_path: Path) -> None:
+    """As gauges, rate() took each restart for a fall; ``_created`` gauges doubled the page."""
+
+    async def scenario(group: Group) -> None:
+        text = (await group["c1"].http.get("/metrics")).text
+        kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+        assert {kinds["rollcall_graces_total"], kinds["rollcall_journal_events_dropped_total"]} == {"counter"}
+        assert [name for name in kinds if name.endswith("_created")] == []
+        assert [name for name, kind in kinds.items() if (kind == "counter") != name.endswith("_total")] == []
+
+    _run(tmp_path, scenario, names=NAMES[:1])

@@ -158,6 +158,24 @@ def test_events_of_one_set_are_found_over_all_segments(tmp_path: Path) -> None:
         assert len(newest) >= 4
 
 
+@pytest.mark.slow
+def test_the_newest_events_are_read_from_the_end(tmp_path: Path) -> None:
+    """Of all sets and of one, within a segment, over several, more than there are, before and after a restart."""
+    history = History()
+    entries = [history.entry(SET_A if number % 3 else SET_B) for number in range(600)]
+    everything = [record for entry in entries for record in entry.records]
+    for segment_bytes in (40_000, 1 << 20):
+        with _written(tmp_path / str(segment_bytes), entries, segment_bytes=segment_bytes):
+            pass
+        with _written(tmp_path / str(segment_bytes), [], segment_bytes=segment_bytes) as journal:
+            for key in (None, SET_A, SET_B):
+                wanted = [record.ref for record in everything if key in (None, record.set_key)]
+                for limit in (1, 7, 257, 500):
+                    page = journal.read_newest(limit=limit, set_key=key)
+                    assert [record.ref for record in page.records] == wanted[-limit:], (segment_bytes, key, limit)
+                    assert journal.read(page.next_from, limit=1, set_key=key).records == ()
+
+
 def test_thread_syncs_groups_and_tells(tmp_path: Path) -> None:
     """``synced_index`` follows what was appended, and readers are woken after the sync."""
     told = threading.Event()
