@@ -49,6 +49,10 @@ _BACKLOG_CONNECTIONS = 16
 _log = structlog.get_logger("ha")
 
 
+_ENDS_OF_THE_PEER = (CloseCause.PEER, CloseCause.PROBE, CloseCause.BROKEN)
+"""Ends of a link that transferred which its other end made: said, closed, or reset."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterLinkStatus:
     """One slave as metrics and status pages show it."""
@@ -466,7 +470,7 @@ class HaClient:
             self._last_bytes_at_ms = heard_at_ms
         # Not an end of ours: a link that is closed after 3 s of silence is no sign that the master ended just now. And
         # not that of a later attempt: a master that is gone refuses each.
-        if self._was_ready and connection.close_cause in (CloseCause.PEER, CloseCause.BROKEN):
+        if self._was_ready and connection.close_cause in _ENDS_OF_THE_PEER:
             self._ended_at_ms = self._clock_ms()
 
     def _on_event(self, target: FollowTarget, action: SlaveAction) -> None:

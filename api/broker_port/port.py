@@ -271,7 +271,7 @@ class BrokerPortServer:
                 if self._may_speak(connection, link, report):
                     self._service.handle_link(report)
             elif code is RequestCode.FIND_LEADER:
-                connection.respond(frame, SystemCode.SUCCESS, body=_encode(self._service.leader_hint()))
+                self._find_leader(connection, link, frame)
             else:
                 self._order(connection, link, frame, _decode_command[code](frame.body))
         except NONSENSE as error:
@@ -279,6 +279,21 @@ class BrokerPortServer:
             self._refuse(connection, frame, _malformed(f"body of {code.name}: {error}"))
         except NoAuthority:
             self._not_leader(connection, frame)
+
+    def _find_leader(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
+        async def answer() -> None:
+            try:
+                connection.respond(frame, SystemCode.SUCCESS, body=_encode(await self._service.leader_hint_soon()))
+            finally:
+                link.orders -= 1
+
+        hint = self._service.leader_hint()
+        # Bounded as orders are: questions that are held must not use up what registrations need.
+        if hint.leader is None and link.orders < ORDERS_PER_LINK_MAX and len(self._tasks) < ORDERS_MAX:
+            link.orders += 1
+            self._spawn(answer())
+        else:
+            connection.respond(frame, SystemCode.SUCCESS, body=_encode(hint))
 
     def _heartbeat(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
         beat = _decode_heartbeat(frame.body)

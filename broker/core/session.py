@@ -19,8 +19,10 @@ Rule 1: one heartbeat is in flight. The next one leaves an interval after the la
 took longer than that, or when a peer shows a higher masterEpoch (R21), but ``reconnect_delay_ms`` behind the last one.
 Rule 2: a hint is dialled at once, but at most ``HINTS_MAX`` times in a row: two controllers that point at each other
 get a pause.
-Rule 3: pauses double from ``reconnect_delay_ms`` to ``reconnect_delay_ms_max``; they, and the hints, start anew with an
-answered heartbeat: a session that opens and breaks at once is no better than none.
+Rule 3: an address that cannot be reached costs no pause while there is another that was not tried since the last one:
+of three controllers the dead one is tried first, because the session was with it. Pauses double from
+``reconnect_delay_ms`` to ``reconnect_delay_ms_max``; they, and the hints, start anew with an answered heartbeat: a
+session that opens and breaks at once is no better than none.
 Rule 4: addresses that a controller told are kept besides those of the fleet file, never instead of them.
 Rule 5: an input of an earlier connection changes nothing (S33): inputs carry the connection's number.
 """
@@ -172,6 +174,7 @@ class SessionMachine:
         self._next_index = 0
         self._hints = 0
         self._failures = 0
+        self._untried = 0
         self._beat_sent_at_ms = 0
         self._is_beat_in_flight = False
         self._due_ms: int | None = None
@@ -199,6 +202,7 @@ class SessionMachine:
 
     def start(self) -> list[SessionAction]:
         """The log is recovered: begin."""
+        self._untried = len(self.addresses) - 1
         return self._dial_next()
 
     def stop(self, reason: str) -> list[SessionAction]:
@@ -221,7 +225,11 @@ class SessionMachine:
         """The connection could not be opened, closed, or did not answer in time."""
         if connection != self.connection or self.state in (SessionState.PAUSED, SessionState.OVER):
             return []
-        return [*self._leave(reason), *self._pause(now_ms)]
+        was_dialling, leave = self.state is SessionState.DIALLING, self._leave(reason)
+        if was_dialling and self._untried > 0:
+            self._untried -= 1
+            return [*leave, *self._dial_next()]
+        return [*leave, *self._pause(now_ms)]
 
     def hinted(self, connection: int, hint: LeaderHint, now_ms: int) -> list[SessionAction]:
         """The leader's name, as an answer to ``FindLeader`` or with NOT_LEADER."""
@@ -291,6 +299,7 @@ class SessionMachine:
             return []
         self._due_ms = None
         if self.state is SessionState.PAUSED:
+            self._untried = len(self.addresses) - 1
             return self._dial_next()
         if self.state is SessionState.JOINING:
             return self._translate(self._registration.connected(*self._holdings()), now_ms)

@@ -125,6 +125,8 @@ class ControllerService:
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0
         self._events_synced = Wakeup()
+        self._leader_named = Wakeup()
+        self._named: str | None = None
         self.duties = LeaderDuties(
             timing=settings.timing,
             view_of=self.view_of,
@@ -199,6 +201,19 @@ class ControllerService:
             leader_rest_address=addresses.rest if addresses is not None else None,
             term=leadership.term,
         )
+
+    async def leader_hint_soon(self) -> LeaderHint:
+        """
+        The hint, once it names a leader, or after the longest election.
+
+        An answer "nobody leads" is out of date when the asker has paused and asks again. Held, it is the earliest there
+        can be, and each asker costs one request instead of one every pause.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.timing.raft_election_timeout_ms_max / 1000):
+                while (waiting := self._leader_named.next) and self.leader_hint().leader is None:
+                    await waiting.wait()
+        return self.leader_hint()
 
     def contact_age_ms(self) -> int:
         """Since this controller last heard from a majority, or from a leader."""
@@ -436,6 +451,10 @@ class ControllerService:
         leadership = self._log.leadership
         if leadership.leader is not None:
             self._leader_seen_ns = self.now_ns()
+        named = self.leader_hint().leader
+        if named != self._named:
+            self._named = named
+            self._leader_named.wake()
         leads = leadership.role is RaftRole.LEADER
         # Also if it leads again, in a later term: its soft state is of term 3, and c2 may have led 4 in between.
         if self._taken_term is not None and (not leads or self._taken_term != leadership.term):

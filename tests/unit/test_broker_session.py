@@ -129,3 +129,22 @@ def test_r21_a_higher_epoch_of_a_peer_is_asked_after_at_once_but_not_without_end
     session.lost(session.connection, "reset", soon_ms)
     assert session.look_up(soon_ms) == [], "there is nobody to ask"
     assert session.next_due_ms != soon_ms
+
+
+def test_a_dead_controller_costs_no_pause_while_another_was_not_tried() -> None:
+    """Leader and master died together: each pause ended at the dead controller, and the next one was twice as long."""
+    session = machine("c1:1", "c2:1", "c3:1")
+    opened(session)
+    session.beat_answered(session.connection, HeartbeatAck(view=None, controllers=()), NOW_MS)
+
+    session.lost(session.connection, "reset", NOW_MS)
+    dialled = [
+        action.address for action in session.tick(NOW_MS + TIMING.reconnect_delay_ms) if isinstance(action, Dial)
+    ]
+    for _ in range(2):
+        dialled += [a.address for a in session.lost(session.connection, "refused", NOW_MS) if isinstance(a, Dial)]
+    nobody = session.lost(session.connection, "refused", NOW_MS)
+
+    assert dialled == ["c1:1", "c2:1", "c3:1"]
+    assert not [action for action in nobody if isinstance(action, Dial)], "all were tried: a pause is due"
+    assert session.state is SessionState.PAUSED

@@ -264,6 +264,22 @@ def test_follower_names_the_leader_or_says_that_it_knows_none(tmp_path: Path) ->
     _run(tmp_path, scenario)
 
 
+def test_a_question_for_the_leader_during_an_election_is_held_until_one_leads(tmp_path: Path) -> None:
+    """Leader and master died together: brokers heard "nobody", paused 800 ms, and found the leader a second late."""
+
+    async def scenario(port: Port) -> None:
+        link = await port.link()
+        question = asyncio.create_task(link.request(RequestCode.FIND_LEADER, timeout_ms=2_000))
+        await until(lambda: port.gateway.requests["FIND_LEADER"] == 1)
+        assert not question.done()
+        await port.group.elect("c1")
+        answer = await question
+        assert msgspec.json.decode(answer.body, type=LeaderHint).leader == "c1"
+        assert port.gateway.requests["FIND_LEADER"] == 1
+
+    _run(tmp_path, scenario)
+
+
 def test_nonsense_is_refused_and_the_link_stays(tmp_path: Path) -> None:
     """Unknown codes, codes of a later version and bodies that are no values: an answer each, nothing else."""
 

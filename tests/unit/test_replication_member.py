@@ -288,6 +288,20 @@ def test_a_second_leader_of_a_term_closes_the_link(monkeypatch: pytest.MonkeyPat
     assert leader.is_leader
 
 
+def test_a_follower_forgets_a_leader_with_its_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link ends with the leader's process: named until the next election, it was dialled by every broker."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    assert group.commit("first")
+    leader = group.elect().name
+    follower = _ours(group, next(name for name in NAMES if name != leader))
+    assert follower.member.leadership.leader == leader
+
+    group.crash(leader)
+    group.run_for(60)
+
+    assert follower.member.leadership.leader is None
+
+
 def test_followers_propose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     group = VirtualGroup(monkeypatch, OurNode)
     leader = group.elect()

@@ -233,6 +233,10 @@ class RaftMember(Generic[S]):
         node = self.node
         internals = node.internals
         leader = internals.leader
+        # The link to a leader ends with its process. Named until the next election, it would be dialled by each broker
+        # that asks, for 600 ms, and their pauses would be the longest when its successor has been elected.
+        if leader is not None and leader != self._me and not internals.is_connected(leader):
+            leader = None
         seen = Leadership(
             role=internals.role,
             term=internals.term,
