@@ -22,6 +22,7 @@ from typing import Any, cast
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import StopReason
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
 from rollcall_ha.node.telemetry import Telemetry
 
@@ -46,6 +47,8 @@ class HealthSnapshot:
     """Why it is not ready; the role's own words otherwise."""
     values: tuple[tuple[str, str, float], ...]
     """Name without the prefix ``rollcall_broker_``, help text, value; a name that ends in ``_total`` is a counter's."""
+    stopped: StopReason | None = None
+    """Why this master acknowledges no write; None = it does, or is no master."""
 
 
 class BrokerCollector:
@@ -68,6 +71,14 @@ class BrokerCollector:
             role.add_metric([state.value], 1.0 if state is snapshot.state else 0.0)
         yield role
         yield GaugeMetricFamily("rollcall_broker_ready", "1 if /readyz says so.", value=float(snapshot.is_ready))
+        stopped = GaugeMetricFamily(
+            "rollcall_broker_writes_stopped",
+            "1 for the reason why this master acknowledges no write.",
+            labels=["reason"],
+        )
+        for reason in StopReason:
+            stopped.add_metric([reason.value], 1.0 if reason is snapshot.stopped else 0.0)
+        yield stopped
         for name, text, value in snapshot.values:
             # As a gauge, a restart would look like a fall of thousands: rate() corrects for counters only.
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
+from rollcall_ha.broker.core.write_watch import US_PER_MS, MemberFacts, WriteFacts
 from rollcall_ha.broker.handlers.ports import GateState
 from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
@@ -118,6 +119,8 @@ class ReignContext:
     """Once, after ``drain``: no byte is unconfirmed, and no sender waits."""
     on_refused: Callable[[MasterEpoch, str], None]
     """The reign is over by the controllers' word."""
+    on_moved: Callable[[], None]
+    """Acks, the set or confirm may have moved: once per batch."""
 
 
 class Mastership:
@@ -255,6 +258,26 @@ class Mastership:
         del code, detail
         self._handle(self.sync.link_closed(broker_id, link_generation, self._now_ms()))
 
+    def write_facts(self) -> WriteFacts | None:
+        """What stands between a send and its acknowledgement; None = the gate is not open yet, or closes on purpose."""
+        # A planned stop is measured from the master's word on; as a stop of writes it would be counted twice.
+        if not self._is_serving or self._draining_since_s is not None:
+            return None
+        sync = self.sync
+        return WriteFacts(
+            master_epoch=self.master_epoch,
+            is_min_in_sync=sync.may_release,
+            sync_state_set=sync.local_set,
+            min_in_sync=sync.reign.min_in_sync,
+            members=tuple(
+                MemberFacts(broker_id=member, heard_us=sync.heard_at_ms(member) * US_PER_MS, acked=sync.acked(member))
+                for member in sync.required_set
+                if member != sync.reign.broker_id
+            ),
+            confirm=sync.confirm_offset,
+            log_end=self._context.log.max_offset,
+        )
+
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
@@ -290,6 +313,7 @@ class Mastership:
             context.links.confirm_moved(confirm)
             context.waiters.release(confirm)
         self._note_drained()
+        self._context.on_moved()
 
     def _note_drained(self) -> None:
         context = self._context

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -44,6 +44,7 @@ from rollcall_ha.broker.core.role_io import (
     ViewArrived,
 )
 from rollcall_ha.broker.core.session import SessionMachine
+from rollcall_ha.broker.core.write_watch import WriteFacts
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.ha_ends import HaEnds
 from rollcall_ha.broker.handlers.listen import ListenService
@@ -57,6 +58,7 @@ from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.broker.status import ReplicaReporter
+from rollcall_ha.broker.write_stops import WriteStops
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AnnounceStop, SayGoodbye
 from rollcall_ha.controller.contract.ids import (
@@ -152,10 +154,21 @@ class Replica:
             failed=self.failed,
         )
         self.put = self._new_put_path()
+        self.writes = self._new_writes()
         self.listen = ListenService(put=self.put, log=log, routes=self.status, probes=self.status)
         self._remembered = remembered
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
+
+    def _new_writes(self) -> WriteStops:
+        return WriteStops(
+            timing=self._config.timing,
+            set_key=self._config.set_key,
+            incarnation=self._process.incarnation,
+            facts=self._write_facts,
+            ask=lambda command: self._ask(RequestCode.SESSION_WRITES, command),
+            now_us=self._parts.now_us,
+        )
 
     def _new_put_path(self) -> PutPath:
         config, parts = self._config, self._parts
@@ -199,13 +212,14 @@ class Replica:
 
     async def close(self) -> None:
         """Close session and links; the log is closed by the role machine, if it came to that."""
+        self.writes.close()
         self.role.stop()
         await self.session.stop("the broker stops")
         await self.ends.stop()
 
     def health(self) -> HealthSnapshot:
         """For the health address."""
-        return self.status.health(put=self.put, session=self.session)
+        return self.status.health(put=self.put, session=self.session, writes=self.writes)
 
     # --- SessionOwner ------------------------------------------------------------------------------------------------
 
@@ -235,6 +249,7 @@ class Replica:
         self.role.feed(SessionEstablished(registered=registered))
         if self._reign is not None:
             self._reign.session_opened()
+        self.writes.session_opened()
         self.listen.route_moved()
         if held is not None:
             self.view_arrived(held, 0)
@@ -305,6 +320,7 @@ class Replica:
             on_phase=self._phase_reached,
             on_drained=lambda epoch: self.role.feed(Drained(master_epoch=epoch)),
             on_refused=lambda epoch, reason: self.role.feed(ReignRefused(master_epoch=epoch, reason=reason)),
+            on_moved=self.writes.moved,
         )
         self._reign = Mastership(context, action)
         self._reign.open_links()
@@ -326,6 +342,7 @@ class Replica:
         """The gate first (rule 2), then the clients that watch the route."""
         if action.state is BrokerState.MASTER and self._reign is not None:
             self._reign.serve()
+            self.writes.begin()
         else:
             self.gate.close(f"{action.state}: {action.reason}", action.master_epoch, self._master_address())
         self.listen.route_moved()
@@ -463,6 +480,31 @@ class Replica:
 
     def _ask(self, code: RequestCode, command: Value) -> asyncio.Future[AnyReply]:
         return self._loop.create_task(self.session.ask(code, command))
+
+    def _write_facts(self) -> tuple[BrokerId, WriteFacts] | None:
+        """The reign as a sender meets it; None = no master, or one that stops on purpose."""
+        broker_id, view, role = self._registration.broker_id, self.machine.view, self.machine.published
+        facts = self._reign.write_facts() if self._reign is not None else None
+        if broker_id is None:
+            return None
+        if facts is not None:
+            return broker_id, replace(
+                facts,
+                disk_trouble=self.status.append_trouble(self.put),
+                released_us=self.put.released_us,
+                waiting_since_us=self.put.waiting_since_us,
+            )
+        # Deposed by nobody: another replica's word, or a fault, has stopped this master, and the controllers go on
+        # calling it one. Its set is without writes until they elect.
+        is_ours = view is not None and (view.master, view.master_incarnation) == (broker_id, self._process.incarnation)
+        if view is None or not is_ours or role.state not in (BrokerState.FENCED, BrokerState.ISOLATED):
+            return None
+        return broker_id, WriteFacts(
+            master_epoch=view.master_epoch,
+            is_fenced=True,
+            fenced_reason=role.reason,
+            released_us=self.put.released_us,
+        )
 
     def _log_extended(self) -> None:
         if self._reign is not None:

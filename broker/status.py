@@ -17,6 +17,7 @@ from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
 from rollcall_ha.broker.session import ControllerSession
+from rollcall_ha.broker.write_stops import WriteStops
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
 from rollcall_ha.controller.contract.values import Positions
@@ -24,6 +25,9 @@ from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.node.telemetry import get_logger
 
 _log = get_logger("status")
+
+ROOM_BYTES_MIN = 4_096
+"""A log that cannot grow and has less room than this takes no ordinary message."""
 
 READY_STATES = frozenset({BrokerState.MASTER, BrokerState.SLAVE, BrokerState.LEARNER})
 """Registered, and the role is applied; losing the controllers later changes nothing (promise 3)."""
@@ -131,19 +135,32 @@ class ReplicaReporter:
             return ""
         return f"the log cannot grow ({error}); free space in {self._config.directory}, it goes on by itself then"
 
-    def health(self, *, put: PutPath, session: ControllerSession) -> HealthSnapshot:
+    def append_trouble(self, put: PutPath) -> str:
+        """Why sends are refused for want of disk; empty = they are not. A full disk takes what the last segment has."""
+        is_refused = put.disk_refused_us > put.released_us or self._log.room_bytes < ROOM_BYTES_MIN
+        return self._disk_trouble() if is_refused else ""
+
+    def health(self, *, put: PutPath, session: ControllerSession, writes: WriteStops) -> HealthSnapshot:
         """For the health address."""
-        role, trouble = self._machine.published, self._disk_trouble()
+        role, trouble, stop = self._machine.published, self._disk_trouble(), writes.stop
+        stopped = "" if stop is None else f"writes are stopped: {stop.reason}: {stop.detail}"
         alarm = self.alarm or trouble
-        is_ready = role.state in READY_STATES and not trouble
-        values = [*self._values(put, session), ("alarm", "1 if a human must look.", bool(alarm))]
+        is_ready = role.state in READY_STATES and not trouble and not stopped
+        values = [
+            *self._values(put, session),
+            ("write_stops_total", "Stops of writes that began.", writes.watch.stops),
+            ("writes_stopped_seconds_total", "In stops of writes, the present one included.", writes.stopped_us / 1e6),
+            ("write_stops_dropped_total", "Not reported for want of a session.", writes.reports.dropped),
+            ("alarm", "1 if a human must look.", bool(alarm)),
+        ]
         lag_bytes = self._lag_bytes()
         if lag_bytes is not None:
             values.append(("lag_bytes", "Distance to the master's last known end.", lag_bytes))
         return HealthSnapshot(
             state=role.state,
             is_ready=is_ready,
-            reason=alarm or (role.reason if is_ready else self.blocked or role.reason),
+            reason=alarm or (role.reason if is_ready else self.blocked or stopped or role.reason),
+            stopped=None if stop is None else stop.reason,
             values=tuple((name, text, float(value)) for name, text, value in values),
         )
 

@@ -204,6 +204,11 @@ class SyncState:
         """Last ack of this replica on its current link; None = unknown."""
         return self._table.acked(broker_id)
 
+    def heard_at_ms(self, broker_id: BrokerId) -> int:
+        """When an ack of this member last counted, on whichever link; the beginning of its membership if none did."""
+        state = self._caught_up.get(broker_id)
+        return 0 if state is None else state.previous_ack_at_ms
+
     # --- inputs ------------------------------------------------------------------------------------------------------
 
     def log_extended(self, end: LogOffset) -> list[SyncOutput]:

@@ -45,6 +45,11 @@ class WaitingSends(Generic[Token]):
             not self._is_ended and self.waiting_messages < self._messages_max and self.waiting_bytes < self._bytes_max
         )
 
+    @property
+    def oldest(self) -> Token | None:
+        """The waiter that was registered first; None = nobody waits."""
+        return self._waiting[0][3] if self._waiting else None
+
     def register(self, end: LogOffset, token: Token, *, messages: int, size_bytes: int) -> None:
         """
         ``token`` waits until everything below ``end`` is confirmed.

@@ -68,6 +68,8 @@ class _Waiting(msgspec.Struct):
     sink: AnswerSink
     answers: list[bytes]
     opaques: list[tuple[int, HeaderForm]]
+    appended_us: int = 0
+    """CLOCK_MONOTONIC."""
     waits_since_us: int | None = None
     """CLOCK_MONOTONIC since when its longest waiting send waits, at its sender and here; None = no sender said it."""
 
@@ -110,11 +112,21 @@ class PutPath:
         self._is_first_ack = False
         self._picked_queue = 0
         self._born_host = b""
+        self.released_us = 0
+        """CLOCK_MONOTONIC of the last answer PUT_OK; 0 = none yet."""
+        self.disk_refused_us = 0
+        """CLOCK_MONOTONIC of the last send that was refused because the log could not grow; 0 = none yet."""
 
     @property
     def waiting_messages(self) -> int:
         """Appended and neither released nor failed."""
         return self._acks.waiting_messages if self._acks is not None else 0
+
+    @property
+    def waiting_since_us(self) -> int | None:
+        """CLOCK_MONOTONIC when the oldest send that waits was appended; None = none waits."""
+        oldest = self._acks.oldest if self._acks is not None else None
+        return None if oldest is None else oldest.appended_us
 
     # --- epochs ------------------------------------------------------------------------------------------------------
 
@@ -164,7 +176,7 @@ class PutPath:
         # them, a checkpoint or heartbeat in between, or a sink that raises, would leave an acknowledged message out of
         # it.
         self._log.note_confirm(confirm, acks.released_offset)
-        written_at_us = self._now_us()
+        self.released_us = written_at_us = self._now_us()
         for sink, answers in by_sink.values():
             self._write(sink, answers)
         if self._is_first_ack:
@@ -212,8 +224,9 @@ class PutPath:
             # Also after an error of our own: a run that was never ended would let nobody append, or receive, any more.
             end = self._log.end_run()
         if waiting.opaques:
+            waiting.appended_us = self._now_us()
             if self._is_first_ack:
-                waiting.waits_since_us = _waits_since_us(waiting, requests, self._now_us())
+                waiting.waits_since_us = _waits_since_us(waiting, requests)
             acks.register(end, waiting, messages=len(waiting.opaques), size_bytes=end - start)
         if at_once:
             self._write(sink, at_once)
@@ -283,6 +296,7 @@ class PutPath:
         except (RecordError, SendError, StampError) as error:
             return SendRefusal.ILLEGAL, str(error)
         except OSError as error:
+            self.disk_refused_us = self._now_us()
             return SendRefusal.DISK, f"the log cannot grow: {error}; free space on this broker's disk"
 
     def _put_one(self, request: SendRequest, waiting: _Waiting) -> tuple[SendRefusal, str] | None:
@@ -389,7 +403,7 @@ class PutPath:
         sink.write_answers(b"".join(answers))
 
 
-def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest], now_us: int) -> int | None:
+def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest]) -> int | None:
     """Since when the longest waiting one of the sends in ``waiting`` waits, by its sender's word; None = none said."""
     taken = {opaque for opaque, _ in waiting.opaques}
     waits = [
@@ -397,4 +411,4 @@ def _waits_since_us(waiting: _Waiting, requests: Sequence[SendRequest], now_us: 
         for request in requests
         if request.header.opaque in taken and (wait_us := request.header.extFields.waited_us) is not None
     ]
-    return now_us - max(waits) if waits else None
+    return waiting.appended_us - max(waits) if waits else None

@@ -364,6 +364,13 @@ class CommitLog:
         self._flusher.request_chores()
         return False
 
+    @property
+    def room_bytes(self) -> int:
+        """Of records that can be appended without asking the disk for more."""
+        segments = self._files.segments
+        left = segments[-1].end - self._max if segments else 0
+        return left + (self._files.segment_bytes if self._preallocator.spare is not None else 0)
+
     def subscribe_room(self, on_room: Callable[[], object]) -> None:
         """``on_room`` runs on the loop thread whenever the next segment was made, or could not be."""
         self._on_room.append(on_room)

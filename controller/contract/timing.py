@@ -30,6 +30,7 @@ RELATIONS: tuple[tuple[str, int, str], ...] = (
     ("raft_fallback_ms", 1, "raft_election_timeout_ms_max"),
     ("raft_connection_timeout_ms", 1, "raft_fallback_ms"),
     ("entered_deadline_ms", 1, "survivors_wait_ms"),
+    ("stall_ms", 1, "survivors_wait_ms"),
     ("catch_up_timeout_ms", 1, "survivors_wait_ms"),
     ("propose_timeout_ms", 1, "raft_election_timeout_ms_max"),
 )
@@ -47,7 +48,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     probe_timeout_ms: int
     """A probe that takes longer proves nothing (R13)."""
     stall_ms: int
-    """A gap between two ticks of the leader's loop above this starts the grace again (S41, S42)."""
+    """
+    A gap between two ticks of the leader's loop above this starts the grace again (S41, S42); a send that waits for so
+    long means that writes are stopped.
+    """
     entered_deadline_ms: int
     """A winner that has not reported ``entered`` by then is replaced (R6)."""
     survivors_wait_ms: int

@@ -122,6 +122,7 @@ def reign_of(
             on_phase=lambda _epoch, _phase: None,
             on_drained=drained,
             on_refused=lambda _epoch, _reason: None,
+            on_moved=lambda: None,
         ),
         PrepareMaster(step=1, master_epoch=EPOCH, start_offset=LogOffset(0), view=view_of(BOTH, 1)),
     )

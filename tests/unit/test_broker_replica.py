@@ -17,7 +17,7 @@ import pytest
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
 from rollcall_ha.broker.core.role import RoleMachine
-from rollcall_ha.broker.core.role_io import PublishRole, SessionLost
+from rollcall_ha.broker.core.role_io import PublishRole, ReignRefused, SessionLost
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
@@ -26,6 +26,7 @@ from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -43,7 +44,14 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, MemberView, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.controller.contract.values import Milestone, Phase, ReplicaDescription, SetConfiguration, Value
+from rollcall_ha.controller.contract.values import (
+    Milestone,
+    Phase,
+    ReplicaDescription,
+    SetConfiguration,
+    StopReason,
+    Value,
+)
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.actions import TruncateLog
@@ -273,6 +281,44 @@ def test_the_first_ack_is_on_record_with_the_wait_of_its_sender(tmp_path: Path) 
             assert isinstance(waited_us, int)
             assert 3_000 <= waited_us < 1_000_000
             assert not any(isinstance(one.waited_us, int) for one in milestones if one.phase is not Phase.FIRST_ACK)
+
+    asyncio.run(story())
+
+
+@pytest.mark.slow
+def test_a_master_that_fenced_itself_tells_the_controllers_that_writes_are_stopped(
+    tmp_path: Path,
+) -> None:
+    """They went on calling it master, and the set serving, for as long as nobody looked."""
+
+    async def story() -> None:
+        reports: list[ReportWrites] = []
+
+        async def ask(code: RequestCode, command: Value) -> AnyReply:
+            if code is RequestCode.SESSION_WRITES:
+                assert isinstance(command, ReportWrites)
+                reports.append(command)
+            return Done()
+
+        async with running(tmp_path) as replica:
+            replica.session.ask = ask  # type: ignore[method-assign]
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: replica.gate.state.is_serving)
+            assert replica.health().is_ready
+            replica.role.feed(ReignRefused(master_epoch=MasterEpoch(1), reason="masterEpoch 1 is over"))
+            await until(lambda: bool(reports))
+            assert (reports[0].reason, reports[0].master_epoch, reports[0].seq) == (StopReason.FENCED, 1, 1)
+            assert reports[0].detail == "masterEpoch 1 is over"
+            assert reports[0].stopped_us is None
+            health = replica.health()
+            counts = {name: value for name, _, value in health.values}
+            assert (health.is_ready, health.stopped) == (False, StopReason.FENCED)
+            assert counts["write_stops_total"] == 1
+            assert counts["writes_stopped_seconds_total"] >= PRESETS[Preset.FAST].stall_ms / 1_000
+            # Another master is elected: the stop is over with the reign, and nothing more is told of it.
+            replica.view_arrived(view_of_other(2), 0)
+            await until(lambda: replica.health().stopped is None)
+            assert len(reports) == 1
 
     asyncio.run(story())
 
