@@ -58,6 +58,11 @@ class Watch:
         if has_lost:
             self.doubtful.add(event.broker_id)
 
+    def cleaned(self, broker_ids: SyncStateSet) -> None:
+        """Their machines are gone: nobody waits for them any more, and what they held is lost."""
+        self._named -= set(broker_ids)
+        self.doubtful |= set(broker_ids)
+
     @property
     def may_lose(self) -> bool:
         """Nobody who held everything is left: then the longest one is the best there is."""
@@ -116,5 +121,5 @@ def _stop_all(world: World) -> None:
     for controller in world.controllers.values():
         world.kill(controller)
         controller.disk.wipe()
-        controller.disk.dies_in_sync = False
+        controller.mend()
     world.quorum.payloads.clear()

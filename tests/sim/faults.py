@@ -49,6 +49,12 @@ class Chaos:
             (1, self._all_controllers),
             (3, self._pause_controller),
             (2, self._disk_full),
+            (2, self._controller_disk_full),
+            (3, self._slow_disk),
+            (2, self._failing_sync),
+            (4, self._die_in_a_call),
+            (1, self._rot),
+            (1, self._replace),
             (1, self._roll_back),
             (2, self._wall_clock),
             (2, self._change_role),
@@ -273,6 +279,73 @@ class Chaos:
             broker.files.is_full = False
 
         self._later(50, 1_500, "room", room)
+
+    def _controller_disk_full(self) -> None:
+        """Its journal takes no entry: it stops itself, and its supervisor tries until there is room."""
+        controller = self._any_controller()
+        controller.disk.is_full = True
+        self._kernel.counts.add("controller disks full")
+
+        def room() -> None:
+            controller.disk.is_full = False
+
+        self._later(50, 1_500, "room", room)
+
+    def _slow_disk(self) -> None:
+        """Each write and sync takes up to 1.5 s."""
+        broker = self._any_broker()
+        broker.files.is_slow = True
+        self._kernel.counts.add("slow disks")
+
+        def fast() -> None:
+            broker.files.is_slow = False
+
+        self._later(100, 3_000, "fast", fast)
+
+    def _failing_sync(self) -> None:
+        """EIO, once: the kernel forgets pages, and the next sync says yes."""
+        self._any_broker().files.failing_syncs = 1
+
+    def _die_in_a_call(self) -> None:
+        """In front of one of its next calls that change a file, whatever that is."""
+        broker = self._any_broker()
+        if broker.process.is_alive:
+            broker.files.dies_in_calls = self._random.randrange(1, 80)
+            broker.files.dies_with_power = self._kernel.chance(0.5)
+
+    def _rot(self) -> None:
+        """
+        One bit of a small file, found when the process starts the next time.
+
+        Not of a segment: nothing on the way of a record checks its body, so a follower copies the rotten one.
+        """
+        broker = self._any_broker()
+        paths = [path for path in broker.files.paths() if "/" not in path and not path.endswith(".tmp")]
+        if not paths or not self._is_spare(broker):
+            return
+        self._world.kill(broker)
+        path = self._random.choice(paths)
+        if size := (broker.files.folder / path).stat().st_size:
+            broker.files.rot(path, self._random.randrange(size))
+            broker.is_damaged = True
+            self._kernel.counts.add("files rotted")
+            self._kernel.note(f"{broker.name} rots in {path}")
+        self._restart_later(broker)
+
+    def _replace(self) -> None:
+        """Another machine under the same name: an empty disk, a new id."""
+        broker = self._any_broker()
+        if self._is_spare(broker):
+            self._world.replace(broker)
+
+    def _is_spare(self, broker: BrokerMachine) -> bool:
+        """Whether two others hold all that it was asked to hold: an operator would not touch the last copies."""
+        state = self._world.set_state(broker.plan.set_key)
+        node = broker.node
+        if state is None or node is None or not state.is_established:
+            return False
+        alive = {replica.broker_id for replica in state.replicas if replica.is_alive}
+        return len(alive.intersection(state.sync_state_set) - {node.broker_id}) >= 2
 
     def _roll_back(self) -> None:
         """

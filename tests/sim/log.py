@@ -7,6 +7,7 @@ CRCs. Here: ``ReplicaDisk``, which the oracle and the laws look at. Not here: th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
@@ -16,10 +17,10 @@ from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.record import Draft, record_bytes
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
-from rollcall_ha.epoch.codec import decode_history
+from rollcall_ha.epoch.codec import EpochFileCorrupt, decode_history
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import LogOffset
-from rollcall_ha.epoch.store import EPOCH_FILE_NAME
+from rollcall_ha.epoch.store import BACKUP_SUFFIX, EPOCH_FILE_NAME
 from tests.support.sim_files import SimFiles
 
 RECORD_BYTES = 192
@@ -66,6 +67,8 @@ class ReplicaDisk:
         """Of the log, by all faults of the disk, since the owner set it to 0."""
         self.was_replaced = False
         """An old image was put back, or the disk was emptied; the owner resets it."""
+        self.is_gone = False
+        """Its machine was replaced: nothing of it is left, for ever."""
         self._walked: tuple[int, tuple[Record, ...], int] | None = None
 
     def size(self) -> int:
@@ -95,21 +98,21 @@ class ReplicaDisk:
         return b"".join(parts)
 
     def history(self) -> EpochHistory:
-        """By the epoch file; empty if there is none."""
-        try:
-            return decode_history((self.files.folder / EPOCH_FILE_NAME).read_bytes())
-        except FileNotFoundError:
-            return EpochHistory()
+        """By the epoch file, or its backup; empty if there is none."""
+        for name in (EPOCH_FILE_NAME, EPOCH_FILE_NAME + BACKUP_SUFFIX):
+            with contextlib.suppress(FileNotFoundError, EpochFileCorrupt):
+                return decode_history((self.files.folder / name).read_bytes())
+        return EpochHistory()
 
     def _segments(self) -> list[tuple[int, bytes]]:
         folder = self.files.folder / LOG_FOLDER
-        if not folder.is_dir():
+        if self.is_gone or not folder.is_dir():
             return []
         names = sorted(path.name for path in folder.iterdir() if path.name.isdecimal())
         return [(int(name), (folder / name).read_bytes()) for name in names]
 
     def _walk(self) -> tuple[tuple[Record, ...], int]:
-        if self.log is None and self._walked is not None and self._walked[0] == self.files.version:
+        if self.log is None and not self.is_gone and self._walked is not None and self._walked[0] == self.files.version:
             return self._walked[1], self._walked[2]
         found: list[Record] = []
         end = None

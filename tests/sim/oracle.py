@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.events import (
     MasterElected,
     MasterEntered,
     ReplicaRegistered,
+    ReplicasCleaned,
     SyncStateSetAltered,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
@@ -196,6 +197,10 @@ class Oracle:
             if self.incarnation_of(key, event.broker_id) == event.incarnation:
                 # What its disk lost before is judged now: from here on the replica answers for what it holds.
                 disk.lost_bytes, disk.was_replaced = 0, False
+        elif isinstance(event, ReplicasCleaned):
+            self.counts.add("ids cleaned", len(event.broker_ids))
+            if facts.watch is not None:
+                facts.watch.cleaned(event.broker_ids)
         elif isinstance(event, CommandRefused):
             self.counts.add("refusals")
             if "internal fault" in event.reason:

@@ -90,7 +90,9 @@ class _Member:
             self._member.start()
         except RaftStartError as error:
             if "cannot be used" in str(error):
+                self._quorum.world.counts.add("controllers that cannot start")
                 self._process.kill()
+                self._quorum.world.start_later(self._quorum.world.controllers[self._name])
                 return
             raise Violation(f"raft: {error}") from error
         except Stopped as stopped:

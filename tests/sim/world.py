@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from rollcall_ha.controller.contract.commands import ElectMaster, ElectUnclean
+from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -26,7 +26,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
-from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.values import Evidence, ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry
@@ -116,9 +116,11 @@ class BrokerMachine(Machine):
         return lost
 
     def replaced(self) -> None:
-        """A new machine under the old name: its disk is empty."""
+        """A new machine under the old name: its disk is empty, and it will get an id of its own."""
+        self.disk.was_replaced = self.disk.is_gone = True
+        self.disk = ReplicaDisk(self.files)
         self.files.wipe()
-        self.disk.was_replaced, self.is_damaged = True, False
+        self.is_damaged = False
 
     def rolled_back(self, image: Image) -> None:
         """An old image is put back while it stands still."""
@@ -181,6 +183,8 @@ class World:
         """Told in front of a cut; a place to plan a death inside of it."""
         self.broken: Violation | None = None
         """What was found where nothing may be raised: raised after the event."""
+        self.gone: list[tuple[SetKey, BrokerId]] = []
+        """Ids of replicas whose machines were replaced: an operator removes them in the end."""
         self._stuck_since_us: dict[SetKey, int] = {}
         self._disks: dict[tuple[SetKey, BrokerId], ReplicaDisk] = {}
         for key in self.keys:
@@ -362,10 +366,19 @@ class World:
             self.start_later(machine)
         elif machine.is_damaged:
             self.counts.add("damaged disks replaced")
-            machine.replaced()
-            self.start_later(machine)
+            self.replace(machine)
         else:
             self.broken = self.broken or Violation(f"{machine.name} cannot start, its disk is whole: {error}")
+
+    def replace(self, machine: BrokerMachine) -> None:
+        """The machine is thrown away; another one takes its name and registers anew (W29)."""
+        self.kill(machine)
+        self.kernel.note(f"{machine.name} is replaced")
+        self.counts.add("machines replaced")
+        if machine.node is not None and machine.node.broker_id is not None:
+            self.gone.append((machine.plan.set_key, machine.node.broker_id))
+        machine.replaced()
+        self.start_later(machine)
 
     def start_later(self, machine: Machine) -> None:
         """As a supervisor does."""
@@ -458,13 +471,7 @@ class World:
             command = ElectUnclean(
                 set_key=key, designated=designated, accepted_loss_bytes=accepted_loss_bytes, reason="operator"
             )
-        node.submit(
-            command,
-            evidence,
-            request_id=self.kernel.hex_digits(16),
-            requested_by="admin:sim",
-            done=lambda reply: self.kernel.note(f"asked: {type(reply).__name__} {getattr(reply, 'reason', '')}"),
-        )
+        self._submit(command, evidence)
 
     # --- checks ---
 
@@ -491,6 +498,7 @@ class World:
             if self.kernel.now_us >= stop_at_us:
                 for producer in self.producers:
                     producer.is_stopped = True
+            self._clean_gone()
             self._help_without_candidates()
             self._help_isolated()
             why = self._unsettled()
@@ -499,6 +507,29 @@ class World:
         alarms = [alarm for broker in self.brokers.values() if broker.node is not None for alarm in broker.node.alarms]
         why += f"; alarms: {alarms}" if alarms else ""
         raise Violation(f"liveness: {why} after {limit_us // SECOND} s without faults")
+
+    def _clean_gone(self) -> None:
+        """What the operator who replaced a machine does then: ``rollcall clean`` of the id that is gone."""
+        leader = self.leader()
+        for key, broker_id in self.gone if leader is not None else ():
+            state = self.set_state(key)
+            awaited = state.recovery.awaited if state is not None and state.recovery is not None else ()
+            if state is None or (state.replica(broker_id) is None and broker_id not in awaited):
+                continue
+            # While a set waits for the reports of all whom its replicas name, only the unclean word says that one of
+            # them will never come (R7).
+            self._submit(CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=bool(awaited), reason="gone"))
+
+    def _submit(self, command: ElectMaster | ElectUnclean | CleanReplicas, evidence: Evidence | None = None) -> None:
+        node = self.leader()
+        assert node is not None
+        node.submit(
+            command,
+            evidence,
+            request_id=self.kernel.hex_digits(16),
+            requested_by="admin:sim",
+            done=lambda reply: self.kernel.note(f"asked: {type(reply).__name__} {getattr(reply, 'reason', '')}"),
+        )
 
     def _help_without_candidates(self) -> None:
         """What an operator does about NO_ELIGIBLE_REPLICA once everybody is back and heard, and it does not pass."""
