@@ -375,8 +375,7 @@ class World:
         self.kill(machine)
         self.kernel.note(f"{machine.name} is replaced")
         self.counts.add("machines replaced")
-        if machine.node is not None and machine.node.broker_id is not None:
-            self.gone.append((machine.plan.set_key, machine.node.broker_id))
+        self.gone += [of for of, disk in self._disks.items() if disk is machine.disk]
         machine.replaced()
         self.start_later(machine)
 
