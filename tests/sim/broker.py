@@ -189,6 +189,7 @@ class BrokerNode:
         self.broker_id: BrokerId | None = None
         self.reign: _Reign | None = None
         self.view: SetView | None = None
+        self.stored: StoredView | None = None
         self.is_exited = False
         self.alarms: list[str] = []
         self.before_a_cut: Callable[[], None] = lambda: None
@@ -287,7 +288,8 @@ class BrokerNode:
             clean_mark=files.clean_mark.load(),
             new_register_code=RegisterCode(hex_digits()),
         )
-        return facts, identity, files.load_marks()
+        marks, self.stored = files.load_marks(), files.view.load()
+        return facts, identity, marks
 
     def _failed(self, error: BaseException) -> None:
         """
@@ -415,6 +417,7 @@ class BrokerNode:
         """A full disk costs the newest view; any other error the process."""
         try:
             self.files.view.store(stored)
+            self.stored = stored
         except OSError as error:
             if error.errno not in FULL:
                 self._failed(error)
@@ -691,8 +694,8 @@ class BrokerNode:
         self.tell(ViewArrived(view=view))
 
     def stored_view(self) -> StoredView | None:
-        """What it last heard, from its own disk (R7)."""
-        return self.files.view.load()
+        """What it last heard, as its disk has it (R7)."""
+        return self.stored
 
     def positions(self) -> Positions:
         """By its own word."""

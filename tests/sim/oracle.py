@@ -25,7 +25,7 @@ from rollcall_ha.controller.contract.events import (
     SyncStateSetAltered,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
-from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
 from rollcall_ha.controller.core import invariants
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.replication.ports import AppliedEntry
@@ -192,8 +192,13 @@ class Oracle:
             if event.description.is_learner:
                 facts.left_as_learners.add(event.broker_id)
             disk = self._disk_of(key, event.broker_id)
+            has_lost = bool(disk.lost_bytes) or disk.was_replaced
+            if has_lost and event.intactness in (Intactness.SAME_BOOT, Intactness.CLEAN_STOP):
+                raise Violation(
+                    f"R3: {event.broker_id} is called {event.intactness.value}, its log lost {disk.lost_bytes} bytes"
+                )
             if facts.watch is not None:
-                facts.watch.registered(event, has_lost=bool(disk.lost_bytes) or disk.was_replaced)
+                facts.watch.registered(event, has_lost=has_lost)
             if self.incarnation_of(key, event.broker_id) == event.incarnation:
                 # What its disk lost before is judged now: from here on the replica answers for what it holds.
                 disk.lost_bytes, disk.was_replaced = 0, False

@@ -531,11 +531,16 @@ class World:
         )
 
     def _help_without_candidates(self) -> None:
-        """What an operator does about NO_ELIGIBLE_REPLICA once everybody is back and heard, and it does not pass."""
+        """
+        What an operator does about NO_ELIGIBLE_REPLICA once everybody is back and heard, and it does not pass.
+
+        A machine that was replaced does not come back: with it the last copy may be gone.
+        """
         for key in self.keys:
             state = self.set_state(key)
             is_stuck = state is not None and condition_of(state)[0] is Condition.NO_ELIGIBLE_REPLICA
-            if state is None or not is_stuck or not all(replica.is_alive for replica in state.replicas):
+            away = [one.broker_id for one in state.replicas if not one.is_alive] if state is not None else []
+            if state is None or not is_stuck or not all((key, broker_id) in self.gone for broker_id in away):
                 self._stuck_since_us.pop(key, None)
             elif self.kernel.now_us - self._stuck_since_us.setdefault(key, self.kernel.now_us) >= SECOND:
                 self.counts.add("unclean elections asked for")
