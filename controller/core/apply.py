@@ -77,6 +77,8 @@ class AppliedOperations:
     """In the order in which they happened; ``ordinal`` counts from 0."""
     stop_reason: str | None = None
     """Set if this node must stop: nothing of the entry was applied."""
+    is_fault: bool = False
+    """The reason is this process, not the entry: it ran out of memory or stack."""
 
 
 def apply_operations(state: FleetState, operations: Sequence[Operation], *, term: int, index: int) -> AppliedOperations:
@@ -109,7 +111,7 @@ def apply_operations(state: FleetState, operations: Sequence[Operation], *, term
                 replies[position] = entry.run(operation)
     except Exception as error:  # noqa: BLE001 - no memory or no stack: another node may have had more, so stop here
         reason = f"entry {index} of term {term} could not be applied: {type(error).__name__}: {error}"
-        return AppliedOperations(state=state, replies=(), records=(), stop_reason=reason)
+        return AppliedOperations(state=state, replies=(), records=(), stop_reason=reason, is_fault=True)
     return AppliedOperations(
         state=entry.finished(),
         replies=tuple(replies[position] for position in range(len(operations))),

@@ -4,9 +4,9 @@ Operations as the text of a Raft entry, and back.
 Here: one JSON array of operations per entry, ASCII only. Not here: the effect of operations (``controller.core``),
 snapshots (``machine``).
 Rule 1: entries are ASCII ``str``. msgspec writes them; an operation with other characters is escaped by ``json``.
-Rule 2 (R15): decoding never raises: bytes that cannot be decoded are a value that says so, the same on every node.
+Rule 2 (R15): decoding never raises: bytes that cannot be decoded are a value that says so, and the node stops at it.
 Rule 3 (R15): an entry that needs a higher feature level than this code has is told apart from rubbish, even if its
-command is unknown here: the node must stop instead of taking it for a no-op.
+command is unknown here: the remedy is another one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _versions = msgspec.json.Decoder(tuple[_VersionOnly, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecodable:
-    """The entry is not a list of operations: a no-op on every node."""
+    """The entry is no list of operations that this program knows: this node must stop."""
 
     reason: str
 

@@ -3,8 +3,8 @@ The fleet's state as a Raft state machine: entries in, replies and events out, s
 
 Here: the bridge between entries (``codec``) and the core (``controller.core.apply``). Not here: any rule about sets,
 the content of a snapshot (``controller.core.snapshot``).
-Rule 1 (R15): apply is total. An entry that cannot be decoded is a counted no-op; an entry that needs a higher feature
-level stops this node.
+Rule 1 (R15): apply is total. An entry that cannot be decoded stops this node, and so does one that needs a higher feature
+level: another controller, or this one before an upgrade, may have applied it.
 Rule 2: a snapshot whose state breaks an invariant is refused when it is loaded. A group that runs is never stopped by
 this check: it looks at each entry only behind a debug switch (``checks_entries``).
 Rule 3: a document of a snapshot that is longer than ``ITEM_BYTES_MAX`` goes on in the next item: the thread that writes
@@ -32,27 +32,29 @@ _SHOWN_MAX = 5
 
 
 class FleetMachine:
-    """Implements ``ports.StateMachine[FleetState]``; the counter is its only memory."""
+    """Implements ``ports.StateMachine[FleetState]``; it has no memory."""
 
     def __init__(self, *, checks_entries: bool = False) -> None:
         """``checks_entries``: check the invariants after each entry, and stop at the first that breaks one."""
         self._checks_entries = checks_entries
-        self.undecodable_entries = 0
-        """Entries that were a no-op because they could not be decoded; for metrics, never for decisions."""
 
     def initial(self) -> FleetState:
         """State before the first entry."""
         return EMPTY_FLEET
 
     def apply(self, state: FleetState, payload: str, *, term: int, index: int) -> Applied[FleetState]:
-        """Apply one entry. Never raises; no replies come from an entry that cannot be decoded."""
+        """Apply one entry. Never raises; an entry that cannot be decoded changes nothing, and says why to stop."""
         operations = decode_operations(payload)
         match operations:
-            case Undecodable():
-                # The same on every node, because they all have this decoder: raising would stop them all, at each
-                # start.
-                self.undecodable_entries += 1
-                return Applied(state=state, replies=(), records=())
+            case Undecodable(reason=why):
+                # The leader that proposed it could read it. Taken for a no-op here, an election in it would be lost on
+                # this node alone: it would go on with another state under each later index, and one day lead.
+                reason = (
+                    f"entry {index} of term {term} cannot be decoded: {why}; another program wrote it. Start the newest "
+                    "version that runs in this fleet here, with the directory as it is; if no controller can read the "
+                    "entry, report it with its index"
+                )
+                return Applied(state=state, replies=(), records=(), stop_reason=reason)
             case AboveFeatureLevel(needed=needed, supported=supported):
                 # Not a no-op: during an upgrade the nodes with the newer program would apply it, this one would not.
                 reason = (
@@ -66,7 +68,11 @@ class FleetMachine:
                 reason = f"entry {index} of term {term} breaks an invariant: {_shown(broken)}; report it with the entry"
                 return Applied(state=state, replies=(), records=(), stop_reason=reason, is_fault=True)
         return Applied(
-            state=result.state, replies=result.replies, records=result.records, stop_reason=result.stop_reason
+            state=result.state,
+            replies=result.replies,
+            records=result.records,
+            stop_reason=result.stop_reason,
+            is_fault=result.is_fault,
         )
 
     def encode(self, state: FleetState) -> Iterator[bytes]:

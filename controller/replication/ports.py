@@ -30,9 +30,9 @@ class Applied(Generic[S]):
     replies: tuple[AnyReply, ...]
     records: tuple[EventRecord, ...]
     stop_reason: str | None = None
-    """Set if this node must stop instead of going on: an operation above its feature level (R15)."""
+    """Set if this node must stop instead of going on: an entry that it cannot read, or above its feature level (R15)."""
     is_fault: bool = False
-    """The reason is a fault of this program (an invariant broke), not an operation of a newer one."""
+    """The reason is a fault of this process (an invariant broke, no memory), not an entry of another program."""
 
 
 class StateMachine(Protocol[S]):
@@ -43,7 +43,7 @@ class StateMachine(Protocol[S]):
         ...
 
     def apply(self, state: S, payload: str, *, term: int, index: int) -> Applied[S]:
-        """Apply one entry. Total: never raises; bytes that cannot be decoded change nothing (R15)."""
+        """Apply one entry. Total: never raises; bytes that cannot be decoded are a reason to stop (R15)."""
         ...
 
     def encode(self, state: S) -> Iterator[bytes]:

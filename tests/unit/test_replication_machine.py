@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, MarkSilent
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, MarkSilent
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -76,12 +76,34 @@ def test_a_snapshot_above_the_feature_level_is_refused() -> None:
         machine.decode(machine.encode(newer))
 
 
-def test_rubbish_changes_nothing_and_is_counted() -> None:
-    machine = FleetMachine()
-    applied = machine.apply(_state(), "rubbish", term=4, index=9)
-    assert applied.state == _state()
-    assert (applied.replies, applied.records, applied.stop_reason) == ((), (), None)
-    assert machine.undecodable_entries == 1
+@pytest.mark.parametrize(
+    "payload", ["rubbish", '[{"version":1,"command":{"command":"Unheard"}}]'], ids=["rubbish", "unknown command"]
+)
+def test_a_controller_that_cannot_decode_a_committed_entry_stops_instead_of_going_on(payload: str) -> None:
+    """R15: as a no-op it would be a state of its own under that index, and this node could lead with it."""
+    applied = FleetMachine().apply(_state(), payload, term=4, index=9)
+
+    assert (applied.state, applied.replies, applied.records) == (_state(), (), ())
+    assert applied.stop_reason is not None
+    assert "entry 9 of term 4 cannot be decoded" in applied.stop_reason
+    assert "newest version" in applied.stop_reason
+    assert not applied.is_fault
+
+
+def test_no_memory_while_an_entry_is_applied_is_a_fault_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an entry of a newer program: the exit code must not tell an operator to upgrade."""
+
+    def short_of_memory(*_: object, **__: object) -> object:
+        raise MemoryError
+
+    fleet = Fleet().serving()
+    monkeypatch.setattr("rollcall_ha.controller.core.apply.decide", short_of_memory)
+    payload = encode_operations([fleet.operation(Barrier())])
+
+    applied = FleetMachine().apply(fleet.state, payload, term=4, index=9)
+
+    assert applied.stop_reason is not None
+    assert applied.is_fault
 
 
 def test_an_operation_above_the_feature_level_stops_this_node() -> None:

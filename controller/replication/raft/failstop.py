@@ -29,7 +29,7 @@ class FailStop(IntEnum):
     NOT_DETERMINISTIC = ExitCode.NOT_DETERMINISTIC
     """Apply ran out of memory or stack: another node may have had more."""
     FEATURE_LEVEL = ExitCode.FEATURE_LEVEL
-    """An operation or snapshot above this node's feature level (R15)."""
+    """An operation or snapshot above this node's feature level, or one that it cannot decode (R15)."""
     DIVERGED = 77
     """The library was about to cut entries that are already applied here."""
 

@@ -208,7 +208,7 @@ def _entries_of(header: _AppendHeader, frame: bytes, offset: int) -> Iterator[En
         # library's vote both compare terms: one entry of term 1,000,000 would win every election from now on.
         if not newest_term <= term <= header.term:
             raise ProtocolError(f"entry {index} of term {term} after one of term {newest_term} in term {header.term}")
-        # Applied, it would be a no-op on every node (R15), and its proposer never learn why.
+        # Appended, it could never be read when it is applied, and would stop this node (R15).
         if not is_command(command):
             raise ProtocolError(f"entry {index} is neither a no-op nor ASCII text of at most {ENTRY_BYTES_MAX} bytes")
         newest_term = term
