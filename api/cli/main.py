@@ -238,6 +238,22 @@ def clean(
     orders.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
 
 
+@app.command("raise-level")
+def raise_level(
+    level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
+    *,
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Allow what a newer version brought, when every controller runs it; there is no way back."""
+    from rollcall_ha.api.cli import orders
+
+    order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=_identity(request_id))
+    orders.raise_level(order, level=level)
+
+
 # --- admin -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,5 @@
 """
-Commands that change something: elect, bootstrap, clean.
+Commands that change something: elect, bootstrap, clean, raise-level.
 
 Rule 1: only ``elect --unclean --accept-loss BYTES`` can lose messages; it and ``clean`` need ``--yes`` or an answer.
 Rule 2: a script is never asked: without a terminal, an order that needs a confirmation is refused as wrong use.
@@ -100,6 +100,16 @@ def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_
             key, broker_ids=brokers, is_unclean=is_unclean, reason=order.reason, request_id=order.request_id
         )
         line = f"OK  forgot {whom} of {key}; its epochs stay"
+        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+
+
+def raise_level(order: OperatorOptions, *, level: int | None) -> None:
+    """Raise the feature level of the fleet."""
+    with context.client(order.form) as asking:
+        wanted = "that of the leader's program" if level is None else str(level)
+        confirm(f"Raise the feature level to {wanted}? An older controller can not join any more.", order)
+        answer = asking.raise_level(level, reason=order.reason, request_id=order.request_id)
+        line = "OK  the feature level is raised; see it with: rollcall controllers"
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
 
 

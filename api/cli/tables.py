@@ -151,6 +151,11 @@ def status_report(fleet: FleetStatus, controllers: Sequence[ControllerRow], *, i
     if fleet.sets:
         parts.append(_replica_table(fleet.sets, is_wide=is_wide))
         parts.extend(_footers(fleet.sets))
+    if fleet.controller.fleet_level < fleet.controller.feature_level:
+        parts.append(
+            f"Feature level {_level(fleet.controller)}: when every controller is upgraded, raise it with: "
+            "rollcall raise-level."
+        )
     return Report(
         document=fleet,
         verdict=judgement.verdict,
@@ -294,6 +299,12 @@ def sets_report(page: SetPage) -> Report:
     return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table,))
 
 
+def _level(status: ControllerStatus) -> str:
+    """The level in force, and the program's own where that is another one: then it can be raised."""
+    level, own = status.fleet_level, status.feature_level
+    return str(level) if level == own else f"{level} of {own}"
+
+
 def controllers_report(rows: Sequence[ControllerRow]) -> Report:
     """One line per controller, as each tells of itself."""
     columns = output.columns(
@@ -308,7 +319,7 @@ def controllers_report(rows: Sequence[ControllerRow]) -> Report:
             continue
         numbers = (str(status.term), output.number(status.commit_index), output.number(status.applied_index))
         addresses = (status.rest_address, status.broker_address, status.raft_address)
-        lines.append((row.name, row.role, *numbers, *addresses, str(status.feature_level), ""))
+        lines.append((row.name, row.role, *numbers, *addresses, _level(status), ""))
     leaders = [row.name for row in rows if row.status is not None and row.status.has_authority]
     verdict = f"OK  {leaders[0]} leads with authority" if leaders else "NO LEADER  no controller leads with authority"
     document = [{"address": row.address, "status": row.status, "trouble": row.trouble or None} for row in rows]

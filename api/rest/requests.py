@@ -63,6 +63,13 @@ class CleanBody(RequestBody):
     is_unclean: bool = False
 
 
+class RaiseLevelBody(RequestBody):
+    """POST /v1/feature-level: from here on, what this level brought may appear; it never falls (R15)."""
+
+    level: int | None = None
+    """None: the leader's own."""
+
+
 class ImportBody(RequestBody):
     """POST .../import: what a set's present controllers, RocketMQ's, say of it."""
 

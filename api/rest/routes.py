@@ -29,12 +29,14 @@ from rollcall_ha.api.rest.requests import (
     ElectBody,
     ElectUncleanBody,
     ImportBody,
+    RaiseLevelBody,
     RequestBody,
     RequestIdText,
 )
 from rollcall_ha.api.rest.schemas import ControllersAnswer, answers, body
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import (
+    FEATURE_LEVEL,
     AlterSyncStateSet,
     AnyCommand,
     ApplyBrokerId,
@@ -43,6 +45,7 @@ from rollcall_ha.controller.contract.commands import (
     ElectMaster,
     ElectUnclean,
     ImportSet,
+    RaiseFeatureLevel,
     RegisterReplica,
     SayGoodbye,
 )
@@ -69,6 +72,7 @@ from rollcall_ha.controller.contract.views import (
     SetAnswer,
     SetPage,
 )
+from rollcall_ha.controller.core.fleet import below_level
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX
 from rollcall_ha.controller.runtime.queries import (
     EVENTS_WAIT_MS_MAX,
@@ -119,6 +123,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         BootstrapBody,
         CleanBody,
         ImportBody,
+        RaiseLevelBody,
         ApplyBrokerId,
         RegisterReplica,
         AlterSyncStateSet,
@@ -292,6 +297,7 @@ class Routes:
         add(f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected, ElectionPreview)
         add(f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
         add(f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
+        add("/feature-level", self.raise_level, RaiseLevelBody, Done, OrderPreview)
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect by policy, clean only."""
@@ -349,6 +355,17 @@ class Routes:
             sync_state_set_epoch=order.sync_state_set_epoch,
             reason=order.reason,
         )
+        return await self._order(request, order, command)
+
+    async def raise_level(self, request: Request) -> Response:
+        """Allow what a feature level brought, once every controller has it (R15)."""
+        order = await _read_body(request, RaiseLevelBody)
+        self._service.require_authority()
+        command = RaiseFeatureLevel(level=FEATURE_LEVEL if order.level is None else order.level)
+        members = (self._queries.controller(), *await self._peers.statuses())
+        # Committed, the level stops a controller that does not have it, and one that is away as soon as it is back.
+        if below := below_level(command.level, members):
+            return refused(below, request_id=self._request_id(request, order))
         return await self._order(request, order, command)
 
     async def _order(self, request: Request, order: RequestBody, command: OperatorCommand) -> Response:

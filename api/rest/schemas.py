@@ -11,7 +11,14 @@ from typing import Any
 
 import msgspec
 
-from rollcall_ha.api.rest.requests import BootstrapBody, CleanBody, ElectBody, ElectUncleanBody, ImportBody
+from rollcall_ha.api.rest.requests import (
+    BootstrapBody,
+    CleanBody,
+    ElectBody,
+    ElectUncleanBody,
+    ImportBody,
+    RaiseLevelBody,
+)
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
@@ -96,6 +103,7 @@ DOCUMENTED: tuple[type, ...] = (
     Liveness,
     OrderPreview,
     Problem,
+    RaiseLevelBody,
     RegisterReplica,
     Registered,
     SayGoodbye,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.contract.events import AnyEvent, EventRecord
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -112,7 +113,10 @@ class ControllerStatus(Value):
     broker_address: str
     raft_address: str
     feature_level: int
+    """The highest that its program has."""
     fleet_incarnation: FleetIncarnation | None
+    fleet_level: int = FIRST_FEATURE_LEVEL
+    """The level in force: replicated state, raised by ``rollcall raise-level`` (R15)."""
 
 
 class FleetStatus(Value):

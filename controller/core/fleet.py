@@ -6,11 +6,15 @@ Here: deciding them, and ``evolve_fleet``. Not here: sets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation, RaiseFeatureLevel, TakeLeadership
 from rollcall_ha.controller.contract.events import AnyEvent, FeatureLevelRaised, FleetInitialised, LeadershipTaken
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.views import ControllerStatus
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
 from rollcall_ha.controller.core.state import FleetState
 
@@ -51,6 +55,25 @@ def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decis
     if command.level <= fleet.feature_level:
         return Decision(answer=DONE)
     return Decision(answer=DONE, events=(FeatureLevelRaised(level=command.level),))
+
+
+def below_level(level: int, members: Sequence[ControllerStatus]) -> Refused | None:
+    """The refusal to propose a level that a controller does not have, or may not have; None: all have it."""
+    # One that does not answer counts as below: it would stop when it comes back, and may be one of two that are left.
+    missing = [
+        f"{member.name} {f'has level {member.feature_level}' if member.feature_level else 'does not answer'}"
+        for member in members
+        if member.feature_level < level
+    ]
+    if not missing:
+        return None
+    return Refused(
+        code=RefusalCode.FEATURE_LEVEL,
+        reason=f"feature level {level} is not everywhere: {', '.join(missing)}",
+        hint="upgrade and start every controller first; see them with: rollcall controllers",
+        requested=str(level),
+        current=str(min(member.feature_level for member in members)),
+    )
 
 
 def evolve_fleet(fleet: FleetState, event: AnyEvent) -> FleetState:

@@ -3,8 +3,8 @@ The fleet's state as a Raft state machine: entries in, replies and events out, s
 
 Here: the bridge between entries (``codec``) and the core (``controller.core.apply``). Not here: any rule about sets,
 the content of a snapshot (``controller.core.snapshot``).
-Rule 1 (R15): apply is total. An entry that cannot be decoded stops this node, and so does one that needs a higher feature
-level: another controller, or this one before an upgrade, may have applied it.
+Rule 1 (R15): apply is total. An entry that cannot be decoded stops this node, and so does one that needs a higher
+feature level: another controller, or this one before a downgrade, may have applied it.
 Rule 2: a snapshot whose state breaks an invariant is refused when it is loaded. A group that runs is never stopped by
 this check: it looks at each entry only behind a debug switch (``checks_entries``).
 Rule 3: a document of a snapshot that is longer than ``ITEM_BYTES_MAX`` goes on in the next item: the thread that writes
@@ -50,9 +50,9 @@ class FleetMachine:
                 # The leader that proposed it could read it. Taken for a no-op here, an election in it would be lost on
                 # this node alone: it would go on with another state under each later index, and one day lead.
                 reason = (
-                    f"entry {index} of term {term} cannot be decoded: {why}; another program wrote it. Start the newest "
-                    "version that runs in this fleet here, with the directory as it is; if no controller can read the "
-                    "entry, report it with its index"
+                    f"entry {index} of term {term} cannot be decoded: {why}; another program wrote it. Start the "
+                    "newest version that runs in this fleet here, with the directory as it is; if no controller can "
+                    "read the entry, report it with its index"
                 )
                 return Applied(state=state, replies=(), records=(), stop_reason=reason)
             case AboveFeatureLevel(needed=needed, supported=supported):

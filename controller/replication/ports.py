@@ -30,7 +30,7 @@ class Applied(Generic[S]):
     replies: tuple[AnyReply, ...]
     records: tuple[EventRecord, ...]
     stop_reason: str | None = None
-    """Set if this node must stop instead of going on: an entry that it cannot read, or above its feature level (R15)."""
+    """Set if this node must stop instead of going on: it cannot read the entry, or is below its feature level (R15)."""
     is_fault: bool = False
     """The reason is a fault of this process (an invariant broke, no memory), not an entry of another program."""
 

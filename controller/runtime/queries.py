@@ -186,6 +186,7 @@ class Queries:
             raft_address=settings.own.raft,
             feature_level=FEATURE_LEVEL,
             fleet_incarnation=published.state.fleet_incarnation or None,
+            fleet_level=published.state.feature_level,
         )
 
     # --- dry runs ----------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ yet applied. Refused by the state before it, the master would end its union, and
 
 Electing = ElectMaster | ElectUnclean | Bootstrap
 """Orders that are decided on evidence, too."""
-OperatorCommand = Electing | CleanReplicas | ImportSet
+OperatorCommand = Electing | CleanReplicas | ImportSet | RaiseFeatureLevel
 
 ENTRIES_PENDING_MAX = 50_000
 """Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import typer
 import yaml
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 import rollcall_ha
@@ -24,7 +25,7 @@ from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.client import Client
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
-from rollcall_ha.controller.contract.replies import Condition, Elected
+from rollcall_ha.controller.contract.replies import Condition, Done, Elected
 from rollcall_ha.controller.contract.values import EventRef, StopReason
 from rollcall_ha.controller.contract.views import (
     ElectionPreview,
@@ -41,6 +42,7 @@ from tests.support.fake_controllers import (
     NAMES,
     FakeControllers,
     answer,
+    controller_status,
     fleet_status,
     freshness,
     history_row,
@@ -543,3 +545,19 @@ def test_addresses_come_from_a_fleet_file_if_nobody_says_otherwise(
     assert context.controller_addresses() == ("127.0.0.1:23",), "./rollcall.toml, as the controller command takes it"
     monkeypatch.setenv(context.ENVIRONMENT, "h1:1, h2:2")
     assert context.controller_addresses() == ("h1:1", "h2:2")
+
+
+def test_the_level_of_the_fleet_is_shown_and_raised(rollcall: Run) -> None:
+    """An upgraded fleet says what is left to do, on the page that is looked at; the order goes to the leader."""
+    bodies = []
+
+    def raised(request: httpx.Request) -> httpx.Response:
+        bodies.append(msgspec.json.decode(request.content))
+        return answer(Done())
+
+    upgraded = replace(fleet_status("c2"), controller=replace(controller_status("c2", leads=True), feature_level=2))
+    shown = rollcall(SETS | {("c2", "GET", "/v1/status"): upgraded, ("c1", "GET", "/v1/status"): upgraded}, "status")
+    ran = rollcall({("c1", "POST", "/v1/feature-level"): raised}, "raise-level", "--yes")
+
+    assert "Feature level 1 of 2: when every controller is upgraded, raise it with: rollcall raise-level." in shown.out
+    assert (ran.code, bodies[0]["level"]) == (0, None)

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from rollcall_ha.api.rest import routes
-from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas
+from rollcall_ha.controller.contract.events import AnyEvent, EventRecord, FeatureLevelRaised, ReplicasCleaned
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.values import EventRef
@@ -33,6 +34,7 @@ from rollcall_ha.controller.contract.views import (
 from rollcall_ha.controller.runtime.event_journal import Page
 from tests.support.runtime_controller import (
     NAMES,
+    Controller,
     Group,
     broker_id_body,
     heartbeat_body,
@@ -493,3 +495,52 @@ def test_counters_are_exported_as_counters(tmp_path: Path) -> None:
         assert [name for name, kind in kinds.items() if (kind == "counter") != name.endswith("_total")] == []
 
     _run(tmp_path, scenario, names=NAMES[:1])
+
+
+def test_a_new_fleet_begins_at_the_level_of_its_founder_and_no_level_is_raised_past_a_silent_peer(
+    tmp_path: Path,
+) -> None:
+    """R15: a controller that is away while the level is raised stops when it comes back."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        levels = [event.level for event in await events(leader) if isinstance(event, FeatureLevelRaised)]
+        assert levels == [FEATURE_LEVEL]
+        assert leader.queries.controller().fleet_level == FEATURE_LEVEL
+        above = await leader.http.post("/v1/feature-level", json={"level": FEATURE_LEVEL + 1})
+        assert (above.status_code, _problem(above).code) == (409, "FEATURE_LEVEL")
+        silent = await leader.http.post("/v1/feature-level", json={})
+        silence = "c2 does not answer, c3 does not answer"
+        assert _problem(silent).detail == f"feature level {FEATURE_LEVEL} is not everywhere: {silence}"
+
+    async def events(leader: Controller) -> list[AnyEvent]:
+        page = msgspec.json.decode((await leader.http.get("/v1/events")).content, type=EventPage)
+        return [record.event for record in page.events]
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+def test_a_command_above_the_fleets_level_is_refused_and_never_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R15: in the log, it would stop every controller that is not upgraded yet, and two of three are a majority."""
+    monkeypatch.setattr("rollcall_ha.controller.contract.levels.COMMANDS_SINCE", {CleanReplicas: FEATURE_LEVEL + 1})
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader, size=3)
+        proposed: list[str] = []
+        real = leader.log.propose
+
+        def propose(payload: str, done: Any) -> None:
+            proposed.append(payload)
+            real(payload, done)
+
+        monkeypatch.setattr(leader.log, "propose", propose)
+        for is_dry in (True, False):
+            refused = await leader.http.post(f"{SET}/clean", json={"brokerIds": [3], "dryRun": is_dry})
+            assert (refused.status_code, _problem(refused).code) == (409, "FEATURE_LEVEL")
+            assert "raise-level" in _problem(refused).hint
+        assert not any("CleanReplicas" in payload for payload in proposed)
+
+    _run(tmp_path, scenario)
