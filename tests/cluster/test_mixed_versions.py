@@ -1,0 +1,299 @@
+"""
+The last release and this program in one quorum, as during an upgrade: each leads in turn, and nobody diverges (R15).
+
+The release is taken out of the history of this repository, and started from there by its own entry points. Where the
+history does not have it (a shallow clone, a tarball) the test is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import python_module, wait_until
+from rollcall_ha.node.config import split_address
+from tests.support.fleet_story import Answer, await_authority, counted, curl, load
+from tests.support.runtime_controller import broker_id_body, heartbeat_body, register_body
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+RELEASE = "18a65836a607f6904b83004f9bb7e7af2477944d"
+"""The last one with feature level 1; a commit, because it has no tag."""
+DEADLINE_S = 40.0
+LEADER_TRIALS = 12
+
+
+class MixedFleet(Fleet):
+    """A fleet of which some nodes run the release that lies in ``release``."""
+
+    release: Path
+    older: set[str]
+
+    def start(self, name: str) -> int:
+        """As ``Fleet.start``; a node of ``older`` by the release's own code."""
+        if name not in self.older:
+            return super().start(name)
+        module = "api.server" if name in self.file.controllers else "broker.server"
+        section = self.file.controllers.get(name)
+        addresses = (section.raft, section.broker, section.rest) if section is not None else ()
+        argv = ["env", f"PYTHONPATH={self.release}", *python_module(module)]
+        argv += ["--config", str(self.directory / "rollcall.toml"), "--name", name]
+        return self.processes.start(name, argv, ports=[split_address(address) for address in addresses])
+
+    def upgrade(self, name: str) -> None:
+        """A clean stop, and a start by this program on the same directory."""
+        self.older.remove(name)
+        self.terminate(name)
+        self.restart(name)
+        self.wait_live([name], deadline_s=DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The release's files, from the history."""
+    try:
+        archive = subprocess.run(
+            ["git", "-C", str(ROOT), "archive", RELEASE], capture_output=True, check=False, timeout=DEADLINE_S
+        )
+    except FileNotFoundError:
+        pytest.skip("git is not installed: the last release cannot be had")
+    if archive.returncode != 0:
+        pytest.skip(f"the history has no release {RELEASE[:7]}: {archive.stderr.decode().strip()}")
+    folder = tmp_path_factory.mktemp("release")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def fleet(release: Path, tmp_path: Path) -> Iterator[MixedFleet]:
+    """Three controllers and three brokers of the release, founded by it."""
+    plan = Fleet.create(tmp_path / "plan", Layout())
+    arguments = ["init", "--directory", str(tmp_path / "fleet"), "--name", plan.file.fleet.name]
+    for name, one in plan.file.controllers.items():
+        arguments += ["--controller", f"{name}={one.raft},{one.broker},{one.rest}"]
+    for name, broker in plan.file.brokers.items():
+        arguments += ["--broker", f"{name}={broker.listen},{broker.ha},{broker.health}"]
+    subprocess.run(
+        ["env", f"PYTHONPATH={release}", *python_module("api.cli.main", *arguments)], check=True, timeout=DEADLINE_S
+    )
+    with MixedFleet(tmp_path / "fleet") as found:
+        found.release = release
+        found.older = {*found.controllers, *found.brokers}
+        found.up(deadline_s=DEADLINE_S)
+        yield found
+
+
+# --- asking -------------------------------------------------------------------------------------------------------------
+
+
+def _post(fleet: MixedFleet, path: str, body: dict[str, Any]) -> Answer:
+    """To the leader, whichever it is by now."""
+    answers: list[Answer] = []
+
+    def is_answered() -> bool:
+        leader = fleet.leader(deadline_s=DEADLINE_S)
+        answers[:] = [curl(fleet.file.controllers[leader].rest, path, body=body)]
+        return answers[0].status not in (307, 503)
+
+    wait_until(is_answered, deadline_s=DEADLINE_S, what=f"an answer to {path}")
+    return answers[0]
+
+
+def _done(answer: Answer) -> dict[str, Any]:
+    assert answer.status == 200, answer.document
+    found: dict[str, Any] = answer.document
+    return found
+
+
+def _refusal(answer: Answer) -> str:
+    return str(answer.document["code"])
+
+
+def _drive(fleet: MixedFleet, name: str) -> None:
+    """Every command of level 1 that REST takes, on a set of its own; refusals of some of them."""
+    of_set, key = f"/v1/sets/demo/{name}", {"cluster": "demo", "name": name}
+    registered = []
+    for number in (1, 2, 3):
+        _done(_post(fleet, "/v1/broker-ids", broker_id_body(number, name)))
+        registered.append(_done(_post(fleet, "/v1/replicas", register_body(number, name, 3))))
+        _done(_post(fleet, "/v1/heartbeat", heartbeat_body(number, name)))
+    view = _view(fleet, name)
+    master, other = view["master"], next(number for number in (1, 2, 3) if number != view["master"])
+    alter = {
+        "command": "AlterSyncStateSet", "setKey": key, "brokerId": master, "incarnation": f"{master:032x}",
+        "masterEpoch": view["masterEpoch"], "seq": 1, "syncStateSetEpoch": view["syncStateSetEpoch"],
+        "newSet": sorted({master, other}),
+    }  # fmt: skip
+    assert _done(_post(fleet, "/v1/sync-state-set", alter))["verdict"]["isAccepted"]
+    assert _done(_post(fleet, "/v1/sync-state-set", alter))["verdict"]["isAccepted"], "the retry hears the verdict"
+    assert _refusal(_post(fleet, "/v1/sync-state-set", {**alter, "newSet": [master]})) == "SEQUENCE_REUSED"
+    assert _refusal(_post(fleet, f"{of_set}/elect", {})) == "MASTER_STILL_EXISTS"
+    assert _refusal(_post(fleet, f"{of_set}/bootstrap", {"master": master})) == "NOT_BOOTSTRAPPABLE"
+    _beat(fleet, name)
+    _done(_post(fleet, f"{of_set}/elect", {"designated": other, "reason": "drill"}))
+    _beat(fleet, name)
+    unclean = {"designated": master, "acceptedLossBytes": 1_000_000}
+    _post(fleet, f"{of_set}/elect-unclean", unclean)
+    goodbye = {
+        "command": "SayGoodbye", "setKey": key, "brokerId": other, "incarnation": f"{other:032x}",
+        "sessionOrdinal": 1, "cleanMark": {"nonce": "n", "endOffset": 100},
+    }  # fmt: skip
+    _done(_post(fleet, "/v1/goodbye", goodbye))
+    again = {**register_body(other, name, 3), "incarnation": f"{other + 16:032x}"}
+    again["previousIncarnations"] = [f"{other:032x}"]
+    again["replaces"] = {"incarnation": f"{other:032x}", "sessionOrdinal": 1}
+    _done(_post(fleet, "/v1/replicas", again))
+    assert _refusal(_post(fleet, f"{of_set}/clean", {"brokerIds": [77]})) == "UNKNOWN_REPLICA"
+    _done(_post(fleet, f"{of_set}/clean", {"brokerIds": [3], "isUnclean": True}))
+    _done(_post(fleet, f"{of_set}/clean", {"isUnclean": True}))
+    assert _post(fleet, f"{of_set}/clean", {}).status != 200, "it was cleaned"
+    assert _post(fleet, "/v1/sync-state-set", {**alter, "seq": 2}).status != 200, "it was cleaned"
+
+
+def _beat(fleet: MixedFleet, name: str) -> None:
+    for number in (1, 2, 3):
+        _done(_post(fleet, "/v1/heartbeat", heartbeat_body(number, name)))
+
+
+def _view(fleet: MixedFleet, name: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+
+    def has_master() -> bool:
+        leader = fleet.leader(deadline_s=DEADLINE_S)
+        answer = curl(fleet.file.controllers[leader].rest, f"/v1/sets/demo/{name}")
+        if answer.status != 200:
+            return False
+        found[:] = [answer.document["set"]["view"]]
+        return found[0]["master"] is not None
+
+    wait_until(has_master, deadline_s=DEADLINE_S, what=f"{name} to have a master")
+    return found[0]
+
+
+IMPORT = {
+    "replicas": [{"brokerId": 1, "address": "127.0.0.1:4001"}], "nextId": 2, "master": 1, "masterEpoch": 7,
+    "syncStateSet": [1], "syncStateSetEpoch": 12,
+}  # fmt: skip
+
+
+# --- comparing ----------------------------------------------------------------------------------------------------------
+
+
+def _agree(fleet: MixedFleet) -> int:
+    """
+    Wait until every controller has applied the same entries, and compare what each has made of them; the index.
+
+    Compared: the head of the chain of events, which covers every event before it byte for byte, and the view of every
+    set. A program's own fields are left out where the other one has none.
+    """
+    told: dict[str, tuple[int, str, str]] = {}
+
+    def is_even() -> bool:
+        told.update({name: _told(section.rest) for name, section in fleet.file.controllers.items()})
+        return len({index for index, _, _ in told.values()}) == 1
+
+    wait_until(is_even, deadline_s=DEADLINE_S, what="all controllers to have applied the same entries")
+    assert len({chain for _, chain, _ in told.values()}) == 1, f"the chains of events differ: {told}"
+    assert len({views for _, _, views in told.values()}) == 1, f"the states differ: {told}"
+    return next(iter(told.values()))[0]
+
+
+def _told(address: str) -> tuple[int, str, str]:
+    status = curl(address, "/v1/status?consistency=local&limit=500").document
+    views = [_common(one["view"]) for one in status["sets"]]
+    events = _all_events(address)
+    return int(status["freshness"]["index"]), str(events[-1]["chain"]), json.dumps(views, sort_keys=True)
+
+
+def _common(view: dict[str, Any]) -> dict[str, Any]:
+    members = [{name: value for name, value in one.items() if name != "isStopping"} for one in view["members"]]
+    return {**view, "members": members}
+
+
+def _all_events(address: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    mark = ""
+    while True:
+        page = curl(address, f"/v1/events?limit=500{mark}").document
+        found += page["events"]
+        following = page["nextFrom"]
+        if not page["events"] or following is None:
+            return found
+        mark = f"&from={following['term']}.{following['index']}.{following['ordinal']}"
+
+
+def _let_lead(fleet: MixedFleet, *, older: bool) -> str:
+    """Let a controller of that program lead: one of the other program hangs until it is not the leader any more."""
+    for _ in range(LEADER_TRIALS):
+        leader = fleet.leader(deadline_s=DEADLINE_S)
+        if (leader in fleet.older) is older:
+            return leader
+        fleet.stop(leader)
+        await_authority(fleet, tuple(name for name in fleet.controllers if name != leader))
+        fleet.cont(leader)
+        fleet.wait_ready([leader], deadline_s=DEADLINE_S)
+    raise AssertionError(f"no controller of the {'older' if older else 'newer'} program led in {LEADER_TRIALS} trials")
+
+
+# --- the upgrade --------------------------------------------------------------------------------------------------------
+
+
+def test_two_versions_share_a_quorum_and_the_level_is_raised_when_all_are_upgraded(fleet: MixedFleet) -> None:
+    """Both lead, each takes every command of level 1; what level 2 brought is refused until it is raised."""
+    key = fleet.set_key()
+    with load(fleet) as work:
+        fleet.upgrade("c3")
+        _let_lead(fleet, older=True)
+        _drive(fleet, "older-leads")
+        compared = [_agree(fleet)]
+        fleet.upgrade("c2")
+        _let_lead(fleet, older=False)
+        _drive(fleet, "newer-leads")
+        assert _refusal(_post(fleet, "/v1/sets/demo/moving/import", IMPORT)) == "FEATURE_LEVEL"
+        raising = _post(fleet, "/v1/feature-level", {})
+        assert _refusal(raising) == "FEATURE_LEVEL"
+        assert "c1 has level 1" in raising.document["detail"]
+        compared.append(_agree(fleet))
+        # A broker of this program asks to be let out before it stops, which is of level 2: it stops all the same.
+        for name in fleet.brokers:
+            fleet.upgrade(name)
+            fleet.wait_ready([name], deadline_s=DEADLINE_S)
+            fleet.wait_redundant(key, deadline_s=DEADLINE_S)
+        master = fleet.broker_by_id(key, fleet.wait_redundant(key).view.master or BrokerId(0))
+        fleet.terminate(master)
+        fleet.restart(master)
+        fleet.wait_redundant(key, deadline_s=DEADLINE_S)
+        work.wait_more()
+        compared.append(_agree(fleet))
+        assert fleet.pid("c1") is not None, f"the older one stopped:\n{fleet.processes.tail('c1')}"
+        fleet.upgrade("c1")
+        assert _refusal(_post(fleet, "/v1/sets/demo/moving/import", IMPORT)) == "FEATURE_LEVEL"
+        _done(_post(fleet, "/v1/feature-level", {"reason": "all upgraded"}))
+        _done(_post(fleet, "/v1/sets/demo/moving/import", IMPORT))
+        _drive(fleet, "all-upgraded")
+        fleet.kill(fleet.broker_by_id(key, fleet.wait_redundant(key).view.master or BrokerId(0)))
+        work.wait_more()
+        compared.append(_agree(fleet))
+    levels = {
+        reached.status.controller.fleet_level for reached in fleet.client().survey() if reached.status is not None
+    }
+    kinds = {event["event"]["kind"] for event in _all_events(fleet.file.controllers["c1"].rest)}
+    counted(compared_at=compared, kinds=sorted(kinds))
+    assert levels == {FEATURE_LEVEL}
+    assert kinds >= {
+        "fleet-initialised", "leadership-taken", "broker-id-granted", "replica-registered", "replica-silent",
+        "goodbye-said", "master-elected", "sync-state-set-altered", "command-refused", "master-entered", "loss-graded",
+        "milestone-reached", "replicas-cleaned", "feature-level-raised", "set-imported",
+    }  # fmt: skip
