@@ -68,6 +68,7 @@ OPERATION_IDS = {
     "bootstrap": "bootstrapSet",
     "clean": "cleanReplicas",
     "import_set": "importSet",
+    "raise_level": "raiseFeatureLevel",
     "apply_broker_id": "applyBrokerId",
     "register": "registerReplica",
     "heartbeat": "sendHeartbeat",
