@@ -34,6 +34,11 @@ DEADLINE_S = 40.0
 LEADER_TRIALS = 12
 
 
+def by_release(release: Path, module: str, *arguments: str) -> list[str]:
+    """Command line of a module of the release, whose folders lie at the top: it had no namespace yet."""
+    return ["env", f"PYTHONPATH={release}", *python_module(module.removeprefix("rollcall_ha."), *arguments)]
+
+
 class MixedFleet(Fleet):
     """A fleet of which some nodes run the release that lies in ``release``."""
 
@@ -44,11 +49,10 @@ class MixedFleet(Fleet):
         """As ``Fleet.start``; a node of ``older`` by the release's own code."""
         if name not in self.older:
             return super().start(name)
-        module = "api.server" if name in self.file.controllers else "broker.server"
+        module = "rollcall_ha.api.server" if name in self.file.controllers else "rollcall_ha.broker.server"
         section = self.file.controllers.get(name)
         addresses = (section.raft, section.broker, section.rest) if section is not None else ()
-        argv = ["env", f"PYTHONPATH={self.release}", *python_module(module)]
-        argv += ["--config", str(self.directory / "rollcall.toml"), "--name", name]
+        argv = by_release(self.release, module, "--config", str(self.directory / "rollcall.toml"), "--name", name)
         return self.processes.start(name, argv, ports=[split_address(address) for address in addresses])
 
     def upgrade(self, name: str) -> None:
@@ -85,9 +89,7 @@ def fleet(release: Path, tmp_path: Path) -> Iterator[MixedFleet]:
         arguments += ["--controller", f"{name}={one.raft},{one.broker},{one.rest}"]
     for name, broker in plan.file.brokers.items():
         arguments += ["--broker", f"{name}={broker.listen},{broker.ha},{broker.health}"]
-    subprocess.run(
-        ["env", f"PYTHONPATH={release}", *python_module("api.cli.main", *arguments)], check=True, timeout=DEADLINE_S
-    )
+    subprocess.run(by_release(release, "rollcall_ha.api.cli.main", *arguments), check=True, timeout=DEADLINE_S)
     with MixedFleet(tmp_path / "fleet") as found:
         found.release = release
         found.older = {*found.controllers, *found.brokers}
