@@ -81,9 +81,9 @@ def _complaint(command: ReportWrites) -> str:
     stopped_us = command.stopped_us or 0
     if command.seq < 1 or not 0 <= stopped_us <= command.age_us <= AGE_US_MAX:
         return f"stop {command.seq} began {command.age_us} us ago and took {command.stopped_us} us"
-    # A broker's words reach terminals, and replicated state for as long as the reign lasts.
-    if len(command.detail) > STOP_DETAIL_CHARS_MAX or not command.detail.isprintable():
-        return f"the detail has {len(command.detail)} characters, or some that cannot be printed"
+    # In replicated state for as long as the reign lasts. Whether it can be printed is asked at the edge.
+    if len(command.detail) > STOP_DETAIL_CHARS_MAX:
+        return f"the detail has {len(command.detail)} characters, {STOP_DETAIL_CHARS_MAX} are allowed"
     return ""
 
 

@@ -14,6 +14,8 @@ from rollcall_ha.controller.contract.events import (
     MasterElected,
     MasterEntered,
     ReplicaSilent,
+    WritesResumed,
+    WritesStopped,
 )
 from rollcall_ha.node.telemetry import Logger
 
@@ -38,3 +40,7 @@ def log_decisions(logger: Logger, records: Iterable[EventRecord]) -> None:
             logger.warning("election_failed", set=where, reason=event.reason)
         elif isinstance(event, ReplicaSilent):
             logger.warning("replica_silent", set=where, broker=event.broker_id, cause=event.cause.value)
+        elif isinstance(event, WritesStopped):
+            logger.warning("writes_stopped", set=where, reason=event.reason.value, detail=event.detail)
+        elif isinstance(event, WritesResumed):
+            logger.warning("writes_resumed", set=where, stopped_ms=event.stopped_us // 1_000)

@@ -14,6 +14,9 @@ import pytest
 
 from rollcall_ha.controller.contract.events import ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.controller.contract.views import StopEnd
 from rollcall_ha.deploy.local.faults import hanging
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
@@ -230,6 +233,9 @@ def test_a_full_disk_of_the_master_is_explained_and_ends_by_an_election(cramped:
             lambda: readiness(fleet, victim)[0] == 503, deadline_s=10, what=f"{victim} to say that it is not ready"
         )
         said = readiness(fleet, victim)[1]
+        stopped = fleet.wait_set(
+            key, lambda status: status.view.condition is Condition.WRITES_STOPPED, what="to say that writes are stopped"
+        )
         other = next(one for one in before.sync_state_set if one != before.master)
         elected = rollcall(fleet, "elect", key.name, "--to", str(other), "--yes", "--reason", "disk full")
         print(elected.stdout, elected.stderr)
@@ -241,7 +247,13 @@ def test_a_full_disk_of_the_master_is_explained_and_ends_by_an_election(cramped:
             fleet.restart(victim)
         fleet.wait_redundant(key, deadline_s=60)
         work.wait_more()
-    counted(said=said, exit_status=exit_status, master=served.master, audit=judge(fleet))
+    stop = fleet.client().history(key).stops[0]
+    counted(
+        said=said, stopped=stopped.view.condition_reason, exit_status=exit_status, master=served.master,
+        audit=judge(fleet),
+    )  # fmt: skip
+    assert (stop.reason, stop.end) == (StopReason.DISK_FULL, StopEnd.ELECTION)
+    assert "No space left" in stop.detail
     assert exit_status is None or exit_status > 0, f"it ended with {exit_status} (SIGBUS is {SIGBUS})"
     assert "No space left" in said
     assert f"free space in {fleet.data(victim)}" in said

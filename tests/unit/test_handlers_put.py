@@ -283,11 +283,13 @@ def test_a_full_disk_refuses_definitely_and_the_put_path_goes_on(broker: LogBrok
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
         signal.signal(signal.SIGXFSZ, handler)
     assert sink.answers[2] == (14, "disk", "not-appended")
+    assert broker.put.disk_refused_us > broker.put.released_us > 0, "writes are stopped, by the disk"
     # The thread that prepares segments may have met the full disk too: whoever grows next is told, once.
     for opaque in (3, 4):
         broker.put.handle(sink, [send(opaque, 1, body=b"y" * 9_900)])
         broker.put.release(broker.log.max_offset)
     assert sink.answers[4][0] == 0
+    assert broker.put.released_us > broker.put.disk_refused_us
 
 
 def test_a_fault_in_the_middle_of_a_batch_costs_its_client_and_not_the_log(
