@@ -9,6 +9,8 @@ Rule 2: unknown fields are ignored, so a new field or kind belongs to a feature 
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
@@ -68,7 +70,10 @@ class TakeLeadership(Command, tag="TakeLeadership"):
 
 
 class Barrier(Command, tag="Barrier"):
-    """Changes nothing; a reader that sees it applied has seen everything before it (linearizable reads)."""
+    """Changes no set; a reader that sees it applied has seen everything before it (linearizable reads)."""
+
+    heard_within_ms: int | UnsetType = UNSET
+    """Every replica that counts as alive was heard by this leader within this time; UNSET = it does not say so."""
 
 
 class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.ids import (
@@ -103,6 +104,8 @@ class ReplicaRegistered(Event, tag="replica-registered"):
     """The controllers know less than somebody else: the set is taken over from stored views (R7)."""
     are_positions_known: bool = True
     """False: a RocketMQ broker that has not told them yet; another event follows when it has."""
+    ended: DetectionStamps | UnsetType = UNSET
+    """Of the master's process that this one replaces; its cause is ``replaced``."""
 
 
 class SessionOpened(Event, tag="session-opened"):

@@ -25,12 +25,13 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.commands import (
     FIRST_FEATURE_LEVEL,
     AnnounceStop,
+    Barrier,
     Command,
     ImportSet,
     Operation,
     ReportWrites,
 )
-from rollcall_ha.controller.contract.events import Event, StopAnnounced, WritesResumed, WritesStopped
+from rollcall_ha.controller.contract.events import Event, ReplicaRegistered, StopAnnounced, WritesResumed, WritesStopped
 from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 
@@ -44,6 +45,8 @@ EVENTS_SINCE: dict[type[Event], int] = {StopAnnounced: 2, WritesStopped: 2, Writ
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
     Milestone: {"waited_us": 2},
+    Barrier: {"heard_within_ms": 2},
+    ReplicaRegistered: {"ended": 2},
 }
 """Fields that were added to a type of an earlier level."""
 WORDS_SINCE: dict[StrEnum, int] = {ElectionKind.HANDOVER: 2, Phase.FAULT: 2}

@@ -46,7 +46,7 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.contract.values import EventRef
-from rollcall_ha.controller.core import gates
+from rollcall_ha.controller.core import gates, outages
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.evolve import evolve_all
@@ -198,14 +198,18 @@ class _Entry:
         # the same time, and each outage in it no length. Order comes from (term, index, ordinal) (R14).
         if not gates.keeps_true_stamps(self._fleet):
             stamp = max(self._fleet.last_stamp_ms, stamp)
+        before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
         events = tuple(self._with_trigger(event, key) for event in decision.events)
+        if gates.keeps_beginnings(self._fleet):
+            events = tuple(outages.completed(self._fleet, before, event, stamp) for event in events)
         records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
         fleet = self._fleet
         for event in events:
             fleet = evolve_fleet(fleet, event)
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
-        before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
-        after = evolve_all(before, events, stamped_at_ms=stamp)
+        if isinstance(operation.command, Barrier):
+            fleet = outages.heard(fleet, operation.command, stamp)
+        after = evolve_all(before, records)
         after = gates.kept_to_level(self._fleet, before, after)
         # The reply is made here, from the state after the events, and nowhere else: a leader that computed it earlier
         # would show a broker an epoch that the entry before this one had already ended.

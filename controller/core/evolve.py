@@ -19,6 +19,7 @@ from rollcall_ha.controller.contract.events import (
     AlterRefused,
     AnyEvent,
     BrokerIdGranted,
+    EventRecord,
     GoodbyeSaid,
     LossGraded,
     MasterElected,
@@ -43,6 +44,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.core.importing import evolve_import
+from rollcall_ha.controller.core.outages import noted
 from rollcall_ha.controller.core.proof import reign_of
 from rollcall_ha.controller.core.recovery import after_report, without
 from rollcall_ha.controller.core.state import (
@@ -65,10 +67,11 @@ def evolve(set_state: SetState, event: AnyEvent) -> SetState:
     return set_state if step is None else step(set_state, event)
 
 
-def evolve_all(set_state: SetState, events: Iterable[AnyEvent], *, stamped_at_ms: int) -> SetState:
-    """The set after all ``events``, in order; their records carry ``stamped_at_ms`` (UTC)."""
-    for event in events:
-        set_state = evolve(set_state, event)
+def evolve_all(set_state: SetState, records: Iterable[EventRecord]) -> SetState:
+    """The set after the events of all ``records``, in order, with what their stamps and names tell."""
+    for record in records:
+        event, stamped_at_ms = record.event, record.stamped_at_ms
+        set_state = noted(set_state, evolve(set_state, event), record)
         if isinstance(event, MasterElected):
             set_state = replace(set_state, last_elected_at_ms=stamped_at_ms)
         elif isinstance(event, WritesStopped) and set_state.writes is not None:

@@ -21,6 +21,9 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.core.state import FleetState, SetState
 
+_SINCE_LEVEL_2 = ("unclean_epoch", "is_handover_due", "outage", "alive_at_ms")
+"""Fields of a set."""
+
 
 def keeps_true_stamps(fleet: FleetState) -> bool:
     """Whether an entry keeps its leader's time where that lies before the last one. Level 1 repeats the last one."""
@@ -29,15 +32,20 @@ def keeps_true_stamps(fleet: FleetState) -> bool:
 
 def kept_to_level(fleet: FleetState, before: SetState, after: SetState) -> SetState:
     """
-    ``after`` without what the fleet's level does not keep: ``unclean_epoch`` (R26) and ``is_handover_due``.
+    ``after`` without what the fleet's level does not keep: ``unclean_epoch`` (R26), ``is_handover_due``, and the
+    beginning of an outage.
 
     A controller of level 1 has neither in its snapshot. Upgraded, it would lack what the others have recorded.
     """
     if fleet.feature_level >= 2:
         return after
-    if (after.unclean_epoch, after.is_handover_due) == (before.unclean_epoch, before.is_handover_due):
-        return after
-    return replace(after, unclean_epoch=before.unclean_epoch, is_handover_due=before.is_handover_due)
+    kept = {name: getattr(before, name) for name in _SINCE_LEVEL_2}
+    return after if all(getattr(after, name) == value for name, value in kept.items()) else replace(after, **kept)
+
+
+def keeps_beginnings(fleet: FleetState) -> bool:
+    """Whether events are given what the state knows of the beginning of an outage."""
+    return fleet.feature_level >= 2
 
 
 def bounds_seqs(fleet: FleetState) -> bool:

@@ -35,6 +35,7 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
     index: int
     sets: int
     requests: int
+    heard_at_ms: int = 0
 
 
 class SnapshotSet(Value, tag="set", tag_field="item"):
@@ -64,6 +65,7 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             index=state.index,
             sets=len(state.sets),
             requests=len(state.requests),
+            heard_at_ms=state.heard_at_ms,
         )
     )
     # Sorted: a node that started from a snapshot holds its sets in another order, and must write equal bytes (C8).
@@ -115,6 +117,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         requests=requests,
         chain_head=header.chain_head,
         last_stamp_ms=header.last_stamp_ms,
+        heard_at_ms=header.heard_at_ms,
         term=header.term,
         index=header.index,
     )

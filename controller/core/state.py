@@ -33,6 +33,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply
 from rollcall_ha.controller.contract.values import (
     CleanMark,
+    EventRef,
     Positions,
     RegisteredAs,
     ReplicaDescription,
@@ -197,6 +198,17 @@ class WritesState(Value):
     """UTC of the report's entry, less the age that the master said: shown, and where the outage of a reign begins."""
 
 
+class Outage(Value):
+    """Since when a set has been without a master that serves: stamps of entries, UTC of the leader that found it."""
+
+    found_by: EventRef
+    found_at_ms: int
+    cause: SilenceCause
+    first_sign_at_ms: int
+    alive_at_ms: int | None
+    """Last sure sign of life; None = none was known."""
+
+
 class SetState(Value):
     """
     One broker set. ``sync_state_set`` is the committed set; ``bound_incarnations`` names each member's incarnation.
@@ -243,6 +255,10 @@ class SetState(Value):
     """None: the present master has not told of a stop."""
     last_elected_at_ms: int | None = None
     """Stamp (UTC) of the newest election's entry, for people to read: nothing is decided by it. None: never elected."""
+    outage: Outage | None = None
+    """For the record: nothing is decided by it. None: the elected master has entered, and was not found gone since."""
+    alive_at_ms: int | None = None
+    """Stamp of the newest entry that the present master itself caused, by which it was alive; None: there is none."""
     is_tombstone: bool = False
 
     def replica(self, broker_id: BrokerId | None) -> ReplicaState | None:
@@ -296,6 +312,8 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the newest event (R24)."""
     last_stamp_ms: int = 0
     """Stamp of the newest entry, by its leader's clock. It orders nothing: (term, index) does (R14)."""
+    heard_at_ms: int = 0
+    """When (UTC) a leader had surely heard every replica that counted as alive; 0: never."""
     term: int = 0
     index: int = 0
     """Of the newest applied entry."""

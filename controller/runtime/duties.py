@@ -204,6 +204,10 @@ class LeaderDuties:
         """The loop runs; to be called many times between two ticks."""
         self.sessions.breathe(now_ns)
 
+    def heard_within_ms(self, now_ns: int) -> int | None:
+        """How long ago, at most, this leader heard any replica that counts as alive; None = it cannot say."""
+        return self.sessions.heard_within_ms(now_ns) if self.is_active else None
+
     def tick(self, now_ns: int) -> list[Action]:
         """To be called every ``scan_interval_ms``."""
         if not self.is_active:

@@ -142,6 +142,7 @@ class ElectionDuty:
             pending = PendingElection(set_key=key, since_ns=now_ns, triggered_by=triggered_by, reason=_reason(view))
             self._pending[key] = pending
         pending.is_ahead = False
+        pending.triggered_by = pending.triggered_by or triggered_by
         if pending.stamps is None:
             # Taken now: when the old master registers again, its session begins empty, and the record of this failover
             # would not say when the fault was noticed.

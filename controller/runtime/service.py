@@ -75,6 +75,8 @@ from rollcall_ha.node.telemetry import get_logger
 
 LEADERSHIP_POLL_MS = 20
 """How late a change of leadership may be noticed."""
+HEARD_MARK_PERIOD_MS = 10_000
+"""How often the log is told that everybody was heard: what is known at most of an outage that no leader saw begin."""
 READ_WAIT_MS_MAX = 600
 """A linearizable read that takes longer is answered by "no authority" (503 within a second)."""
 _REFUSED_AT_ONCE = (ApplyBrokerId, RegisterReplica, ReportEntered, RecordMilestones, AnnounceStop, SayGoodbye)
@@ -124,6 +126,7 @@ class ControllerService:
         self._background = BackgroundTasks(self._logger)
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0
+        self._next_mark_ns = 0
         self._events_synced = Wakeup()
         self._leader_named = Wakeup()
         self._named: str | None = None
@@ -325,8 +328,14 @@ class ControllerService:
         return None if view is None else self._evidence(view)
 
     def _evidence(self, view: SetView) -> Evidence:
+        # Where the duty tries in vain to find a successor, this election ends the outage that it has seen begin.
+        pending = self.duties.elections.pending_of(view.set_key)
         return self.duties.sessions.evidence(
-            view, now_ns=self.now_ns(), triggered_by=None, stamps=None, draw=self.ports.draw_epoch_jump()
+            view,
+            now_ns=self.now_ns(),
+            triggered_by=pending.triggered_by if pending is not None else None,
+            stamps=pending.stamps if pending is not None else None,
+            draw=self.ports.draw_epoch_jump(),
         )
 
     def _preview_election(self, command: ElectMaster, evidence: Evidence) -> Elected | Refused:
@@ -446,6 +455,10 @@ class ControllerService:
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.settings.timing.scan_interval_ms * NS_PER_MS
             self._do(self.duties.tick(now_ns))
+        if now_ns >= self._next_mark_ns:
+            self._next_mark_ns = now_ns + HEARD_MARK_PERIOD_MS * NS_PER_MS
+            if (within_ms := self.duties.heard_within_ms(now_ns)) is not None:
+                self._do([ProposeCommand(command=Barrier(heard_within_ms=within_ms))])
 
     def _look_at_leadership(self) -> None:
         leadership = self._log.leadership

@@ -553,6 +553,14 @@ class Sessions:
         """The session of one replica; None if this controller does not lead or never heard of it."""
         return self._sessions.get((key, broker_id))
 
+    def heard_within_ms(self, now_ns: int) -> int | None:
+        """How long ago, at most, any replica that counts as alive was heard; None = one was never heard here."""
+        alive = [session.alive_ns for session in self._sessions.values() if session.is_alive]
+        oldest_ns = min((now_ns if one is None else one for one in alive), default=None)
+        if oldest_ns is None or None in alive:
+            return None
+        return max(0, now_ns - oldest_ns) // NS_PER_MS + 1
+
     def connections_of(self, view: SetView) -> list[ConnectionId]:
         """The connections on which our own replicas of a set can be reached by a push."""
         sessions = (self._sessions.get((view.set_key, member.broker_id)) for member in view.members)

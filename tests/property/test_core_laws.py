@@ -208,7 +208,7 @@ def _folded(records: list[EventRecord]) -> dict[SetKey, SetState]:
     for record in records:
         if record.set_key is not None:
             before = sets.get(record.set_key, SetState(set_key=record.set_key))
-            after = evolve_all(before, (record.event,), stamped_at_ms=record.stamped_at_ms)
+            after = evolve_all(before, (record,))
             if record.set_key in sets or after != before:
                 sets[record.set_key] = after
     assert set(sets) <= {SET_A}

@@ -104,6 +104,9 @@ class Fleet:
     """Applies one operation per entry and keeps every record. Every step is checked against the invariants."""
 
     def __init__(self, *, key: SetKey = SET_A, is_initialised: bool = True) -> None:
+        self.term = 1
+        self.passed_ms = 0
+        """Added to the stamps of entries, which otherwise follow each other by a millisecond."""
         self.state: FleetState = EMPTY_FLEET
         self.key = key
         self.records: list[EventRecord] = []
@@ -164,7 +167,7 @@ class Fleet:
         return Operation(
             version=self.state.feature_level if version is None else version,
             request_id=RequestId(request_id or f"r{self.requests}"),
-            stamped_at_ms=1_000_000 + self.index if stamped_at_ms is None else stamped_at_ms,
+            stamped_at_ms=1_000_000 + self.passed_ms + self.index if stamped_at_ms is None else stamped_at_ms,
             requested_by=requested_by,
             command=command,
             evidence=evidence,
@@ -176,7 +179,7 @@ class Fleet:
         self.index += 1
         entry = tuple(operations)
         self.entries.append(entry)
-        self.last = apply_operations(before, entry, term=1, index=self.index)
+        self.last = apply_operations(before, entry, term=self.term, index=self.index)
         assert self.last.stop_reason is None, self.last.stop_reason
         self.state = self.last.state
         self.records.extend(self.last.records)
@@ -333,7 +336,13 @@ class Fleet:
             ),
         )
 
-    def silence(self, broker_id: int, cause: SilenceCause = SilenceCause.TIMEOUT) -> AnyReply:
+    def silence(
+        self,
+        broker_id: int,
+        cause: SilenceCause = SilenceCause.TIMEOUT,
+        *,
+        detection: DetectionStamps | None = None,
+    ) -> AnyReply:
         """The leader finds a replica gone."""
         replica = self.replica(broker_id)
         assert replica.incarnation is not None
@@ -344,6 +353,7 @@ class Fleet:
                 incarnation=replica.incarnation,
                 session_ordinal=replica.session_ordinal,
                 cause=cause,
+                detection=detection,
             )
         )
 

@@ -1,0 +1,144 @@
+"""
+Since when a set has been without a master that serves, as replicated state.
+
+Here: ``noted`` keeps it, ``completed`` puts it into the events that a later reader starts from. Not here: what a leader
+itself saw (``controller.runtime.sessions``), the arithmetic of phases (``history``).
+
+A leader that dies takes its stamps along. So the beginning is state: an election by the next leader, by an operator, or
+after elections that failed names the same one.
+Rule 1: an outage begins when the master is found gone, and lasts until a master has entered. A winner that dies while
+it enters, or a second silence, begins no other one.
+Rule 2: the proposer's own stamps are better than ours if they are of the same beginning, and not of a later sign: they
+are of one monotonic clock. Ours are stamps of entries; between two leaders they are off by as much as their clocks are.
+Rule 3: an entry shows that the master was alive when it says so itself, or when its leader had heard everybody
+(``Barrier.heard_within_ms``). That bounds an outage whose beginning no leader saw.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.commands import Barrier
+from rollcall_ha.controller.contract.events import (
+    AnyEvent,
+    ElectionFailed,
+    EventRecord,
+    GoodbyeSaid,
+    MasterElected,
+    MasterEntered,
+    ReplicaAlive,
+    ReplicaRegistered,
+    ReplicasCleaned,
+    ReplicaSilent,
+    SessionOpened,
+    SyncStateSetAltered,
+)
+from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
+from rollcall_ha.controller.core.state import FleetState, Outage, SetState
+
+CLOCK_DIFFERENCE_MS = 500
+"""How far the clocks of two controllers may be apart, and a bound between two leaders still hold."""
+
+SAME_SIGN_MS = 5
+"""Between a stamp of a leader and that of its own entry."""
+
+US_PER_MS = 1_000
+
+
+def heard(fleet: FleetState, command: Barrier, stamped_at_ms: int) -> FleetState:
+    """Note that every replica that counts as alive was heard shortly before this entry."""
+    if command.heard_within_ms is UNSET:
+        return fleet
+    return replace(fleet, heard_at_ms=max(0, stamped_at_ms - command.heard_within_ms))
+
+
+def completed(fleet: FleetState, set_state: SetState, event: AnyEvent, stamped_at_ms: int) -> AnyEvent:
+    """The event with what the state before it knows of the beginning: bounds of an end, the beginning of an outage."""
+    if isinstance(event, ReplicaSilent) and _is_master(set_state, event) and event.detection is not None:
+        return replace(event, detection=_bounded(fleet, set_state, event.detection, stamped_at_ms))
+    if isinstance(event, ReplicaRegistered) and _ends_master(set_state, event):
+        ended = DetectionStamps(cause=SilenceCause.REPLACED, first_sign_age_us=0)
+        return replace(event, ended=_bounded(fleet, set_state, ended, stamped_at_ms))
+    if isinstance(event, MasterElected) and set_state.outage is not None:
+        stamps = _detection(fleet, set_state.outage, event.detection, stamped_at_ms)
+        return replace(event, detection=stamps, triggered_by=event.triggered_by or set_state.outage.found_by)
+    if isinstance(event, ElectionFailed) and set_state.outage is not None:
+        return replace(event, triggered_by=event.triggered_by or set_state.outage.found_by)
+    return event
+
+
+def noted(before: SetState, after: SetState, record: EventRecord) -> SetState:
+    """``after`` the event of ``record``, with the outage that it began or ended."""
+    event, at_ms = record.event, record.stamped_at_ms
+    if isinstance(event, MasterEntered):
+        return replace(after, outage=None, alive_at_ms=at_ms)
+    if isinstance(event, MasterElected):
+        return replace(after, alive_at_ms=None)
+    if isinstance(event, SyncStateSetAltered):
+        return replace(after, alive_at_ms=at_ms)
+    if isinstance(event, ReplicaAlive | SessionOpened) and event.broker_id == after.master:
+        # Back without an election. One that has not entered yet serves nobody: the outage goes on (rule 1).
+        return replace(after, outage=None if after.has_entered else after.outage, alive_at_ms=at_ms)
+    if isinstance(event, ReplicasCleaned):
+        return after if after.replicas and after.is_established else replace(after, outage=None, alive_at_ms=None)
+    if before.outage is not None:
+        return after
+    if isinstance(event, ReplicaSilent) and _is_master(before, event):
+        return replace(after, outage=_begun(record, event.cause, event.detection))
+    if isinstance(event, GoodbyeSaid) and _is_master(before, event):
+        said = DetectionStamps(cause=SilenceCause.GOODBYE, first_sign_age_us=0, alive_age_us=0)
+        return replace(after, outage=_begun(record, SilenceCause.GOODBYE, said))
+    if isinstance(event, ReplicaRegistered) and _ends_master(before, event):
+        ended = event.ended if event.ended is not UNSET else None
+        return replace(after, outage=_begun(record, SilenceCause.REPLACED, ended))
+    return after
+
+
+def _is_master(set_state: SetState, event: ReplicaSilent | GoodbyeSaid) -> bool:
+    return (set_state.master, set_state.master_incarnation) == (event.broker_id, event.incarnation)
+
+
+def _ends_master(set_state: SetState, event: ReplicaRegistered) -> bool:
+    return set_state.master == event.broker_id and set_state.master_incarnation != event.incarnation
+
+
+def _begun(record: EventRecord, cause: SilenceCause, stamps: DetectionStamps | None) -> Outage:
+    at_ms = record.stamped_at_ms
+    first_us = stamps.fault_age_us if stamps is not None else 0
+    alive_us = stamps.alive_age_us if stamps is not None else UNSET
+    return Outage(
+        found_by=record.ref,
+        found_at_ms=at_ms,
+        cause=cause,
+        first_sign_at_ms=at_ms - first_us // US_PER_MS,
+        alive_at_ms=None if alive_us is UNSET else at_ms - alive_us // US_PER_MS,
+    )
+
+
+def _bounded(fleet: FleetState, set_state: SetState, stamps: DetectionStamps, stamped_at_ms: int) -> DetectionStamps:
+    """``stamps``; if their leader knew no sign of life, with the last one that an entry shows (rule 3)."""
+    if stamps.alive_age_us is not UNSET:
+        return stamps
+    # A mark from before its election is about the master before it.
+    is_marked = fleet.heard_at_ms > (set_state.last_elected_at_ms or 0)
+    marks = [set_state.alive_at_ms, fleet.heard_at_ms if is_marked else None]
+    alive_at_ms = max((mark for mark in marks if mark is not None), default=None)
+    if alive_at_ms is None:
+        return stamps
+    age_us = (stamped_at_ms - alive_at_ms + CLOCK_DIFFERENCE_MS) * US_PER_MS
+    return replace(stamps, alive_age_us=max(stamps.fault_age_us, age_us))
+
+
+def _detection(fleet: FleetState, outage: Outage, own: DetectionStamps | None, stamped_at_ms: int) -> DetectionStamps:
+    """The better one of the proposer's stamps and ours (rule 2)."""
+    is_same_leader = outage.found_by.term == fleet.term
+    off_ms = 0 if is_same_leader else CLOCK_DIFFERENCE_MS
+    first_us = max(0, stamped_at_ms - outage.first_sign_at_ms - off_ms) * US_PER_MS
+    if own is None or own.fault_age_us < first_us - SAME_SIGN_MS * US_PER_MS:
+        found_us = max(0, stamped_at_ms - outage.found_at_ms) * US_PER_MS
+        own = DetectionStamps(cause=outage.cause, detected_age_us=min(found_us, first_us), first_sign_age_us=first_us)
+    if own.alive_age_us is not UNSET or outage.alive_at_ms is None:
+        return own
+    alive_us = (stamped_at_ms - outage.alive_at_ms + off_ms) * US_PER_MS
+    return replace(own, alive_age_us=max(alive_us, own.fault_age_us))

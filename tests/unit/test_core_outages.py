@@ -1,0 +1,177 @@
+"""The beginning of an outage is replicated: other leaders, operators and later attempts name the same one."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import UNSET
+
+from rollcall_ha.controller.contract.commands import Barrier, TakeLeadership
+from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected, ReplicaRegistered, ReplicaSilent
+from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS, SAME_SIGN_MS
+from rollcall_ha.controller.core.snapshot import decode_state, encode_state
+from tests.support.core_builders import Fleet
+
+DEATH = DetectionStamps(
+    cause=SilenceCause.DEAD_AT_ONCE,
+    session_closed_age_us=20_000,
+    detected_age_us=1_000,
+    first_sign_age_us=20_000,
+    alive_age_us=20_000,
+)
+NEVER_HEARD = DetectionStamps(cause=SilenceCause.TIMEOUT, detected_age_us=0, first_sign_age_us=0)
+BLURRED_MS = CLOCK_DIFFERENCE_MS + SAME_SIGN_MS
+
+
+def serving(*, heard_within_ms: int | None = None) -> Fleet:
+    """A set that serves, and perhaps a mark that everybody was heard, one minute later."""
+    fleet = Fleet().serving()
+    fleet.passed_ms += 60_000
+    if heard_within_ms is not None:
+        fleet.do(Barrier(heard_within_ms=heard_within_ms))
+    return fleet
+
+
+def next_leader(fleet: Fleet) -> None:
+    fleet.term += 1
+    fleet.do(TakeLeadership(controller=ControllerName("c2"), term=fleet.term))
+
+
+def bounds_ms(stamps: DetectionStamps | None) -> tuple[int, int | None]:
+    """Ages of the first sign of the fault and of the last sign of life."""
+    assert stamps is not None
+    return stamps.fault_age_us // 1_000, None if stamps.alive_age_us is UNSET else stamps.alive_age_us // 1_000
+
+
+def test_the_next_leaders_election_begins_where_the_last_leader_saw_the_fault() -> None:
+    """Three brokers and the leader died: 89 ms were on record of 51 s without an acknowledgement."""
+    fleet = serving()
+    fleet.silence(1, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    silence = fleet.last.records[0].ref
+    fleet.passed_ms += 50_000
+    next_leader(fleet)
+    fleet.elect()
+    elected = fleet.event(MasterElected)
+
+    first_ms, alive_ms = bounds_ms(elected.detection)
+    assert 50_020 - BLURRED_MS <= first_ms <= 50_020
+    assert alive_ms is not None
+    assert 50_020 <= alive_ms <= 50_020 + BLURRED_MS
+    assert elected.triggered_by == silence
+    assert elected.detection is not None
+    assert elected.detection.detected_age_us <= elected.detection.fault_age_us
+
+
+def test_an_operators_unclean_election_names_the_beginning() -> None:
+    """The master had been dead for 43 s, and the record said 28 ms."""
+    fleet = serving()
+    fleet.silence(1, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    for lost in (2, 3):
+        fleet.silence(lost)
+    fleet.elect()
+    assert fleet.event(ElectionFailed).triggered_by is not None
+    fleet.passed_ms += 43_000
+    fleet.do(fleet.registration(2, incarnation="i2.9", boot="other"))
+    fleet.elect_unclean(10**9)
+    elected = fleet.event(MasterElected)
+
+    assert elected.verdict.kind is ElectionKind.UNCLEAN
+    first_ms, alive_ms = bounds_ms(elected.detection)
+    assert 43_020 <= first_ms <= 43_020 + 2 * SAME_SIGN_MS
+    assert alive_ms == first_ms
+
+
+def test_a_winner_that_dies_while_it_enters_begins_no_outage_of_its_own() -> None:
+    """Nobody was served between the two: one outage, from the first fault to the third broker's gate."""
+    fleet = serving()
+    fleet.silence(1, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    fleet.elect(evidence=fleet.evidence(detection=DEATH))
+    winner = int(fleet.set.master or 0)
+    fleet.passed_ms += 4_000
+    fleet.silence(winner, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    fleet.elect(evidence=fleet.evidence(detection=DEATH))
+
+    assert bounds_ms(fleet.event(MasterElected).detection)[0] >= 4_020
+    fleet.enter()
+    assert fleet.set.outage is None
+
+
+def test_the_leaders_own_stamps_are_taken_where_they_are_of_the_same_sign() -> None:
+    """They are of one monotonic clock, to the microsecond."""
+    fleet = serving()
+    fleet.silence(1, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    fleet.elect(evidence=fleet.evidence(detection=DEATH))
+
+    assert fleet.event(MasterElected).detection == DEATH
+
+
+@pytest.mark.parametrize(("heard_within_ms", "at_least_ms"), [(None, 150_000), (700, 90_700)])
+def test_an_end_that_no_leader_saw_lies_after_the_last_entry_that_shows_a_living_master(
+    heard_within_ms: int | None, at_least_ms: int
+) -> None:
+    """The whole fleet was stopped for 90 s: "no heartbeat in time, DETECT 0.0 ms", and nothing missing."""
+    fleet = serving(heard_within_ms=heard_within_ms)
+    fleet.passed_ms += 90_000
+    next_leader(fleet)
+    fleet.silence(1, detection=NEVER_HEARD)
+    assert bounds_ms(fleet.event(ReplicaSilent).detection)[1] is not None
+    fleet.elect(evidence=fleet.evidence(detection=NEVER_HEARD))
+
+    first_ms, alive_ms = bounds_ms(fleet.event(MasterElected).detection)
+    assert first_ms == 0
+    assert alive_ms is not None
+    assert at_least_ms <= alive_ms <= at_least_ms + BLURRED_MS + 20
+
+
+def test_a_master_that_comes_back_as_another_process_ended_before_it_did() -> None:
+    """Everything was killed and started: no leader saw the end, the registration is its first sign."""
+    fleet = serving(heard_within_ms=700)
+    fleet.passed_ms += 30_000
+    next_leader(fleet)
+    fleet.do(fleet.registration(1, incarnation="i1.9"))
+    assert fleet.event(ReplicaRegistered).ended is not UNSET
+    fleet.passed_ms += 200
+    fleet.elect()
+    first_ms, alive_ms = bounds_ms(fleet.event(MasterElected).detection)
+    assert 200 <= first_ms <= 200 + SAME_SIGN_MS
+    assert alive_ms is not None
+    assert 30_900 <= alive_ms <= 30_900 + BLURRED_MS + 20
+
+
+def test_a_mark_from_before_the_masters_election_is_not_about_it() -> None:
+    """Broker 1 was heard then; broker 2 may have died as soon as it was elected."""
+    fleet = serving(heard_within_ms=700)
+    fleet.passed_ms += 5_000
+    fleet.elect(to=2)
+    next_leader(fleet)
+    fleet.silence(2, detection=NEVER_HEARD)
+
+    assert bounds_ms(fleet.event(ReplicaSilent).detection)[1] is None
+
+
+def test_a_master_that_is_heard_again_has_had_no_outage_of_a_reign() -> None:
+    fleet = serving()
+    fleet.silence(1, detection=DEATH)
+    assert fleet.set.outage is not None
+    fleet.revive(1)
+    assert fleet.set.outage is None
+
+
+def test_a_snapshot_carries_the_beginning() -> None:
+    """A leader that started from one would name its own first look."""
+    fleet = serving(heard_within_ms=700)
+    fleet.silence(1, detection=DEATH)
+
+    assert decode_state(encode_state(fleet.state)) == fleet.state
+    assert fleet.state.heard_at_ms > 0
+
+
+def test_a_set_that_is_cleaned_is_not_down_for_ever() -> None:
+    fleet = serving()
+    for broker_id in (1, 2, 3):
+        fleet.silence(broker_id, detection=DEATH)
+    fleet.clean(is_unclean=True)
+
+    assert fleet.set.outage is None
