@@ -269,9 +269,9 @@ class Client:
         """
         body = _election_body(guards) | {"dryRun": True}
         if accepted_loss_bytes is None:
-            return self._decode(self._post(key, "elect", body, request_id=None), ElectionPreview)
+            return self._post(key, "elect", body, ElectionPreview, None)
         body["acceptedLossBytes"] = accepted_loss_bytes
-        return self._decode(self._post(key, "elect-unclean", body, request_id=None), ElectionPreview)
+        return self._post(key, "elect-unclean", body, ElectionPreview, None)
 
     def elect(
         self,
@@ -283,7 +283,7 @@ class Client:
     ) -> Elected:
         """Elect by policy, clean only. Raises ``ClientError``; a refusal carries the verdict on every replica."""
         body = _election_body(guards) | {"reason": reason}
-        return self._decode(self._post(key, "elect", body, request_id=request_id), Elected)
+        return self._post(key, "elect", body, Elected, request_id)
 
     def elect_unclean(
         self,
@@ -296,14 +296,14 @@ class Client:
     ) -> Elected:
         """Elect outside the SyncStateSet: the only call that can lose. Raises ``ClientError``."""
         body = _election_body(guards) | {"reason": reason, "acceptedLossBytes": accepted_loss_bytes}
-        return self._decode(self._post(key, "elect-unclean", body, request_id=request_id), Elected)
+        return self._post(key, "elect-unclean", body, Elected, request_id)
 
     def bootstrap(
         self, key: SetKey, *, master: BrokerId, reason: str = "", request_id: RequestId | None = None
     ) -> Elected:
         """First election by an operator's decision (R8). Raises ``ClientError``."""
         body = {"master": master, "reason": reason}
-        return self._decode(self._post(key, "bootstrap", body, request_id=request_id), Elected)
+        return self._post(key, "bootstrap", body, Elected, request_id)
 
     def clean(
         self,
@@ -316,24 +316,24 @@ class Client:
     ) -> Done:
         """Remove replicas, or with none named the whole set; epochs stay in a tombstone. Raises ``ClientError``."""
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
-        return self._decode(self._post(key, "clean", body, request_id=request_id), Done)
+        return self._post(key, "clean", body, Done, request_id)
 
     def preview_clean(
         self, key: SetKey, *, broker_ids: Sequence[BrokerId] = (), is_unclean: bool = False
     ) -> OrderPreview:
         """What ``clean`` would do, as ``preview_election``. Raises ``ClientError``."""
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "dryRun": True}
-        return self._decode(self._post(key, "clean", body, request_id=None), OrderPreview)
+        return self._post(key, "clean", body, OrderPreview, None)
 
     def preview_import(self, command: ImportSet) -> OrderPreview:
         """What ``import_set`` would do, as ``preview_election``. Raises ``ClientError``."""
         body = {**_import_body(command), "dryRun": True}
-        return self._decode(self._post(command.set_key, "import", body, request_id=None), OrderPreview)
+        return self._post(command.set_key, "import", body, OrderPreview, None)
 
     def import_set(self, command: ImportSet, *, request_id: RequestId | None = None) -> Done:
         """Know a set that moves here from RocketMQ's controllers. Raises ``ClientError``."""
         body = _import_body(command)
-        return self._decode(self._post(command.set_key, "import", body, request_id=request_id), Done)
+        return self._post(command.set_key, "import", body, Done, request_id)
 
     def raise_level(self, level: int | None, *, reason: str = "", request_id: RequestId | None = None) -> Done:
         """Raise the fleet's feature level, None: to that of the leader's program. Raises ``ClientError``."""
@@ -346,23 +346,22 @@ class Client:
         """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""
         identity = new_request_id()
         body = msgspec.json.encode(command)
-        return self._decode(
-            self._ask(_Call(method="POST", path="/v1/broker-ids", body=body, request_id=identity)), IdGranted
-        )
+        call = _Call(method="POST", path="/v1/broker-ids", body=body, request_id=identity)
+        return self._decode(self._ask(call), IdGranted, request_id=identity)
 
     # --- how ----------------------------------------------------------------------------------------------------
 
     def _read(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
         return self._decode(self._ask(_Call(method="GET", path=path, params=params or {})), kind)
 
-    def _post(self, key: SetKey, verb: str, body: dict[str, Any], *, request_id: RequestId | None) -> bytes:
+    def _post(self, key: SetKey, verb: str, body: dict[str, Any], kind: type[T], request_id: RequestId | None) -> T:
         # Drawn once for all attempts, and in the body: the second attempt is the same bytes. With a fresh id for each,
         # the order would be judged twice: after a lost answer its caller hears "2 is master already", a refusal of an
         # order that was done.
         identity = request_id or new_request_id()
         content = msgspec.json.encode({**body, "requestId": identity})
         call = _Call(method="POST", path=f"{_set_path(key)}/{verb}", body=content, request_id=identity)
-        return self._ask(call)
+        return self._decode(self._ask(call), kind, request_id=identity)
 
     def _look_at(self, base: str) -> Reached:
         call = _Call(method="GET", path="/v1/status", params={"consistency": "local", "limit": "1"})
@@ -446,8 +445,15 @@ class Client:
         try:
             problem: Problem = _DECODERS[Problem].decode(response.content)
         except msgspec.MsgspecError:
+            told = f"answered {response.status_code} without a problem document"
+            if response.is_server_error:
+                # A proxy's 502, or a fault of the server: what stands behind it may have the order, and commit it.
+                # Told "bad answer", a script takes the election for one that was not held.
+                findings.may_have_run = True
+                findings.troubles[base] = told
+                return None, None
             # Not ours: some other server has the port. Its 404 must not pass for "there is no such set".
-            raise BadAnswer(f"{base} answered {response.status_code} without a problem document") from None
+            raise BadAnswer(f"{base} {told}") from None
         findings.troubles[base] = problem.detail
         if problem.code == _OUTCOME_UNKNOWN:
             # The leader proposed it and lost its majority: it may be in the log of the next one. The same id asks
@@ -460,11 +466,13 @@ class Client:
         # and is not judged again against the state that it made itself.
         raise RefusedError(problem)
 
-    def _decode(self, content: bytes, kind: type[T]) -> T:
+    def _decode(self, content: bytes, kind: type[T], *, request_id: RequestId | None = None) -> T:
         try:
             decoded: T = _DECODERS[kind].decode(content)
         except msgspec.MsgspecError as error:
-            raise BadAnswer(f"the answer is not a {kind.__name__}: {error}") from error
+            told = f"the answer is not a {kind.__name__}: {error}"
+            # Of an order: "200" and the page of a proxy does not say whether it was executed.
+            raise (BadAnswer(told) if request_id is None else OutcomeUnknown(request_id, told)) from error
         return decoded
 
 

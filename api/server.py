@@ -58,7 +58,7 @@ from rollcall_ha.node.files import (
 from rollcall_ha.node.process import ExitCode, run
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
-from rollcall_ha.node.tls import TlsFiles, server_context
+from rollcall_ha.node.tls import TlsFiles, TlsFilesError, check_mutual, server_context
 
 DIRECTORY_KIND = "controller"
 DIRECTORY_VERSION = 1
@@ -368,11 +368,19 @@ def _tls_files(document: FleetFile, name: str) -> TlsFiles | None:
     if document.tls is None:
         return None
     folder = document.path(document.tls.directory)
-    return TlsFiles(
+    files = TlsFiles(
         authority=document.path(document.tls.authority),
         certificate=folder / f"{name}.pem",
         key=folder / f"{name}.key",
     )
+    try:
+        check_mutual(files, name)
+    except TlsFilesError as error:
+        raise ConfigError(
+            f"tls: {error}; rollcall init made these files where the fleet was founded: copy "
+            f"{files.authority.name}, {files.certificate.name} and {files.key.name} from there to {folder}"
+        ) from error
+    return files
 
 
 def _listen(address: str) -> socket.socket:

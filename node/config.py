@@ -132,7 +132,7 @@ def load_fleet_file(path: Path) -> FleetFile:
     Read and check the shape of a fleet file.
 
     Raises:
-        ConfigError: it is missing, is not TOML, has another version, or a key is unknown or of the wrong type.
+        ConfigError: it is missing, no UTF-8, no TOML, or of another version; a key is unknown or of the wrong type.
     """
     try:
         raw = path.read_bytes()
@@ -142,6 +142,10 @@ def load_fleet_file(path: Path) -> FleetFile:
         ) from error
     try:
         document = msgspec.toml.decode(raw, type=FleetFile)
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: byte {error.start} is {error.object[error.start]:#04x}, which is no UTF-8; save the file as UTF-8"
+        ) from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{path}: {error}") from error
     if document.version != FLEET_FILE_VERSION:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
@@ -21,6 +24,47 @@ class TlsFiles:
     authority: Path
     certificate: Path
     key: Path
+
+
+class TlsFilesError(ValueError):
+    """The files cannot prove who this process is; the message names the file and the reason."""
+
+
+def check_mutual(files: TlsFiles, name: str) -> None:
+    """
+    Whether these files let this process be ``name`` among the others.
+
+    Raises ``TlsFilesError``. Unchecked, a certificate of another controller, or of another fleet's authority, would be
+    refused by every peer, in their logs only.
+    """
+    for file in (files.authority, files.certificate, files.key):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise TlsFilesError(f"{file} cannot be read: {error.strerror}") from error
+    try:
+        mutual_context(files, is_server=True)
+        certificate, *chain = x509.load_pem_x509_certificates(files.certificate.read_bytes())
+        issuers = (*x509.load_pem_x509_certificates(files.authority.read_bytes()), *chain)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound) as error:
+        raise TlsFilesError(
+            f"{files.authority.name}, {files.certificate.name} and {files.key.name} in {files.certificate.parent} are "
+            f"no PEM files that belong together: {error}"
+        ) from error
+    if not any(_is_issued_by(certificate, issuer) for issuer in issuers):
+        raise TlsFilesError(f"{files.certificate} was not signed by {files.authority}")
+    known = names.get_values_for_type(x509.DNSName)
+    if known[:1] != [name]:
+        raise TlsFilesError(f"{files.certificate} is the certificate of {', '.join(known) or 'nobody'}, not of {name}")
+
+
+def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def mutual_context(files: TlsFiles, *, is_server: bool) -> ssl.SSLContext:

@@ -5,7 +5,7 @@ Here: addresses from option, environment or the demo's fleet file; errors of the
 Not here: commands (``reads``, ``orders``, ``run``), texts of answers (``tables``, ``decisions``).
 
 Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
-6 degraded, only for ``status --check``.
+6 degraded, only for ``status --check``; 141 standard output was closed by its reader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import msgspec
 import typer
@@ -44,6 +44,8 @@ class CommandExit(IntEnum):
     UNREACHABLE = 4
     OUTCOME_UNKNOWN = 5
     DEGRADED = 6
+    OUTPUT_CLOSED = 141
+    """As a shell says it of a program that SIGPIPE ended: ``rollcall events | head -1``."""
 
 
 @dataclass(slots=True)
@@ -65,6 +67,16 @@ def fail(message: str, code: CommandExit) -> typer.Exit:
     """Print the reason, and return the exception to raise."""
     complain(message)
     return typer.Exit(int(code))
+
+
+def end_without_output(stdout: TextIO, error: OSError) -> NoReturn:
+    """Standard output cannot be written: quietly if its reader has gone, with the reason otherwise (1)."""
+    # What is left in the buffer goes nowhere: flushed again at the end, it would raise again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        raise SystemExit(int(CommandExit.OUTPUT_CLOSED))
+    complain(f"rollcall: standard output cannot be written: {error.strerror}; free space, or write elsewhere")
+    raise SystemExit(int(CommandExit.REFUSED))
 
 
 def controller_addresses() -> tuple[str, ...]:

@@ -91,6 +91,23 @@ def init(directory: Path, plan: Founding) -> None:
         fleet = describe(plan)
     except ConfigError as error:
         raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+    try:
+        _write(directory, fleet)
+    except OSError as error:
+        place = error.filename or directory
+        raise fail(
+            f"rollcall: the fleet cannot be founded in {directory}: {place}: {error.strerror}; choose a --directory "
+            "that can be made and written",
+            CommandExit.WRONG_USE,
+        ) from None
+    who = f"{len(fleet.controllers)} controllers and {len(fleet.brokers)} brokers"
+    sys.stdout.write(f"OK  founded fleet {plan.name} with {who}: {fleet_file}\n")
+    first = next(iter(fleet.controllers))
+    sys.stdout.write(f"Next, on each machine: rollcall controller {first} --config {fleet_file}\n")
+
+
+def _write(directory: Path, fleet: FleetFile) -> None:
+    """Everything of a new fleet, durable on return. Raises ``OSError``."""
     directory.mkdir(parents=True, exist_ok=True)
     _write_certificates(directory / TLS_DIRECTORY, fleet)
     for section in fleet.controllers.values():
@@ -101,11 +118,7 @@ def init(directory: Path, plan: Founding) -> None:
         atomic_replace(data / FOUNDING_FILE_NAME, f"{fleet.fleet.incarnation}\n".encode())
     # LAST, by one rename: a crash before it leaves no fleet, and the next init begins again. Written first, half a
     # fleet would refuse to be founded (rule 1).
-    atomic_replace(fleet_file, render_fleet_file(fleet).encode())
-    who = f"{len(fleet.controllers)} controllers and {len(fleet.brokers)} brokers"
-    sys.stdout.write(f"OK  founded fleet {plan.name} with {who}: {fleet_file}\n")
-    first = next(iter(fleet.controllers))
-    sys.stdout.write(f"Next, on each machine: rollcall controller {first} --config {fleet_file}\n")
+    atomic_replace(directory / FLEET_FILE_NAME, render_fleet_file(fleet).encode())
 
 
 def describe(plan: Founding) -> FleetFile:

@@ -24,7 +24,7 @@ app = typer.Typer(
     name="rollcall",
     help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
     epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
-    "5 outcome unknown; 6 degraded, only for status --check.",
+    "5 outcome unknown; 6 degraded, only for status --check; 141 standard output was closed.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -416,7 +416,18 @@ def run_demo(
 def main() -> None:
     """Entry point. ``--watch`` alone means ``--watch=2s``: options with an optional value are not in typer."""
     arguments = ["--watch=2s" if argument == "--watch" else argument for argument in sys.argv[1:]]
-    app(args=arguments, prog_name="rollcall")
+    stdout = sys.stdout
+    try:
+        try:
+            app(args=arguments, prog_name="rollcall")
+        finally:
+            # Typer, if it finds that the reader has gone, puts something else in its place, and exits with 1.
+            if sys.stdout is not stdout:
+                raise BrokenPipeError
+            # Here, not at the interpreter's end: there a reader that has gone, as head -1, ends in a traceback.
+            stdout.flush()
+    except OSError as error:
+        context.end_without_output(stdout, error)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def harmless(text: str) -> str:
 
 
 def print_report(report: Report, form: Format, *, stream: TextIO | None = None) -> None:
-    """Print to ``stream``, by default standard output."""
+    """Print to ``stream``, by default standard output, at once."""
     stream = stream or sys.stdout
     if form is Format.JSON:
         stream.write(msgspec.json.format(msgspec.json.encode(report.document), indent=2).decode() + "\n")
@@ -140,6 +140,7 @@ def print_report(report: Report, form: Format, *, stream: TextIO | None = None) 
                 stream.write("".join("\t".join(line) + "\n" for line in lines))
     else:
         stream.write(render_text(report, has_colour=stream.isatty() and not os.environ.get("NO_COLOR")))
+    stream.flush()
 
 
 def render_text(report: Report, *, has_colour: bool = False) -> str:

@@ -40,7 +40,6 @@ def show(fetch: Callable[[Client], Report], form: Format, watch: str | None) -> 
             print_report(report, form)
             if pause_s is None:
                 return
-            sys.stdout.flush()
             try:
                 threading.Event().wait(pause_s)
             except KeyboardInterrupt:
@@ -172,7 +171,6 @@ def events(
                 page = msgspec.structs.replace(page, events=tuple(e for e in page.events if e.request_id == request))
             if page.events or not follow:
                 print_report(tables.events_report(page), form)
-                sys.stdout.flush()
             # A page without a match is not the end: the order whose outcome is unknown may be 10,000 events further on,
             # and "No events." would be read as "it was not executed".
             is_searching = request is not None and page.next_from is not None and not page.events

@@ -105,9 +105,6 @@ def checked_rules(events: Iterable[EventRecord]) -> tuple[str, ...]:
                 if start is not None
                 else f"unknown: R12 where epoch {epoch} starts; its master is a RocketMQ broker"
             )
-        elif isinstance(record.event, LossGraded):
-            verdict = record.event.verdict
-            lines.append(f"{verdict.grade.value}: loss in epoch {verdict.master_epoch}: {'; '.join(verdict.facts)}")
     return tuple(lines)
 
 

@@ -149,6 +149,36 @@ def test_outcome_unknown_of_the_server_is_not_a_refusal() -> None:
         client.elect(KEY)
 
 
+@pytest.mark.parametrize(
+    "response",
+    [httpx.Response(502, text="Bad Gateway"), httpx.Response(500, text="Internal Server Error")],
+    ids=["proxy", "fault"],
+)
+def test_an_order_that_a_proxy_answers_with_502_is_not_known_to_be_refused(response: httpx.Response) -> None:
+    """What stands behind it may have the order; "bad answer" was taken for "nothing was executed"."""
+    fake = FakeControllers({(name, "POST", f"{SET_PATH}/elect"): lambda _: response for name in NAMES})
+    client, _ = client_of(fake)
+
+    with pytest.raises(OutcomeUnknown, match=f"answered {response.status_code} without a problem document"):
+        client.elect(KEY)
+
+    identities = {msgspec.json.decode(request.content)["requestId"] for _, request in fake.requests}
+    assert len(identities) == 1, "it was asked again under the same id"
+
+
+def test_an_order_that_is_answered_with_a_page_is_not_known_to_be_done() -> None:
+    """200 and the login page of a proxy: neither done nor refused. Of a read it is a bad answer."""
+    page = httpx.Response(200, text="<html>")
+    paths = (("POST", f"{SET_PATH}/elect"), ("GET", SET_PATH))
+    fake = FakeControllers({("c1", method, path): lambda _: page for method, path in paths})
+    client, _ = client_of(fake)
+
+    with pytest.raises(OutcomeUnknown, match="the answer is not a Elected"):
+        client.elect(KEY)
+    with pytest.raises(BadAnswer):
+        client.set(KEY)
+
+
 def test_timed_out_read_is_not_an_unknown_outcome() -> None:
     """A read changes nothing, so nothing about it can be unknown."""
 

@@ -516,7 +516,33 @@ def test_help_tells_the_exit_codes(rollcall: Run) -> None:
     """README sends operators there for them."""
     told = " ".join(rollcall({}, "--help").out.split())
 
-    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in context.CommandExit] == [True] * 7
+    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in context.CommandExit] == [True] * 8
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
+    """``rollcall events | head -1`` ended in a traceback; a full disk has its line."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    gone = subprocess.run(
+        [sys.executable, "-m", "rollcall_ha.api.cli.main", "--help"],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        check=False,
+        text=True,
+    )
+    os.close(write_end)
+    assert (gone.returncode, gone.stderr) == (141, "")
+    with Path("/dev/full").open("wb") as full:
+        none_left = subprocess.run(
+            [sys.executable, "-m", "rollcall_ha.api.cli.main", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+        )
+    assert (none_left.returncode, none_left.stderr.count("\n")) == (1, 1)
+    assert "No space left on device; free space" in none_left.stderr
 
 
 def test_version_is_that_of_the_package(rollcall: Run) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,7 @@ from typer.testing import CliRunner, Result
 from rollcall_ha.api.cli import founding
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.node.config import load_fleet_file
-from rollcall_ha.node.tls import TlsFiles, mutual_context
+from rollcall_ha.node.tls import TlsFiles, TlsFilesError, check_mutual, mutual_context
 
 
 def init(directory: Path, *more: str, controllers: int = 3, brokers: int = 3) -> Result:
@@ -132,3 +136,47 @@ def test_the_fleet_file_begins_with_its_comments_and_has_no_defaults() -> None:
     assert "timing" not in text
     assert "[brokers]" not in text
     assert '[controllers.c1]\nraft = "h:1"\n' in text
+
+
+@pytest.mark.parametrize("place", ["file/fleet", "/proc/fleet"])
+def test_a_place_that_cannot_be_made_was_a_traceback(tmp_path: Path, place: str) -> None:
+    """One line with place, reason and remedy."""
+    (tmp_path / "file").write_text("")
+    done = init(tmp_path / place)
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("rollcall: the fleet cannot be founded in ")
+    assert done.stderr.rstrip().endswith("choose a --directory that can be made and written")
+
+
+def test_tls_files_that_cannot_prove_a_name_are_named(tmp_path: Path) -> None:
+    """A missing one was a traceback; those of another controller, or fleet, were refused in the logs of peers only."""
+    assert init(tmp_path / "a").exit_code == init(tmp_path / "b").exit_code == 0
+    folder, elsewhere = tmp_path / "a" / "tls", tmp_path / "b" / "tls"
+    files = TlsFiles(authority=folder / "ca.pem", certificate=folder / "c1.pem", key=folder / "c1.key")
+    check_mutual(files, "c1")
+    wrong = {
+        "c1.pem is the certificate of c1, not of c2": (files, "c2"),
+        "was not signed by": (replace(files, authority=elsewhere / "ca.pem"), "c1"),
+        "belong together: .*(?i:key).*mismatch": (replace(files, key=folder / "c2.key"), "c1"),
+        "belong together": (replace(files, certificate=tmp_path / "a" / "rollcall.toml"), "c1"),
+        "none.key cannot be read: No such file": (replace(files, key=folder / "none.key"), "c1"),
+    }
+    for message, (given, name) in wrong.items():
+        with pytest.raises(TlsFilesError, match=message):
+            check_mutual(given, name)
+
+
+def test_a_controller_without_its_tls_files_ends_with_a_line_and_64(tmp_path: Path) -> None:
+    """It was a traceback, and exit code 1, which supervisors restart for ever."""
+    assert init(tmp_path).exit_code == 0
+    path = tmp_path / "rollcall.toml"
+    path.write_text(re.sub(r"h\d:", "127.0.0.1:", path.read_text()))
+    (tmp_path / "tls" / "c1.key").unlink()
+    command = [sys.executable, "-m", "rollcall_ha.api.server", "--config", str(path), "--name", "c1"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+    assert done.returncode == 64
+    assert "Traceback" not in done.stderr
+    assert "c1.key cannot be read: No such file or directory; rollcall init made these files" in done.stderr

@@ -6,6 +6,8 @@ import pytest
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from rollcall_ha.api.cli import output
+from rollcall_ha.api.cli.decisions import explanation_report
 from rollcall_ha.controller.contract.ids import (
     AckMode,
     BrokerId,
@@ -219,7 +221,9 @@ def test_an_explanation_holds_the_trigger_the_rules_and_the_correction() -> None
     assert told.loss is not None
     assert told.loss.cut_bytes == 0
     assert told.election.event == next(r.event for r in told.events if r.ref == told.row.event)
-    assert all(line.startswith(("holds", "proven")) for line in told.invariants), told.invariants
+    assert all(line.startswith("holds") for line in told.invariants), told.invariants
+    shown = output.render_text(explanation_report(told))
+    assert [shown.count(line) for line in ("Proof: proven", told.loss.facts[0])] == [1, 1], "it was printed twice"
     assert any("elected again from the stored evidence by preference-first@1: replica 2" in t for t in told.invariants)
     assert explain(fleet.records, master_epoch=MasterEpoch(77), freshness=FRESH) is None
 

@@ -8,12 +8,15 @@ bytes.
 
 from __future__ import annotations
 
+from rollcall_ha.api.rocketmq.controller.beans import SyncStateSetBody
+from rollcall_ha.api.rocketmq.controller.broker_sets import code_of_alter
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.contract.replies import AlterDecided, Refused
 from rollcall_ha.controller.contract.values import StoredView
 from rollcall_ha.controller.core.recovery import begin_again
+from rollcall_ha.node.remoting.codes import SystemCode
 from tests.support.core_builders import Fleet, positions
 
 RESTORED = FleetIncarnation("e" * 32)
@@ -58,3 +61,13 @@ def test_when_all_have_reported_the_retry_is_still_not_decided_before_a_new_epoc
     assert not fleet.set.recovery.awaited
 
     assert isinstance(fleet.do(alter), Refused)
+
+
+def test_a_java_master_is_told_busy_and_not_that_its_alter_was_refused() -> None:
+    """It was answered 2013, or 2001 by the older epoch of the backup: a verdict on an alter that nobody has decided."""
+    fleet, alter, _ = restored()
+    reply = fleet.want(fleet.do(alter), Refused)
+    for set_epoch in (alter.sync_state_set_epoch, alter.sync_state_set_epoch + 7):
+        asked = SyncStateSetBody(sync_state_set=alter.new_set, sync_state_set_epoch=set_epoch)
+        code = code_of_alter(fleet.set, asked, master=alter.broker_id, epoch=alter.master_epoch, refusal=reply.code)
+        assert code == SystemCode.SYSTEM_BUSY

@@ -49,6 +49,15 @@ def test_a_bad_file_names_what_is_wrong(tmp_path: Path, text: str, message: str)
         load_fleet_file(path)
 
 
+def test_a_file_that_is_not_utf8_was_a_traceback(tmp_path: Path) -> None:
+    """Saved by an editor of another country: the message names byte, value and remedy."""
+    path = tmp_path / "rollcall.toml"
+    path.write_bytes("version = 1\n# Flotte für München\n".encode("latin-1"))
+
+    with pytest.raises(ConfigError, match=r"byte 22 is 0xfc, which is no UTF-8; save the file as UTF-8"):
+        load_fleet_file(path)
+
+
 def test_a_missing_file_names_the_remedy(tmp_path: Path) -> None:
     """Says how to make one."""
     with pytest.raises(ConfigError, match="rollcall init"):

@@ -148,6 +148,10 @@ def code_of_alter(
     found: SetState, asked: SyncStateSetBody, *, master: BrokerId, epoch: MasterEpoch, refusal: RefusalCode
 ) -> int:
     """Java's number for a refused 1001 (rule 2)."""
+    # Not decided, and no refusal: the alter may be in what restored controllers have lost (R2, R7). Java keeps its set
+    # and asks again after 5 s, as after every code but 0; its log says "busy" and why, not that the set was refused.
+    if refusal is RefusalCode.WAITING_FOR_REPORTS:
+        return SystemCode.SYSTEM_BUSY
     members = tuple(BrokerId(member) for member in asked.sync_state_set)
     unknown = [member for member in members if found.replica(member) is None]
     # The order is Java's: after an election the old master sends a burst with its own id and the new epoch, and
