@@ -43,6 +43,9 @@ from rollcall_ha.controller.core.policies import (
 from rollcall_ha.controller.core.ranking import Ranking, elect
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 
+DRAINED_US_MAX = 600_000_000
+"""Ten minutes: far above ``handover_ms`` of any preset."""
+
 _Electing = ElectMaster | ElectUnclean
 
 
@@ -121,6 +124,14 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
             "stop without a successor",
             requested=command.master_epoch,
             current=present.master_epoch,
+        )
+    # It becomes the beginning of an outage on record.
+    if not 0 <= command.drained_us <= DRAINED_US_MAX:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            f"it says that it drains since {command.drained_us} us; 0 to {DRAINED_US_MAX} are possible",
+            "stop without a successor",
         )
     evidence = validate_evidence(present, operation)
     if isinstance(evidence, Decision):

@@ -390,6 +390,8 @@ class ControllerService:
         if refusal is not None:
             self.metrics.refusals.labels(code=refusal.code.name).inc()
             return refusal
+        if isinstance(command, AnnounceStop) and evidence is not None:
+            self.duties.handle_requested(command.set_key, self.now_ns())
         if isinstance(command, RecordMilestones):
             command = self.duties.milestones.observe(command, self.now_ns())
         reply = await self.submit(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
@@ -405,13 +407,9 @@ class ControllerService:
         view = self.view_of(command.set_key)
         if view is None or view.master != command.broker_id:
             return None
-        now_ns = self.now_ns()
-        self.duties.handle_requested(command.set_key, now_ns)
+        since_us = command.drained_us
         stamps = DetectionStamps(
-            cause=SilenceCause.GOODBYE,
-            detected_age_us=command.drained_us,
-            first_sign_age_us=command.drained_us,
-            alive_age_us=command.drained_us,
+            cause=SilenceCause.GOODBYE, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us
         )
         return msgspec.structs.replace(self._evidence(view), detection=stamps)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollcall_ha.controller.contract.commands import ElectMaster, Operation
-from rollcall_ha.controller.contract.replies import AnyReply
+from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, Operation
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
 from rollcall_ha.controller.runtime import background as module
 from rollcall_ha.controller.runtime.background import BackgroundTasks
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -130,5 +131,41 @@ def test_a_request_that_was_done_is_answered_by_its_id_and_not_decided_anew(tmp_
                 await leader.http.post("/v1/replicas", json=register_body(1), headers=header) for _ in range(2)
             ]
             assert (first.status_code, second.content) == (200, first.content)
+
+    asyncio.run(story())
+
+
+def test_a_handover_is_an_outage_from_when_its_master_took_no_sends(tmp_path: Path) -> None:
+    """It drained for 250 ms before it asked: counted from the election, the record would be shorter than the wait."""
+
+    async def story() -> None:
+        async with running_group(tmp_path, NAMES[:1]) as group:
+            leader = await group.elect(NAMES[0])
+            await make_set(leader, size=3)
+            view = leader.service.view_of(SetKey(cluster=ClusterName("demo"), name=BrokerName("broker-a")))
+            assert view is not None
+            assert view.master is not None
+            assert view.master_incarnation is not None
+            command = AnnounceStop(
+                set_key=view.set_key,
+                broker_id=view.master,
+                incarnation=view.master_incarnation,
+                session_ordinal=SessionOrdinal(1),
+                master_epoch=view.master_epoch,
+                drained_us=250_000,
+            )
+            lie = msgspec.structs.replace(command, drained_us=-1)
+            for asked, kind in ((lie, Refused), (command, Elected)):
+                reply = await leader.service.submit_for_broker(
+                    asked, request_id=RequestId(kind.__name__), requested_by="broker:1", connection=None
+                )
+                assert isinstance(reply, kind), reply
+            assert isinstance(reply, Elected)
+            assert reply.view.master != view.master
+            row = (await leader.http.get(f"{SET}/history")).json()["rows"][0]
+            assert (row["kind"], row["cause"]) == ("handover", "handed over: asked to stop")
+            assert "fault" not in row["missing"]
+            spans = {span["phase"]: span["durationUs"] for span in row["phases"]}
+            assert (spans["detected"], spans["proposed"]) == (0, 250_000)
 
     asyncio.run(story())
