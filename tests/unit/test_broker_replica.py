@@ -25,8 +25,9 @@ from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_fra
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
+from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import ReportWrites
+from rollcall_ha.controller.contract.commands import AnnounceStop, ReportWrites
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -41,7 +42,16 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
-from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, MemberView, Refused, Registered, SetView
+from rollcall_ha.controller.contract.replies import (
+    AnyReply,
+    Condition,
+    Done,
+    Elected,
+    MemberView,
+    Refused,
+    Registered,
+    SetView,
+)
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import (
@@ -52,7 +62,7 @@ from rollcall_ha.controller.contract.values import (
     StopReason,
     Value,
 )
-from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, Verdict
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.actions import TruncateLog
 from rollcall_ha.ha.links import FollowTarget
@@ -434,3 +444,66 @@ def test_a_disk_that_hangs_kept_the_process_from_ending(monkeypatch: pytest.Monk
     asyncio.run(story(hung))
     writing.set()
     assert codes == [ExitCode.STORAGE]
+
+
+def _elected_other(index: int) -> Elected:
+    """Broker 2 won epoch 2."""
+    successor = msgspec.structs.replace(view_of_other(index), master_epoch=MasterEpoch(2))
+    verdict = Verdict(
+        kind=ElectionKind.HANDOVER,
+        winner=BrokerId(2),
+        candidates=(),
+        policy="preference-first@1",
+        previous_master=ME,
+        previous_epoch=MasterEpoch(1),
+        master_epoch=MasterEpoch(2),
+        previous_set=(ME, BrokerId(2)),
+        sync_state_set=(BrokerId(2),),
+        previous_set_epoch=SyncStateSetEpoch(1),
+        sync_state_set_epoch=SyncStateSetEpoch(2),
+    )
+    return Elected(verdict=verdict, view=successor)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["handed over", "older controllers"])
+def test_a_master_that_is_asked_to_stop_asks_for_a_successor_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    """Evidence that moved is gathered again; controllers that do not know the question are not asked a second time."""
+    monkeypatch.setattr(ControllerSession, "ordinal", property(lambda _session: SessionOrdinal(7)))
+
+    async def story() -> None:
+        asked: list[Value] = []
+        states: list[BrokerState] = []
+
+        async def ask(code: RequestCode, command: Value) -> AnyReply:
+            if code is not RequestCode.SESSION_STOPPING:
+                return Done()
+            asked.append(command)
+            states.append(replica.machine.published.state)
+            assert not replica.put.is_ready_for(100), "sends wait in their sockets"
+            if not is_known:
+                raise SessionUnavailable("no body") from msgspec.DecodeError("no body")
+            if len(asked) == 1:
+                return Refused(code=RefusalCode.EVIDENCE_MOVED, reason="a session was replaced", hint="retry")
+            return _elected_other(5)
+
+        async with running(tmp_path) as replica:
+            replica.session.ask = ask  # type: ignore[method-assign]
+            both = msgspec.structs.replace(
+                view(1, master=replica, epoch=1), sync_state_set=(ME, BrokerId(2)), members=view_of_other(1).members
+            )
+            replica.session_opened(registered(both))
+            await until(lambda: replica.gate.state.is_serving)
+            replica.ask_to_stop()
+            ending = await asyncio.wait_for(replica.ended, timeout=10)
+            assert ending.is_clean
+            assert len(asked) == (2 if is_known else 1)
+            (command, *_) = asked
+            assert isinstance(command, AnnounceStop)
+            assert (command.session_ordinal, command.master_epoch) == (7, 1)
+            assert set(states) == {BrokerState.MASTER}, "it left its reign before there was a successor"
+            assert replica.gate.state.master_address == ("127.0.0.1:2" if is_known else "")
+            assert replica.put.is_ready_for(100), "what waited is refused"
+
+    asyncio.run(story())

@@ -13,6 +13,9 @@ async def main(stop):
     loop = type(asyncio.get_running_loop()).__module__
     print("ready", sys.getswitchinterval(), loop, gc.get_freeze_count() > 0, *gc.get_threshold(), flush=True)
     await stop.wait()
+    if "twice" in sys.argv:
+        print("asked", flush=True)
+        await stop.again.wait()
     return ExitCode.DIRECTORY
 sys.exit(run(main))
 """
@@ -25,6 +28,22 @@ def test_sigterm_stops_the_main_coroutine_and_its_code_is_the_exit_code() -> Non
         assert process.stdout is not None
         assert process.stdout.readline().split() == ["ready", "0.0005", "uvloop", "True", "5000", "20", "50"]
         process.send_signal(signal.SIGTERM)
+
+        assert process.wait(timeout=10) == 65
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_second_signal_is_told_apart_from_the_first() -> None:
+    """A broker that hands over stops without it then."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, "twice"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGINT)
 
         assert process.wait(timeout=10) == 65
     finally:
