@@ -243,6 +243,9 @@ class Following:
         self._master_end = None
         if target is self._target:
             reason = f"{code.name}: {detail}" if code is not None else detail
+            if code is ErrorCode.RECORD_DAMAGED:
+                meaning = "nothing of it was taken; the master checks its own bytes, see its log and health port"
+                _log.error("master_sends_damaged_record", master=target.master, detail=detail, meaning=meaning)
             self._feed(SlaveLinkClosed(generation=self._generation, reason=reason))
 
     # --- inside ------------------------------------------------------------------------------------------------------

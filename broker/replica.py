@@ -78,6 +78,9 @@ from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
 from rollcall_ha.node.telemetry import get_logger
 
+DAMAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Read again when a slave refuses a record: more than is ever under way on one link."""
+
 _log = get_logger("replica")
 
 
@@ -116,6 +119,7 @@ class Replica:
         self._parts = parts
         self._stored = remembered.stored
         self._reign: Mastership | None = None
+        self._is_checking = False
         self._registration = _registration_of(config, remembered, RegisterCode(parts.draw()))
         self.machine = RoleMachine(
             set_key=config.set_key,
@@ -468,8 +472,29 @@ class Replica:
 
     def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode | None, detail: str) -> None:
         """A link is gone."""
-        if self._reign is not None:
-            self._reign.slave_closed(broker_id, link_generation, code, detail)
+        if self._reign is None:
+            return
+        if code is ErrorCode.RECORD_DAMAGED and not self._is_checking:
+            acked = self._reign.sync.acked(broker_id)
+            start = self._log.min_offset if acked is None else acked
+            self._is_checking = True
+            work = self._loop.run_in_executor(self._disk, self._log.find_damage, start, DAMAGE_BYTES_MAX)
+            work.add_done_callback(lambda found: self._checked(broker_id, detail, found))
+        self._reign.slave_closed(broker_id, link_generation, code, detail)
+
+    def _checked(self, broker_id: BrokerId, detail: str, work: asyncio.Future[str]) -> None:
+        """A slave refused bytes of ours as damaged: whether they are so here."""
+        self._is_checking = False
+        if work.cancelled() or work.exception() is not None:
+            return
+        if damage := work.result():
+            # Not left by itself: the other members may hold no good copy either, and without a master nobody asks.
+            remedy = "elect a member that has a good copy, then wipe this directory"
+            _log.error("own_record_damaged", refused_by=broker_id, reason=damage, remedy=remedy)
+            self.raise_alarm(f"{damage}, on this disk; replica {broker_id} refused it; {remedy}")
+        else:
+            meaning = "the bytes here are good: they changed on the way, or in a memory"
+            _log.warning("slave_got_damaged_record", slave=broker_id, detail=detail, meaning=meaning)
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
         """A slave shows a higher epoch: the controllers know whether there is one (R21)."""

@@ -34,6 +34,10 @@ class FrameUnexpected(HaProtocolError):
     """A well-formed frame at the wrong moment or from the wrong side."""
 
 
+class ReceivedDamaged(ValueError):
+    """Bytes of a peer that are records, and not the ones that were stored: told by the log that was to take them."""
+
+
 class ErrorCode(IntEnum):
     """Why a native link ends, as the error frame says it. Numbers are part of the protocol."""
 
@@ -67,3 +71,5 @@ class ErrorCode(IntEnum):
     """The follower will not cut below its own confirm offset (R26), or could not cut."""
     WRONG_SEGMENTS = 15
     """The two logs have segments of different sizes: bytes of one have no place in the other."""
+    RECORD_DAMAGED = 16
+    """A body does not match its CRC: the master's disk or memory, or the way, has changed it."""

@@ -81,7 +81,8 @@ class ReplicaLog(Protocol):
         """
         The first ``length`` bytes of the last view are now part of the log.
 
-        Raises ``ValueError`` if they are no records; they did not become part of the log.
+        Raises ``ReceivedDamaged`` if their bodies are not those that were stored, ``ValueError`` if they are no
+        records; they did not become part of the log.
         """
         ...
 

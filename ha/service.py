@@ -445,8 +445,9 @@ class HaClient:
         def on_closed(code: ErrorCode | None, detail: str) -> None:
             self._connection = None
             self._note_end(connection)
-            # A log that takes no bytes is not better after the shortest pause: the links wait longer each time.
-            self._was_ready = self._was_ready and code is not ErrorCode.LOG_FAILED
+            # A log that takes no bytes, or that of a master with a damaged record, is not better after the shortest
+            # pause: the links wait longer each time.
+            self._was_ready = self._was_ready and code not in (ErrorCode.LOG_FAILED, ErrorCode.RECORD_DAMAGED)
             if not ended.done():
                 ended.set_result(None)
             _log.info("ha_master_closed", master=target.master, code=code.name if code else None, detail=detail)

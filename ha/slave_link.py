@@ -18,7 +18,7 @@ Not here: sockets (``transport``), reconnecting (``service``), cutting and recor
 | TRANSFER | log_synced | Send? | TRANSFER |
 | RECORDING | epoch_recorded | ConfirmHeard? | TRANSFER |
 | WAITING, TRANSFER | tick | Send (heartbeat), or Send, CloseLink when nothing was heard | the same, or CLOSED |
-| any | bad bytes, a frame at the wrong time, bytes that do not fit the own log | Send, CloseLink | CLOSED |
+| any | bad bytes, a frame at the wrong time, bytes that do not fit the log or are damaged | Send, CloseLink | CLOSED |
 | any | frame LinkError | HigherEpochSeen?, CloseLink | CLOSED |
 | CLOSED | anything | | CLOSED |
 
@@ -50,7 +50,7 @@ from rollcall_ha.ha.actions import (
     last_word,
 )
 from rollcall_ha.ha.codec_native import NativeDecoder, encode
-from rollcall_ha.ha.errors import ErrorCode, FrameUnexpected, HaProtocolError
+from rollcall_ha.ha.errors import ErrorCode, FrameUnexpected, HaProtocolError, ReceivedDamaged
 from rollcall_ha.ha.frames import Ack, Handshake, HandshakeReply, LinkError, NativeFrame, Transfer
 from rollcall_ha.ha.links import FollowTarget, LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.ports import ReplicaLog
@@ -174,6 +174,8 @@ class SlaveLink:
             self._commit(length)
         except HaProtocolError as error:
             return self.fail(ErrorCode.PROTOCOL, "records", str(error))
+        except ReceivedDamaged as error:
+            return self._fail_damaged(error)
         return []
 
     def batch_ended(self, now_ms: int) -> list[SlaveAction]:
@@ -272,6 +274,8 @@ class SlaveLink:
                     actions += self._handle(frame)
         except HaProtocolError as error:
             return actions + self.fail(ErrorCode.PROTOCOL, "a native frame", str(error))
+        except ReceivedDamaged as error:
+            return actions + self._fail_damaged(error)
         except OSError as error:
             return actions + self.fail(ErrorCode.LOG_FAILED, "room in the log", str(error))
         if self.state is not SlaveLinkState.CLOSED:
@@ -292,8 +296,13 @@ class SlaveLink:
         self._decoder.body_taken(length)
         try:
             self._log.commit_received(length)
+        except ReceivedDamaged:
+            raise
         except ValueError as error:
             raise FrameUnexpected(f"bytes from {self._log.max_offset} on: {error}") from error
+
+    def _fail_damaged(self, error: ReceivedDamaged) -> list[SlaveAction]:
+        return self.fail(ErrorCode.RECORD_DAMAGED, "bodies as they were stored", str(error))
 
     def _handle(self, frame: NativeFrame) -> list[SlaveAction]:
         match frame:

@@ -140,6 +140,10 @@ class BrokerLog(ReplicaLog, Protocol):
         """Next offset of a queue, counting confirmed records only; costs reading the others."""
         ...
 
+    def find_damage(self, start: LogOffset, bytes_max: int) -> str:
+        """Blocking, not beside a cut. What is wrong with a record from ``start``, a boundary, on; empty: nothing."""
+        ...
+
     def record_epoch(self, entry: EpochEntry) -> None:
         """
         Blocking, milliseconds. The entry is durable on return; its start is the end of the log (R9, R12).

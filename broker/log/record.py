@@ -5,8 +5,8 @@ Here: packing a draft into a map, walking from record to record, checking one, a
 segment's end. Not here: where a record goes (``commit_log``), files (``segment``).
 
 Rule 1: ``pack`` copies a body once and makes no object of its own.
-Rule 2: ``walk`` reads size and magic only and is for bytes that were checked before or are checked at the next start;
-``check`` reads everything, for recovery.
+Rule 2: ``walk`` reads size and magic only, and is for bytes that were checked before; ``check_bodies`` is for whole
+records that a peer sent; ``check`` reads everything, for recovery.
 Rule 3: decoding nonsense raises ``RecordError`` and nothing else.
 Rule 4: a page that a power cut took reads as zeros, and ``check`` finds it wherever it lies: in the body by the CRC; in
 the lengths, because sizes must add up and no topic is empty; in topic and properties, because neither may hold a NUL.
@@ -22,6 +22,7 @@ import msgspec
 
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.ha.errors import ReceivedDamaged
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -54,8 +55,16 @@ _INDEX_FIELDS = struct.Struct(">i4xq8xI44xI")
 """From byte 12: queue id, queue offset, system flag, and, with IPv4 hosts, the body's length."""
 
 
+_BODY_FIELDS = struct.Struct(">I4xI16xqI44xI")
+"""From byte 0: size, CRC of the body, physical offset, system flag, and, with IPv4 hosts, the body's length."""
+
+
 class RecordError(ValueError):
     """These bytes are not a record, or this draft does not fit into one; the message names the field and its value."""
+
+
+class RecordDamaged(RecordError, ReceivedDamaged):
+    """A record by its size and magic, and its body is another one than was stored."""
 
 
 class Draft(msgspec.Struct):
@@ -194,6 +203,30 @@ def walk(view: memoryview, start: int, end: int, starts: list[int]) -> int:
         starts.append(start)
         start += size
     return start
+
+
+def check_bodies(view: memoryview, starts: list[int], base: int) -> None:
+    """
+    Check place and body of the whole records at ``starts``, as ``walk`` gave them; the segment begins at ``base``.
+
+    Raises ``RecordDamaged``, ``RecordError``.
+    """
+    # Padding ends its segment. One that does not is no record, and is found as such.
+    if starts and blank_bytes(view, starts[-1]) == len(view) - starts[-1]:
+        starts = starts[:-1]
+    unpack, crc32 = _BODY_FIELDS.unpack_from, zlib.crc32
+    for at in starts:
+        size, crc, physical_offset, sys_flag, body_bytes = unpack(view, at)
+        if sys_flag & _IPV6_BITS:
+            check(view, at, base + at)
+            continue
+        body_at = at + 88
+        if physical_offset != base + at or body_bytes > size - RECORD_BYTES_MIN:
+            raise RecordDamaged(
+                f"the record at {base + at} says that it is at {physical_offset}, with {body_bytes} of {size} bytes"
+            )
+        if crc32(view[body_at : body_at + body_bytes]) & CRC_MASK != crc:
+            raise RecordDamaged(f"the body of the record at {base + at} does not match its CRC {crc:#010x}")
 
 
 def blank_bytes(view: memoryview, at: int) -> int | None:
@@ -342,7 +375,9 @@ def check(view: memoryview, at: int, physical_offset: int) -> int:
     if record.physical_offset != physical_offset:
         raise RecordError(f"a record that says it is at {record.physical_offset} lies at {physical_offset}")
     if zlib.crc32(record.body) & CRC_MASK != record.body_crc:
-        raise RecordError(f"the body of the record at {physical_offset} does not match its CRC {record.body_crc:#010x}")
+        raise RecordDamaged(
+            f"the body of the record at {physical_offset} does not match its CRC {record.body_crc:#010x}"
+        )
     topic = record.topic
     if not topic or b"\0" in topic or b"\0" in record.properties:
         raise RecordError(f"topic or properties of the record at {physical_offset} are damaged")

@@ -42,6 +42,8 @@ SEGMENT_BYTES = 1024 * 1024
 SMALL_DISK_BYTES = 5 * SEGMENT_BYTES
 LARGE_DISK_BYTES = 64 * SEGMENT_BYTES
 LOST_BYTES = 64 * 1024
+ROTTEN_AT = 120
+"""In the body of a log's first record."""
 FULL_DEADLINE_S = 60
 ATTEMPTS_MAX = 60
 """Of a slave with a full disk to go on, within some ten seconds; without a growing pause it made twenty a second."""
@@ -135,6 +137,48 @@ def test_a_log_whose_synced_bytes_are_gone_is_refused_with_the_remedy_and_the_re
     assert after.master_epoch == before.master_epoch
     assert old_id not in after.sync_state_set
     assert id_of(fleet, victim) not in before.sync_state_set, "an empty replica took a full one's place"
+
+
+def test_a_rotten_record_of_the_master_is_copied_by_nobody_and_its_master_says_so(fleet: Fleet) -> None:
+    """It went onto every replica that came back: bodies were not checked on the way."""
+    key = only_set(fleet)
+    heal(fleet)
+    master = fleet.master(key)
+    assert master is not None
+    victim = next(name for name in fleet.brokers if name != master)
+    old_id = id_of(fleet, victim)
+    with load(fleet) as work:
+        work.wait_more(500)
+    first = min((fleet.data(master) / "commitlog").glob("[0-9]*"))
+    fleet.kill(victim)
+    shutil.rmtree(fleet.data(victim))
+    flip(first, ROTTEN_AT)
+    try:
+        fleet.restart(victim)
+        wait_until(lambda: "on this disk" in readiness(fleet, master)[1], deadline_s=30, what="the master's alarm")
+        said = readiness(fleet, master)[1]
+        wait_until(
+            lambda: "master_sends_damaged_record" in fleet.processes.tail(victim, lines=200),
+            deadline_s=10,
+            what=f"{victim} to say why it follows nobody",
+        )
+        copied = written_end(fleet.data(victim))
+    finally:
+        flip(first, ROTTEN_AT)
+    heal(fleet)
+    fleet.client().clean(key, broker_ids=[old_id], reason="its disk is gone")
+    counted(said=said, copied=copied, audit=judge(fleet))
+    assert "does not match its CRC" in said
+    assert copied <= ROTTEN_AT
+
+
+def flip(path: Path, at: int) -> None:
+    """One bit, as a running process sees it: its map and the file share their pages."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes((byte ^ 1,)))
 
 
 def registered_again(fleet: Fleet, after_index: int) -> ReplicaRegistered:

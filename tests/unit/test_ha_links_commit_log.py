@@ -115,3 +115,46 @@ def test_segments_of_another_size_were_found_out_by_the_first_record_that_did_no
     assert str(2 * SEGMENT_BYTES) in heard.detail
     assert slave.max_offset == LogOffset(0)
     close(master, slave)
+
+
+def flip(log: LogOnDisk, offset: int) -> None:
+    """One bit of a byte on the disk."""
+    segment = next(each for each in log._files.segments if each.base <= offset < each.end)
+    segment.view[offset - segment.base] ^= 1
+
+
+def test_a_slave_copied_a_damaged_record_of_its_master(tmp_path: Path) -> None:
+    """Sizes and magics were checked on the way, bodies not: the rotten bytes came onto every replica."""
+    master, slave = opened(tmp_path / "master"), opened(tmp_path / "slave")
+    enter(master, 1, 3)
+    damaged_at = master.max_offset
+    enter(master, 2, 3, body=b"y")
+    flip(master, damaged_at + 1_000)
+
+    link = LinkPair(master, slave, epoch=2).open().run()
+
+    assert {each.code for each in link.closes} == {ErrorCode.RECORD_DAMAGED}
+    assert f"the body of the record at {damaged_at} does not match its CRC" in link.closes[0].detail
+    assert log_bytes(slave) == log_bytes(master)[:damaged_at]
+    assert f"record at {damaged_at}" in master.find_damage(slave.max_offset, 1_000_000)
+    assert master.find_damage(LogOffset(0), damaged_at) == ""
+    close(master, slave)
+
+
+def test_a_record_that_changed_on_the_way_is_taken_from_the_next_link(tmp_path: Path) -> None:
+    """Its first half stayed in the log: each later link went on behind it, and failed as the first."""
+    master, slave = opened(tmp_path / "master"), opened(tmp_path / "slave")
+    enter(master, 1, 3)
+    link = LinkPair(master, slave, epoch=1).open()
+    while slave.max_offset < 500:
+        link.step()
+    assert slave.whole_offset == 0
+    flip(slave, 300)
+
+    assert {each.code for each in link.run().closes} == {ErrorCode.RECORD_DAMAGED}
+    assert slave.max_offset == 0
+
+    assert LinkPair(master, slave, epoch=1, generation=2).open().run().is_up
+    assert log_bytes(slave) == log_bytes(master)
+    assert master.find_damage(LogOffset(0), 1_000_000) == ""
+    close(master, slave)
