@@ -1,7 +1,8 @@
 """
 One file of the commit log: preallocated, mapped, named by the offset of its first byte.
 
-Rule 1: every block is allocated before the file is mapped, so a full disk is ``OSError`` here and never SIGBUS later.
+Rule 1: every block is allocated before the file is mapped, so a full disk is ``OSError`` here and never SIGBUS later. A
+copy that left out blocks of zeros gets them back.
 Rule 2: a mapped file keeps its size: cut bytes are zeroed.
 Rule 3: ``sync`` is fdatasync on the descriptor; ``mmap.flush`` holds the interpreter lock and is never used.
 Rule 4: a file gets its name when it is whole: a crash while one is made leaves a ``.tmp`` that the next start removes.
@@ -18,6 +19,7 @@ from rollcall_ha.node.files import fsync_directory
 
 NAME_DIGITS = 20
 TEMPORARY_SUFFIX = ".tmp"
+_STAT_BLOCK_BYTES = 512
 _CHUNK_BYTES = 1024 * 1024
 _ZEROS = bytes(_CHUNK_BYTES)
 
@@ -38,17 +40,29 @@ class LogSegment:
     def __init__(self, path: Path, base: int, size: int) -> None:
         """Map an existing file. Raises ``OSError``, ``SegmentError`` if its size is not ``size``."""
         self.path, self.base, self.size = path, base, size
-        found = path.stat().st_size
-        if found != size:
-            raise SegmentError(f"{path} has {found} bytes, not {size}; set segment_bytes back")
+        found = path.stat()
+        if found.st_size != size:
+            raise SegmentError(f"{path} has {found.st_size} bytes, not {size}; set segment_bytes back")
         self.fd = os.open(path, os.O_RDWR)
         try:
+            if (allocated := found.st_blocks * _STAT_BLOCK_BYTES) < size:
+                self._fill_holes(allocated)
             self._map = mmap.mmap(self.fd, size)
         except BaseException:
             os.close(self.fd)
             raise
         self.view = memoryview(self._map)
         """All of it, writable; slices of it are released before ``close``."""
+
+    def _fill_holes(self, allocated: int) -> None:
+        # ``cp --sparse`` and rsync -S leave out the zeros ahead. Mapped like that on a disk that fills up, the append
+        # that reaches them is SIGBUS: the process is gone without a line.
+        try:
+            os.posix_fallocate(self.fd, 0, self.size)
+        except OSError as error:
+            problem = f"{self.path} is a sparse copy, {allocated} of {self.size} bytes are on the disk"
+            remedy = "make room for the rest, or copy it anew with its zeros (cp --sparse=never)"
+            raise OSError(error.errno, f"{problem}: {error.strerror}; {remedy}") from error
 
     @property
     def end(self) -> int:

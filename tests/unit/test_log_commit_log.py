@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import signal
 import threading
@@ -526,3 +527,46 @@ def test_nothing_of_what_was_refused_stays_behind_the_end(tmp_path: Path) -> Non
     log = open_log(tmp_path / "slave")
     assert (log.max_offset, log.recovery.torn_bytes) == (0, 0)
     crash(log)
+
+
+def sparse(path: Path) -> None:
+    """As a copy that leaves out zeros."""
+    content = path.read_bytes().rstrip(b"\0")
+    size = path.stat().st_size
+    path.unlink()
+    path.write_bytes(content)
+    os.truncate(path, size)
+
+
+def test_a_sparse_copy_of_a_log_gets_its_blocks_back(tmp_path: Path) -> None:
+    """On a disk that filled up, the append that reached a hole was SIGBUS: the process was gone without a line."""
+    log = open_log(tmp_path)
+    append_all(log, draft(b"x" * 100))
+    log.close(is_clean=True)
+    (path,) = (tmp_path / "commitlog").iterdir()
+    sparse(path)
+    assert path.stat().st_blocks * 512 < SEGMENT_BYTES
+
+    log = open_log(tmp_path)
+
+    assert path.stat().st_blocks * 512 >= SEGMENT_BYTES
+    append_all(log, draft(b"y" * 100))
+    log.close(is_clean=False)
+
+
+def test_a_sparse_copy_without_room_for_the_rest_is_refused_with_both_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    append_all(log, draft(b"x" * 100))
+    log.close(is_clean=True)
+    (path,) = (tmp_path / "commitlog").iterdir()
+    sparse(path)
+
+    def full(_descriptor: int, _start: int, _length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    allocated = path.stat().st_blocks * 512
+    with pytest.raises(OSError, match=rf"{allocated} of {SEGMENT_BYTES} bytes are on the disk: No space.*--sparse"):
+        open_log(tmp_path)
