@@ -42,18 +42,10 @@ from rollcall_ha.broker.log.log_index import LogIndex
 from rollcall_ha.broker.log.ports import CutPlan, CutReason, CutRefusedError, IndexBehindError, RecoveryReport
 from rollcall_ha.broker.log.preallocation import SegmentPreallocator
 from rollcall_ha.broker.log.queue_offsets import QueueOffsets
-from rollcall_ha.broker.log.record import (
-    BLANK_BYTES_MIN,
-    Draft,
-    RecordError,
-    check_bodies,
-    pack,
-    pack_blank,
-    record_bytes,
-    walk,
-)
+from rollcall_ha.broker.log.record import BLANK_BYTES_MIN, Draft, RecordError, pack, pack_blank, record_bytes, walk
 from rollcall_ha.broker.log.recovery import recover
 from rollcall_ha.broker.log.segment import LogSegment
+from rollcall_ha.broker.log.soundness import find_damage, sound_end
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import EpochEntry, LogOffset
@@ -318,18 +310,15 @@ class CommitLog:
         """
         The first ``length`` bytes of the last view are now part of the log.
 
-        Raises:
-            RecordError: they are not records, or bodies do not match their CRCs; they and the part of the record that
-                was here before did not become part of the log.
+        Raises ``RecordError``: no records, or damaged ones; nothing of them, or of the record they continue, was taken.
         """
         segment = self._files.segments[-1]
         end = self._max - segment.base + length
         try:
             whole = self._whole_end(segment, end)
         except RecordError:
-            # The bytes are in the map already. Whole records among them would be taken for ours by a start after a
-            # crash (D13), under an epoch that they do not belong to. The part that came before them goes as well: the
-            # flipped bit may be in it, and the next link would go on behind it and fail again, for ever.
+            # They are in the map: a start after a crash would take whole ones for ours (D13), under a wrong epoch. The
+            # part before them goes too: with the flipped bit in it, each later link would fail behind it.
             segment.zero(self._whole - segment.base, end)
             self._max = self._whole
             raise
@@ -338,11 +327,8 @@ class CommitLog:
         self.request_flush(self._whole)
 
     def _whole_end(self, segment: LogSegment, end: int) -> int:
-        starts: list[int] = []
-        whole = walk(segment.view, self._whole - segment.base, end, starts)
-        # A master's disk changed a bit of a record that everybody has acked. Copied unread, it would be on every
-        # replica that comes back, and the good copies be cut or wiped one after the other.
-        check_bodies(segment.view, starts, segment.base)
+        # A master's disk changed a bit of a record. Copied unread, it would be on every replica that comes back.
+        whole = sound_end(segment, self._whole - segment.base, end)
         # Records do not cross segments. Half a record at the end of one can never become whole: nothing behind it would
         # ever be acked, and confirm would stand still without an error.
         if end == segment.size and whole != end:
@@ -350,21 +336,8 @@ class CommitLog:
         return whole
 
     def find_damage(self, start: LogOffset, bytes_max: int) -> str:
-        """
-        Blocking, not beside a cut. What is wrong with the first damaged record from ``start``, a boundary, on.
-
-        Empty: nothing is, in ``bytes_max`` bytes.
-        """
-        end = min(self._whole, start + bytes_max)
-        try:
-            for segment in tuple(self._files.segments):
-                if segment.end > start and segment.base < end:
-                    starts: list[int] = []
-                    walk(segment.view, max(start - segment.base, 0), min(end - segment.base, segment.size), starts)
-                    check_bodies(segment.view, starts, segment.base)
-        except RecordError as error:
-            return str(error)
-        return ""
+        """Blocking, not beside a cut. See the port."""
+        return find_damage(self._files.segments, start, min(self._whole, start + bytes_max))
 
     def record_epoch(self, entry: EpochEntry) -> None:
         """
