@@ -66,6 +66,7 @@ CAUSES: Mapping[str, int] = {
     SilenceCause.DEAD_AT_ONCE: 2,
     SilenceCause.REPLACED: 3,
     SilenceCause.GOODBYE: 4,
+    SilenceCause.WRITES_STOPPED: 5,
 }
 
 ELECTION_KINDS: Mapping[str, int] = {

@@ -32,7 +32,7 @@ from rollcall_ha.controller.contract.commands import (
     ReportWrites,
 )
 from rollcall_ha.controller.contract.events import Event, ReplicaRegistered, StopAnnounced, WritesResumed, WritesStopped
-from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase
+from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 
 COMMANDS_SINCE: dict[type[Command], int] = {
@@ -49,7 +49,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     ReplicaRegistered: {"ended": 2},
 }
 """Fields that were added to a type of an earlier level."""
-WORDS_SINCE: dict[StrEnum, int] = {ElectionKind.HANDOVER: 2, Phase.FAULT: 2}
+WORDS_SINCE: dict[StrEnum, int] = {ElectionKind.HANDOVER: 2, Phase.FAULT: 2, SilenceCause.WRITES_STOPPED: 2}
 """Members that were added to an enumeration of an earlier level."""
 
 

@@ -115,6 +115,8 @@ class SilenceCause(StrEnum):
     REPLACED = "replaced"
     """A newer incarnation answered the probe or registered (R13)."""
     GOODBYE = "goodbye"
+    WRITES_STOPPED = "writes-stopped"
+    """Of a detection only: the master lives, its writes stopped, and an election ended that."""
 
 
 class EventRef(Value):

@@ -71,12 +71,13 @@ def evolve_all(set_state: SetState, records: Iterable[EventRecord]) -> SetState:
     """The set after the events of all ``records``, in order, with what their stamps and names tell."""
     for record in records:
         event, stamped_at_ms = record.event, record.stamped_at_ms
-        set_state = noted(set_state, evolve(set_state, event), record)
+        before, set_state = set_state, evolve(set_state, event)
         if isinstance(event, MasterElected):
             set_state = replace(set_state, last_elected_at_ms=stamped_at_ms)
         elif isinstance(event, WritesStopped) and set_state.writes is not None:
             began_at_ms = max(0, stamped_at_ms - event.age_us // 1_000)
             set_state = replace(set_state, writes=replace(set_state.writes, began_at_ms=began_at_ms))
+        set_state = noted(before, set_state, record)
     return set_state
 
 

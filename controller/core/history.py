@@ -123,6 +123,7 @@ def _cause(event: MasterElected) -> str:
         SilenceCause.DEAD_AT_ONCE: "session closed, probe refused, HA link closed",
         SilenceCause.REPLACED: "restarted as a new incarnation",
         SilenceCause.GOODBYE: "stopped cleanly",
+        SilenceCause.WRITES_STOPPED: "its writes had stopped",
     }[stamps.cause]
 
 

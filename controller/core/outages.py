@@ -6,8 +6,8 @@ itself saw (``controller.runtime.sessions``), the arithmetic of phases (``histor
 
 A leader that dies takes its stamps along. So the beginning is state: an election by the next leader, by an operator, or
 after elections that failed names the same one.
-Rule 1: an outage begins when the master is found gone, and lasts until a master has entered. A winner that dies while
-it enters, or a second silence, begins no other one.
+Rule 1: an outage begins when the master is found gone, or its writes stop, and lasts until a master has entered, or the
+writes resume. A winner that dies while it enters, or a second silence, begins no other one.
 Rule 2: the proposer's own stamps are better than ours if they are of the same beginning, and not of a later sign: they
 are of one monotonic clock. Ours are stamps of entries; between two leaders they are off by as much as their clocks are.
 Rule 3: an entry shows that the master was alive when it says so itself, or when its leader had heard everybody
@@ -33,6 +33,8 @@ from rollcall_ha.controller.contract.events import (
     ReplicaSilent,
     SessionOpened,
     SyncStateSetAltered,
+    WritesResumed,
+    WritesStopped,
 )
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
 from rollcall_ha.controller.core.state import FleetState, Outage, SetState
@@ -79,20 +81,47 @@ def noted(before: SetState, after: SetState, record: EventRecord) -> SetState:
         return replace(after, alive_at_ms=at_ms)
     if isinstance(event, ReplicaAlive | SessionOpened) and event.broker_id == after.master:
         # Back without an election. One that has not entered yet serves nobody: the outage goes on (rule 1).
-        return replace(after, outage=None if after.has_entered else after.outage, alive_at_ms=at_ms)
+        return replace(after, outage=_stopped(after, record) if after.has_entered else after.outage, alive_at_ms=at_ms)
+    if isinstance(event, WritesStopped | WritesResumed):
+        is_other = before.outage is not None and before.outage.cause is not SilenceCause.WRITES_STOPPED
+        return after if is_other else replace(after, outage=_stopped(after, record))
     if isinstance(event, ReplicasCleaned):
         return after if after.replicas and after.is_established else replace(after, outage=None, alive_at_ms=None)
-    if before.outage is not None:
-        return after
+    begun = _begun(before, record)
+    if begun is None or before.outage is None:
+        return after if begun is None else replace(after, outage=begun)
+    if before.outage.cause is SilenceCause.WRITES_STOPPED:
+        # Disk full for a minute, and then its process dies: one outage, of which this is how it was found.
+        found = replace(before.outage, found_by=record.ref, found_at_ms=at_ms, cause=begun.cause)
+        return replace(after, outage=found)
+    return after
+
+
+def _begun(before: SetState, record: EventRecord) -> Outage | None:
+    """The outage that begins with the end of the master that this event tells; None = it tells of none."""
+    event = record.event
     if isinstance(event, ReplicaSilent) and _is_master(before, event):
-        return replace(after, outage=_begun(record, event.cause, event.detection))
+        return _outage(record, event.cause, event.detection)
     if isinstance(event, GoodbyeSaid) and _is_master(before, event):
         said = DetectionStamps(cause=SilenceCause.GOODBYE, first_sign_age_us=0, alive_age_us=0)
-        return replace(after, outage=_begun(record, SilenceCause.GOODBYE, said))
+        return _outage(record, SilenceCause.GOODBYE, said)
     if isinstance(event, ReplicaRegistered) and _ends_master(before, event):
-        ended = event.ended if event.ended is not UNSET else None
-        return replace(after, outage=_begun(record, SilenceCause.REPLACED, ended))
-    return after
+        return _outage(record, SilenceCause.REPLACED, event.ended if event.ended is not UNSET else None)
+    return None
+
+
+def _stopped(set_state: SetState, record: EventRecord) -> Outage | None:
+    """Of a living master whose writes are stopped; the moment is its own word, so a point."""
+    writes = set_state.writes
+    if writes is None or writes.is_over:
+        return None
+    return Outage(
+        found_by=record.ref,
+        found_at_ms=record.stamped_at_ms,
+        cause=SilenceCause.WRITES_STOPPED,
+        first_sign_at_ms=writes.began_at_ms,
+        alive_at_ms=writes.began_at_ms,
+    )
 
 
 def _is_master(set_state: SetState, event: ReplicaSilent | GoodbyeSaid) -> bool:
@@ -103,7 +132,7 @@ def _ends_master(set_state: SetState, event: ReplicaRegistered) -> bool:
     return set_state.master == event.broker_id and set_state.master_incarnation != event.incarnation
 
 
-def _begun(record: EventRecord, cause: SilenceCause, stamps: DetectionStamps | None) -> Outage:
+def _outage(record: EventRecord, cause: SilenceCause, stamps: DetectionStamps | None) -> Outage:
     at_ms = record.stamped_at_ms
     first_us = stamps.fault_age_us if stamps is not None else 0
     alive_us = stamps.alive_age_us if stamps is not None else UNSET
@@ -135,9 +164,11 @@ def _detection(fleet: FleetState, outage: Outage, own: DetectionStamps | None, s
     is_same_leader = outage.found_by.term == fleet.term
     off_ms = 0 if is_same_leader else CLOCK_DIFFERENCE_MS
     first_us = max(0, stamped_at_ms - outage.first_sign_at_ms - off_ms) * US_PER_MS
-    if own is None or own.fault_age_us < first_us - SAME_SIGN_MS * US_PER_MS:
+    if own is None:
         found_us = max(0, stamped_at_ms - outage.found_at_ms) * US_PER_MS
         own = DetectionStamps(cause=outage.cause, detected_age_us=min(found_us, first_us), first_sign_age_us=first_us)
+    elif own.fault_age_us < first_us - SAME_SIGN_MS * US_PER_MS:
+        own = replace(own, first_sign_age_us=first_us, alive_age_us=UNSET)
     if own.alive_age_us is not UNSET or outage.alive_at_ms is None:
         return own
     alive_us = (stamped_at_ms - outage.alive_at_ms + off_ms) * US_PER_MS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET
 
-from rollcall_ha.controller.contract.commands import Barrier, TakeLeadership
+from rollcall_ha.controller.contract.commands import Barrier, ReportWrites, TakeLeadership
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected, ReplicaRegistered, ReplicaSilent
 from rollcall_ha.controller.contract.ids import ControllerName
-from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
+from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS, SAME_SIGN_MS
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
@@ -157,6 +157,68 @@ def test_a_master_that_is_heard_again_has_had_no_outage_of_a_reign() -> None:
     assert fleet.set.outage is not None
     fleet.revive(1)
     assert fleet.set.outage is None
+
+
+def stop_writes(fleet: Fleet, *, age_us: int, stopped_us: int | None = None) -> None:
+    """The master says that its writes stopped, or for how long they had."""
+    assert fleet.set.master is not None
+    assert fleet.set.master_incarnation is not None
+    fleet.do(
+        ReportWrites(
+            set_key=fleet.key,
+            broker_id=fleet.set.master,
+            incarnation=fleet.set.master_incarnation,
+            master_epoch=fleet.set.master_epoch,
+            seq=1,
+            reason=StopReason.DISK_FULL,
+            detail="",
+            age_us=age_us,
+            stopped_us=stopped_us,
+        )
+    )
+
+
+def test_a_death_after_a_stop_of_writes_is_one_outage_from_the_stop() -> None:
+    """Nobody was served since the disk filled up: a minute, of which the record had 40 ms."""
+    fleet = serving()
+    stop_writes(fleet, age_us=1_500_000)
+    fleet.passed_ms += 60_000
+    fleet.silence(1, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    fleet.elect(evidence=fleet.evidence(detection=DEATH))
+    stamps = fleet.event(MasterElected).detection
+
+    first_ms, alive_ms = bounds_ms(stamps)
+    assert 61_500 <= first_ms <= 61_500 + SAME_SIGN_MS
+    assert alive_ms == first_ms
+    assert stamps is not None
+    assert (stamps.cause, stamps.detected_age_us) == (SilenceCause.DEAD_AT_ONCE, DEATH.detected_age_us)
+
+
+def test_an_election_that_ends_a_stop_of_writes_names_its_beginning() -> None:
+    """The master lived, and acknowledged nothing; an operator moved it."""
+    fleet = serving()
+    stop_writes(fleet, age_us=1_500_000)
+    fleet.passed_ms += 5_000
+    fleet.elect(to=2)
+    stamps = fleet.event(MasterElected).detection
+
+    assert stamps is not None
+    assert stamps.cause is SilenceCause.WRITES_STOPPED
+    assert 6_500 <= bounds_ms(stamps)[0] <= 6_500 + SAME_SIGN_MS
+
+
+def test_writes_that_resumed_leave_no_beginning() -> None:
+    fleet = serving()
+    stop_writes(fleet, age_us=1_500_000)
+    fleet.silence(1, detection=DEATH)
+    fleet.revive(1)
+    before = fleet.set.outage
+    stop_writes(fleet, age_us=2_500_000, stopped_us=2_000_000)
+    after = fleet.set.outage
+    assert before is not None, "it lives, and its writes are still stopped"
+    assert after is None
+    fleet.elect(to=2)
+    assert fleet.event(MasterElected).detection is None
 
 
 def test_a_snapshot_carries_the_beginning() -> None:
