@@ -3,7 +3,8 @@ The identity of this replica: its directory's own files, this boot of the machin
 
 Here: reading and drawing them at start. Not here: getting an id from the controllers (``broker.core.registration``).
 Rule 1: a directory belongs to one set for ever; a fleet file that says otherwise is refused.
-Rule 2 (R3): the incarnation of a start is on the disk before it is used. A backup that is put back later does not name
+Rule 2 (R9): marks that a start finds are written and synced again before it goes by them.
+Rule 3 (R3): the incarnation of a start is on the disk before it is used. A backup that is put back later does not name
 it, so the controllers see that the backup may miss bytes that this start acked.
 """
 
@@ -72,7 +73,17 @@ def remember(files: ReplicaFiles, set_key: SetKey, parts: Parts | None = None) -
             previous_incarnations=starts.incarnations,
         ),
         identity=identity,
-        marks=files.load_marks(),
+        marks=marks_on_disk(files),
         stored=files.view.load(),
         clean_mark=files.clean_mark.load(),
     )
+
+
+def marks_on_disk(files: ReplicaFiles) -> EpochMarks:
+    """The marks that a start finds, on disk for sure when it returns. Raises ``DirectoryError``, ``OSError``."""
+    marks = files.load_marks()
+    # Their sync may have failed in the last process. The kernel shows them and calls the page clean: this process would
+    # ack in epoch 7 by a promise that the next power cut takes.
+    if marks != EpochMarks():
+        files.store_marks(marks)
+    return marks

@@ -152,7 +152,10 @@ class CommitLog:
         for segment in self._files.segments:
             # After kill -9 the pages of the last writes are in memory only. Not synced here, the first ack of this
             # process in mode sync would cover them, and the next power cut would take them.
+            # Written first: a sync that failed in the last process left pages that the kernel shows and calls clean. A
+            # sync alone says yes without them.
             if segment.end > self.recovery.checked_from:
+                segment.write_again(self.recovery.checked_from, self._whole)
                 segment.sync()
         self._flusher = flusher
         flusher.start(self._flushed)

@@ -98,6 +98,15 @@ class LogSegment:
         """Everything written so far is durable on return. Raises ``OSError``, after which nothing may be assumed."""
         os.fdatasync(self.fd)
 
+    def write_again(self, start: int, end: int) -> None:
+        """
+        Make the log's bytes ``[start, end)`` that lie here dirty, so that ``sync`` writes them. Raises ``OSError``.
+        """
+        at, stop = max(start - self.base, 0), min(end - self.base, self.size)
+        while at < stop:
+            with self.view[at : min(at + _CHUNK_BYTES, stop)] as part:
+                at += os.pwrite(self.fd, part, at)
+
     def zero(self, start: int, end: int) -> None:
         """Zero ``[start, end)``, counted from the segment's first byte."""
         view = self.view

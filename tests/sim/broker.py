@@ -53,7 +53,7 @@ from rollcall_ha.broker.core.role_io import (
     ViewArrived,
     WriteCleanMark,
 )
-from rollcall_ha.broker.identity import disown
+from rollcall_ha.broker.identity import disown, marks_on_disk
 from rollcall_ha.broker.log.checkpoint import CheckpointError
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import CutUnfinishedError
@@ -288,7 +288,7 @@ class BrokerNode:
             clean_mark=files.clean_mark.load(),
             new_register_code=RegisterCode(hex_digits()),
         )
-        marks, self.stored = files.load_marks(), files.view.load()
+        marks, self.stored = marks_on_disk(files), files.view.load()
         return facts, identity, marks
 
     def _failed(self, error: BaseException) -> None:

@@ -101,6 +101,9 @@ class BrokerMachine(Machine):
         """The process is gone, the page cache is not."""
         self.disk.log = None
         before = self.disk.end_on_disk()
+        if (self.files.folder / "cut-mark").exists():
+            # The next start zeroes the tail again. That makes its pages dirty, which cannot be seen in their bytes.
+            self.files.dirty_again()
         self.files.crash()
         self._lost(before)
 

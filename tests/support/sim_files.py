@@ -108,9 +108,14 @@ class SimFiles:
                     start = page * PAGE_BYTES
                     if bytes(content[start : start + PAGE_BYTES]) == file.dropped[page]:
                         content[start : start + PAGE_BYTES] = file.durable[start : start + PAGE_BYTES]
+                    del file.dropped[page]
                     self._kernel.counts.add("pages dropped behind a failed sync")
-            file.dropped.clear()
             self._write(path, bytes(content))
+
+    def dirty_again(self) -> None:
+        """Everything that a failed sync called clean will be written through a map, with the bytes that it has."""
+        for _path, file in self._all_files():
+            file.dropped.clear()
 
     def lose_power(self, *, forgets_all: bool = False) -> None:
         """
@@ -278,6 +283,11 @@ class SimFiles:
                 durable[start : start + PAGE_BYTES] = page
         file.durable = bytes(durable)
 
+    def rewritten(self, file: _File, offset: int, length: int) -> None:
+        """A write makes its pages dirty again, whatever a failed sync has said of them."""
+        for page in range(offset // PAGE_BYTES, (offset + length + PAGE_BYTES - 1) // PAGE_BYTES):
+            file.dropped.pop(page, None)
+
     def _lose_pages(self, file: _File, content: bytes) -> None:
         durable = bytearray(file.durable.ljust(len(content), b"\0")[: len(content)])
         for start in range(0, len(content), PAGE_BYTES):
@@ -414,6 +424,8 @@ class FileCalls:
             found[0].changes(f"write {found[2]}")
             if offset + len(data) > os.fstat(descriptor).st_size:
                 found[0].takes_room(found[2])
+            if found[1] is not None:
+                found[0].rewritten(found[1], offset, len(data))
         return int(self._real["pwrite"](descriptor, data, offset))
 
     def _on_allocate(self, descriptor: int, offset: int, length: int) -> None:

@@ -83,12 +83,26 @@ def test_a_sync_that_failed_succeeds_when_it_is_tried_again_and_its_pages_are_go
     with pytest.raises(OSError, match="Input/output") as failed:
         write(path, new, is_synced=True)
     assert failed.value.errno == errno.EIO
-    write(path, new, is_synced=True)
+    descriptor = os.open(path, os.O_RDWR)
+    os.fdatasync(descriptor)
 
     assert path.read_bytes() == new
+    image = disk.image()
     disk.lose_power(forgets_all=True)
     assert path.read_bytes() != new
     assert len(path.read_bytes()) == len(new)
+    assert dict(image.files)["a"] == new
+
+
+def test_pages_of_a_failed_sync_are_written_if_they_are_made_dirty_again(disk: SimFiles) -> None:
+    path = disk.folder / "a"
+    disk.failing_syncs = 1
+    with pytest.raises(OSError, match="Input/output"):
+        write(path, b"n" * 4 * PAGE_BYTES, is_synced=True)
+    write(path, b"n" * 4 * PAGE_BYTES, is_synced=True)
+    disk.lose_power(forgets_all=True)
+
+    assert path.read_bytes() == b"n" * 4 * PAGE_BYTES
 
 
 def test_nothing_of_a_process_that_died_in_a_call_reaches_the_disk(disk: SimFiles) -> None:
