@@ -43,6 +43,7 @@ KINDS: Mapping[str, int] = {
     "stop-announced": 20,
     "writes-stopped": 21,
     "writes-resumed": 22,
+    "clock-stepped": 23,
 }
 
 PHASES: Mapping[str, int] = {

@@ -151,6 +151,12 @@ def status_report(fleet: FleetStatus, controllers: Sequence[ControllerRow], *, i
     if fleet.sets:
         parts.append(_replica_table(fleet.sets, is_wide=is_wide))
         parts.extend(_footers(fleet.sets))
+    if fleet.controller.clock_step_ms is not None:
+        parts.append(
+            f"WARNING  the controllers' clock stepped by {fleet.controller.clock_step_ms / 1000:+,.1f} s, to "
+            f"{output.utc(fleet.controller.clock_stepped_at_ms)}: times of events before and after do not compare; "
+            "look at the time service of each controller."
+        )
     if fleet.controller.fleet_level < fleet.controller.feature_level:
         parts.append(
             f"Feature level {_level(fleet.controller)}: when every controller is upgraded, raise it with: "

@@ -82,6 +82,14 @@ class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):
     level: int
 
 
+class ReportClockStep(Command, tag="ReportClockStep"):
+    """The clock by which entries are stamped was set, or belongs to another leader now and differs (R14)."""
+
+    controller: ControllerName
+    step_ms: int
+    """By which the stamps are ahead of where they would be; below 0: behind."""
+
+
 class ApplyBrokerId(Command, tag="ApplyBrokerId"):
     """
     Bind a broker id to a register code, once and for ever (S62, S63, C6).
@@ -303,6 +311,7 @@ AnyCommand = (
     | TakeLeadership
     | Barrier
     | RaiseFeatureLevel
+    | ReportClockStep
     | ApplyBrokerId
     | RegisterReplica
     | MarkSilent

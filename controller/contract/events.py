@@ -70,6 +70,14 @@ class FeatureLevelRaised(Event, tag="feature-level-raised"):
     level: int
 
 
+class ClockStepped(Event, tag="clock-stepped"):
+    """Stamps before this event and from it on are of clocks that differ by ``step_ms``; the order is not touched."""
+
+    controller: ControllerName
+    """The leader that saw it, by its monotonic clock."""
+    step_ms: int
+
+
 class BrokerIdGranted(Event, tag="broker-id-granted"):
     broker_id: BrokerId
     register_code: RegisterCode
@@ -281,6 +289,7 @@ AnyEvent = (
     FleetInitialised
     | LeadershipTaken
     | FeatureLevelRaised
+    | ClockStepped
     | BrokerIdGranted
     | ReplicaRegistered
     | SessionOpened

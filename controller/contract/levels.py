@@ -29,9 +29,17 @@ from rollcall_ha.controller.contract.commands import (
     Command,
     ImportSet,
     Operation,
+    ReportClockStep,
     ReportWrites,
 )
-from rollcall_ha.controller.contract.events import Event, ReplicaRegistered, StopAnnounced, WritesResumed, WritesStopped
+from rollcall_ha.controller.contract.events import (
+    ClockStepped,
+    Event,
+    ReplicaRegistered,
+    StopAnnounced,
+    WritesResumed,
+    WritesStopped,
+)
 from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 
@@ -40,8 +48,9 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     ImportSet: 2,
     AnnounceStop: 2,
     ReportWrites: 2,
+    ReportClockStep: 2,
 }
-EVENTS_SINCE: dict[type[Event], int] = {StopAnnounced: 2, WritesStopped: 2, WritesResumed: 2}
+EVENTS_SINCE: dict[type[Event], int] = {ClockStepped: 2, StopAnnounced: 2, WritesStopped: 2, WritesResumed: 2}
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
     Milestone: {"waited_us": 2},

@@ -92,6 +92,10 @@ class SetStatus(Value):
     last_election_ms: int | None
 
 
+CLOCK_STEP_SHOWN_MS_MAX = 3_600_000
+"""For how long status warns of a step of the clock of entries."""
+
+
 class ControllerRole(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -117,6 +121,10 @@ class ControllerStatus(Value):
     fleet_incarnation: FleetIncarnation | None
     fleet_level: int = FIRST_FEATURE_LEVEL
     """The level in force: replicated state, raised by ``rollcall raise-level`` (R15)."""
+    clock_step_ms: int | None = None
+    """The newest step of the clock of entries, if its event is at most ``CLOCK_STEP_SHOWN_MS_MAX`` old; else None."""
+    clock_stepped_at_ms: int | None = None
+    """UTC of that event, by the clock after the step."""
 
 
 class FleetStatus(Value):

@@ -32,11 +32,13 @@ from rollcall_ha.controller.contract.commands import (
     RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
+    ReportClockStep,
     ReportEntered,
     ReportWrites,
     SayGoodbye,
     TakeLeadership,
 )
+from rollcall_ha.controller.contract.events import ClockStepped
 from rollcall_ha.controller.core.alters import decide_alter
 from rollcall_ha.controller.core.cleaning import decide_clean
 from rollcall_ha.controller.core.decide_election import (
@@ -82,6 +84,8 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             return decide_leadership(operation, command)
         case RaiseFeatureLevel() as command:
             return decide_feature_level(fleet, command)
+        case ReportClockStep() as command:
+            return Decision(answer=DONE, events=(ClockStepped(controller=command.controller, step_ms=command.step_ms),))
         case Barrier():
             return Decision(answer=DONE)
     # Before a fleet has its incarnation brokers would store views of none, and each of them would look like that of

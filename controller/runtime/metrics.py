@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from rollcall_ha.controller.contract.events import (
     AnyEvent,
+    ClockStepped,
     CommandRefused,
     ElectionFailed,
     EventRecord,
@@ -86,6 +87,11 @@ class ControllerMetrics:
             "Time in such stops that have ended, on the masters' clocks.",
             registry=registry,
         )
+        self.clock_steps = Counter(
+            "rollcall_clock_steps",
+            "Times that the clock of entries stepped: a leader's clock was set, or the next leader's differs.",
+            registry=registry,
+        )
         self.phases = Histogram(
             "rollcall_rto_phase_seconds",
             "From the first sign of the fault to the arrival of a phase's report, by phase; the outage is serving.",
@@ -123,6 +129,8 @@ class ControllerMetrics:
             self.silences.labels(cause=event.cause.value).inc()
         elif isinstance(event, CommandRefused):
             self.refusals.labels(code=event.code.name).inc()
+        elif isinstance(event, ClockStepped):
+            self.clock_steps.inc()
         elif isinstance(event, WritesStopped):
             self.write_stops.labels(reason=event.reason.value).inc()
         elif isinstance(event, WritesResumed):

@@ -19,13 +19,14 @@ from enum import StrEnum
 from typing import TypeVar
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
-from rollcall_ha.controller.contract.events import EventRecord, MasterElected
+from rollcall_ha.controller.contract.events import ClockStepped, EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.replies import Elected, Refused
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
+    CLOCK_STEP_SHOWN_MS_MAX,
     PAGE_SETS_MAX,
     ControllerRole,
     ControllerStatus,
@@ -171,7 +172,9 @@ class Queries:
     def controller(self) -> ControllerStatus:
         """This controller, by its own word."""
         settings, leadership = self._service.settings, self._service.log.leadership
-        published = self._service.published
+        published, step = self._service.published, self._service.clock_step
+        if step is not None and abs(self._service.ports.wall_ms() - step.stamped_at_ms) > CLOCK_STEP_SHOWN_MS_MAX:
+            step = None
         return ControllerStatus(
             name=settings.name,
             role=ControllerRole(leadership.role.value),
@@ -187,6 +190,8 @@ class Queries:
             feature_level=FEATURE_LEVEL,
             fleet_incarnation=published.state.fleet_incarnation or None,
             fleet_level=published.state.feature_level,
+            clock_step_ms=step.event.step_ms if step is not None and isinstance(step.event, ClockStepped) else None,
+            clock_stepped_at_ms=step.stamped_at_ms if step is not None else None,
         )
 
     # --- dry runs ----------------------------------------------------------------------------------------------------

@@ -41,11 +41,18 @@ from rollcall_ha.controller.contract.commands import (
     RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
+    ReportClockStep,
     ReportEntered,
     SayGoodbye,
     TakeLeadership,
 )
-from rollcall_ha.controller.contract.events import CommandRefused, FleetInitialised, LeadershipTaken
+from rollcall_ha.controller.contract.events import (
+    ClockStepped,
+    CommandRefused,
+    EventRecord,
+    FleetInitialised,
+    LeadershipTaken,
+)
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.names import refusal_of_texts
@@ -63,6 +70,7 @@ from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendP
 from rollcall_ha.controller.runtime.authority import Authority, holds_authority, judge_authority
 from rollcall_ha.controller.runtime.background import BackgroundTasks, Wakeup
 from rollcall_ha.controller.runtime.barriers import SharedBarriers
+from rollcall_ha.controller.runtime.clock_watch import ClockWatch
 from rollcall_ha.controller.runtime.decision_log import log_decisions
 from rollcall_ha.controller.runtime.duties import LeaderDuties
 from rollcall_ha.controller.runtime.event_journal import EventJournal
@@ -123,6 +131,9 @@ class ControllerService:
         self._founded_term: int | None = None
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._barriers = SharedBarriers(self._commit_barrier)
+        self._clock_watch = ClockWatch()
+        self.clock_step: EventRecord | None = None
+        """The newest step of the clock of entries that this process has applied."""
         self._background = BackgroundTasks(self._logger)
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0
@@ -450,6 +461,7 @@ class ControllerService:
         self._look_at_leadership()
         now_ns = self.now_ns()
         self.duties.breathe(now_ns)
+        self._watch_clock(now_ns)
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.settings.timing.scan_interval_ms * NS_PER_MS
             self._do(self.duties.tick(now_ns))
@@ -457,6 +469,27 @@ class ControllerService:
             self._next_mark_ns = now_ns + HEARD_MARK_PERIOD_MS * NS_PER_MS
             if (within_ms := self.duties.heard_within_ms(now_ns)) is not None:
                 self._do([ProposeCommand(command=Barrier(heard_within_ms=within_ms))])
+
+    def _watch_clock(self, now_ns: int) -> None:
+        published, term = self._log.published, self._taken_term
+        if term is None:
+            is_even = self._log.leadership.leader is not None and published.index >= self._log.leadership.commit_index
+            newest_stamp_ms = published.state.last_stamp_ms
+            self._clock_watch.look(is_even=is_even, newest_stamp_ms=newest_stamp_ms, now_ns=now_ns)
+            return
+        step_ms = self._clock_watch.lead(self.ports.wall_ms(), now_ns=now_ns)
+        if step_ms is not None:
+            self._logger.warning("clock_stepped", step_ms=step_ms, term=term)
+            self._background.spawn(self._report_clock_step(step_ms))
+
+    async def _report_clock_step(self, step_ms: int) -> None:
+        name = self.settings.name
+        command = ReportClockStep(controller=name, step_ms=step_ms)
+        # Not proposed again: the stamps are true without it, and the log line has said it.
+        with contextlib.suppress(ProposeError):
+            await self._submit(
+                self.operation(command, request_id=self.ports.new_request_id(), requested_by=f"controller:{name}")
+            )
 
     def _look_at_leadership(self) -> None:
         leadership = self._log.leadership
@@ -545,6 +578,10 @@ class ControllerService:
                 self._founded_term = record.term
             if isinstance(record.event, LeadershipTaken):
                 self._note_leadership(record.event)
+            if isinstance(record.event, ClockStepped):
+                self.clock_step = record
+        if entry.records and self._taken_term is None:
+            self._clock_watch.applied(entry.records[-1].stamped_at_ms, applied_ns=applied_ns)
         # A follower pushes nothing: it has no sessions, and its view may be older than the leader's last notice.
         if not self.duties.is_active:
             return
@@ -572,6 +609,7 @@ class ControllerService:
             return
         # Only now, not at the election: this entry stands behind all of earlier terms, so all of them are applied here.
         self._taken_term = event.term
+        self._watch_clock(self.now_ns())
         self._logger.info("leadership_taken", term=event.term, index=self._log.published.index)
         self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
 

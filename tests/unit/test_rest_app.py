@@ -8,6 +8,8 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -535,5 +537,33 @@ def test_a_command_above_the_fleets_level_is_refused_and_never_proposed(
             assert (refused.status_code, _problem(refused).code) == (409, "FEATURE_LEVEL")
             assert "raise-level" in _problem(refused).hint
         assert not any("CleanReplicas" in payload for payload in proposed)
+
+    _run(tmp_path, scenario)
+
+
+def _ahead(wall_ms: Callable[[], int], error_ms: int) -> int:
+    return wall_ms() + error_ms
+
+
+def _is_other(now: Callable[[], object], before: object) -> bool:
+    return now() is not before
+
+
+def test_a_leaders_clock_that_is_set_an_hour_ahead_is_an_event_and_a_warning(tmp_path: Path) -> None:
+    """R14: stamps follow the clock, ahead and back; the order of events is that of the log."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        service, ports = leader.service, leader.service.ports
+        for error_ms in (3_600_000, 0):
+            before = service.clock_step
+            ahead = partial(_ahead, ports.wall_ms, error_ms)
+            service.ports = replace(ports, wall_ms=ahead)
+            await until(partial(_is_other, lambda: service.clock_step, before))
+            step_ms = leader.queries.controller().clock_step_ms
+            assert step_ms is not None
+            assert abs(step_ms - (3_600_000 if error_ms else -3_600_000)) < 1_000
+            assert service.clock_step is not None
+            assert abs(service.clock_step.stamped_at_ms - ahead()) < 10_000
 
     _run(tmp_path, scenario)

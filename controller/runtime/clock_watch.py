@@ -1,0 +1,68 @@
+"""
+Steps of the clock by which entries are stamped: a leader's clock that was set, or a new leader whose clock differs.
+
+Here: ``ClockWatch``, a pure machine. Not here: reading clocks and proposing the report (``service``), what a stamp is
+good for (docs/timing.md).
+
+A stamp is the UTC clock of the leader that proposed the entry. It is shown, and orders nothing (R14). The watch
+compares it with this controller's monotonic clock, which nobody sets: the difference is constant unless a clock steps.
+Rule 1: the leader alone reports, with the size. A report that is lost is not repeated: the event is for people.
+Rule 2: a follower learns the leader's clock from entries that it applies as they are committed. One that it catches up
+with may be hours old, and tells nothing.
+Rule 3: a new leader that has learned nothing can still tell a step back: the newest entry lies in its future.
+"""
+
+from __future__ import annotations
+
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+
+CLOCK_STEP_MS_MIN = 1_000
+"""A smaller step is none: the commit of an entry may take as long, and a clock that is slewed moves in such steps."""
+EVEN_MS_MIN = 1_000
+"""For how long a follower has applied everything that was committed, before it learns from an entry."""
+
+
+class ClockWatch:
+    """The clock of entries, as an offset to this controller's monotonic clock."""
+
+    def __init__(self) -> None:
+        """Knows nothing yet."""
+        self._offset_ms: int | None = None
+        self._even_since_ns: int | None = None
+        self._even_ns = 0
+        self._newest_stamp_ms = 0
+
+    def look(self, *, is_even: bool, newest_stamp_ms: int, now_ns: int) -> None:
+        """A follower's look, at least each ``EVEN_MS_MIN``: has it applied what was committed, and the newest stamp."""
+        self._newest_stamp_ms = newest_stamp_ms
+        if not is_even:
+            return
+        # Not at once: an entry is committed a moment before it is applied, and a look in between is no catching up.
+        if self._even_since_ns is None or now_ns - self._even_ns > EVEN_MS_MIN * NS_PER_MS:
+            self._even_since_ns = now_ns
+        self._even_ns = now_ns
+
+    def applied(self, stamped_at_ms: int, *, applied_ns: int) -> None:
+        """A follower applied an entry."""
+        since_ns = self._even_since_ns
+        is_live = applied_ns - self._even_ns <= EVEN_MS_MIN * NS_PER_MS
+        if since_ns is not None and is_live and self._even_ns - since_ns >= EVEN_MS_MIN * NS_PER_MS:
+            self._offset_ms = stamped_at_ms - applied_ns // NS_PER_MS
+
+    def lead(self, wall_ms: int, *, now_ns: int) -> int | None:
+        """
+        A leader's look at its own clocks.
+
+        Args:
+            wall_ms: Its UTC clock, by which it stamps from now on.
+            now_ns: Its monotonic clock.
+
+        Returns:
+            By how much the clock of entries has stepped, in milliseconds, below 0 for back; None: it has not.
+        """
+        offset_ms = wall_ms - now_ns // NS_PER_MS
+        before_ms, self._offset_ms = self._offset_ms, offset_ms
+        # What was learned as a follower is not learned again before it follows for a while.
+        self._even_since_ns = None
+        step_ms = min(0, wall_ms - self._newest_stamp_ms) if before_ms is None else offset_ms - before_ms
+        return step_ms if abs(step_ms) >= CLOCK_STEP_MS_MIN else None

@@ -1,0 +1,61 @@
+"""Steps of the clock by which entries are stamped (R14)."""
+
+from __future__ import annotations
+
+from rollcall_ha.controller.runtime.clock_watch import ClockWatch
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+
+HOUR_MS = 3_600_000
+UTC_MS = 1_700_000_000_000
+
+
+def ns(ms: int) -> int:
+    return ms * NS_PER_MS
+
+
+def following(*, until_ms: int = 5_000) -> ClockWatch:
+    """A follower that has been even with its leader, looking each 20 ms."""
+    watch = ClockWatch()
+    for now_ms in range(0, until_ms, 20):
+        watch.look(is_even=True, newest_stamp_ms=UTC_MS, now_ns=ns(now_ms))
+    return watch
+
+
+def test_a_leaders_clock_that_is_set_is_told_once_with_its_size() -> None:
+    """Ahead by an hour at 60 ms, and back at 100 ms."""
+    watch = ClockWatch()
+    steps = [
+        watch.lead(UTC_MS + now_ms + error_ms, now_ns=ns(now_ms))
+        for now_ms, error_ms in ((20, 0), (40, 0), (60, HOUR_MS), (80, HOUR_MS), (100, 0), (120, 3))
+    ]
+
+    assert steps == [None, None, HOUR_MS, None, -HOUR_MS, None]
+
+
+def test_a_new_leader_whose_clock_is_an_hour_ahead_is_a_step_and_idle_hours_are_none() -> None:
+    """The entry came live at 5 s; leadership at 3 h by both clocks, or with an hour more on the wall."""
+    for error_ms, step_ms in ((0, None), (HOUR_MS, HOUR_MS), (-HOUR_MS, -HOUR_MS)):
+        watch = following()
+        watch.applied(UTC_MS + 5_000, applied_ns=ns(5_000))
+        now_ms = 3 * HOUR_MS
+        told = watch.lead(UTC_MS + now_ms + error_ms, now_ns=ns(now_ms))
+        assert told == step_ms
+
+
+def test_entries_that_a_controller_catches_up_with_tell_nothing_of_the_present_clock() -> None:
+    """It was down for an hour: taken for live, the entries' age would be reported as a step forward of an hour."""
+    watch = ClockWatch()
+    watch.look(is_even=False, newest_stamp_ms=0, now_ns=ns(0))
+    watch.applied(UTC_MS - HOUR_MS, applied_ns=ns(10))
+    watch.look(is_even=True, newest_stamp_ms=UTC_MS, now_ns=ns(20))
+    watch.applied(UTC_MS - HOUR_MS, applied_ns=ns(30))
+
+    assert watch.lead(UTC_MS + 500, now_ns=ns(500)) is None
+
+
+def test_a_leader_that_has_learned_nothing_still_sees_that_the_newest_entry_is_in_its_future() -> None:
+    watch = ClockWatch()
+    watch.look(is_even=False, newest_stamp_ms=UTC_MS + HOUR_MS, now_ns=ns(1))
+
+    assert watch.lead(UTC_MS, now_ns=ns(7)) == -HOUR_MS
+    assert ClockWatch().lead(UTC_MS, now_ns=ns(7)) is None
