@@ -17,8 +17,9 @@ import msgspec
 from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessIdentity, ProcessStarts
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles, StoreMark
-from rollcall_ha.controller.contract.ids import Incarnation, SetKey
+from rollcall_ha.controller.contract.ids import Incarnation, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
+from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.node.config import ConfigError
 
 
@@ -30,6 +31,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     marks: EpochMarks
     stored: StoredView | None
     clean_mark: CleanMark | None
+    amiss: str = ""
+    """A file that must have been there is gone: for a human."""
 
 
 def disown(files: ReplicaFiles) -> None:
@@ -42,9 +45,11 @@ def disown(files: ReplicaFiles) -> None:
         files.store.remove()
 
 
-def remember(files: ReplicaFiles, set_key: SetKey, parts: Parts | None = None) -> Remembered:
+def remember(
+    files: ReplicaFiles, set_key: SetKey, parts: Parts | None = None, *, last_epoch: MasterEpoch = NO_EPOCH
+) -> Remembered:
     """
-    Read the directory's files; draw the identity of this start. Blocks.
+    Read the directory's files; draw the identity of this start. Blocks. ``last_epoch``: the newest one of the log.
 
     Raises:
         ConfigError: the directory belongs to another set.
@@ -57,6 +62,13 @@ def remember(files: ReplicaFiles, set_key: SetKey, parts: Parts | None = None) -
         raise ConfigError(
             f"the data directory belongs to {identity.cluster}/{identity.broker_name}, the fleet file says {set_key};"
             " give this broker a directory of its own"
+        )
+    marks, amiss = _marks(files, last_epoch)
+    stored = files.view.load()
+    if stored is None and last_epoch > NO_EPOCH:
+        amiss = (
+            amiss
+            or "view.json is gone: if the controllers lost their memory now, this replica could not report its set"
         )
     store = files.store.load()
     if store is None:
@@ -73,9 +85,10 @@ def remember(files: ReplicaFiles, set_key: SetKey, parts: Parts | None = None) -
             previous_incarnations=starts.incarnations,
         ),
         identity=identity,
-        marks=marks_on_disk(files),
-        stored=files.view.load(),
+        marks=marks,
+        stored=stored,
         clean_mark=files.clean_mark.load(),
+        amiss=amiss,
     )
 
 
@@ -87,3 +100,20 @@ def marks_on_disk(files: ReplicaFiles) -> EpochMarks:
     if marks != EpochMarks():
         files.store_marks(marks)
     return marks
+
+
+def _marks(files: ReplicaFiles, last_epoch: MasterEpoch) -> tuple[EpochMarks, str]:
+    marks = marks_on_disk(files)
+    if marks.promised >= last_epoch:
+        return marks, ""
+    # An epoch is promised, durably, before its first byte is taken (R9): the marks are gone, or older ones were put
+    # back. How high the last promise was nobody knows, so acks of the processes before this one prove nothing (R3).
+    files.store.remove()
+    files.clean_mark.remove()
+    reason = (
+        f"the marks say that masterEpoch {marks.promised} was promised, the log has bytes of {last_epoch}: the file "
+        "was removed or put back; this replica proves nothing and leaves its set until it has caught up"
+    )
+    marks = marks.with_promised(last_epoch)
+    files.store_marks(marks)
+    return marks, reason

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from rollcall_ha.broker.config import BrokerConfig, broker_config
@@ -197,7 +198,10 @@ class Server:
             self._disown_after(error)
             raise
         # After the log: one that lacks synced bytes has removed the mark of its store, and this draws another.
-        remembered = await loop.run_in_executor(disk, remember, files, config.set_key, parts)
+        last_epoch = log.history.last_epoch
+        remembered = await loop.run_in_executor(
+            disk, partial(remember, files, config.set_key, parts, last_epoch=last_epoch)
+        )
         report = log.recovery
         if report.lost:
             _log.error("log_lost_bytes", reason=report.lost, meaning="this replica proves nothing and leaves its set")
@@ -210,7 +214,15 @@ class Server:
             finished_cut=report.finished_cut,
             duration_us=report.duration_us,
         )
-        return Replica(config=config, remembered=remembered, files=files, log=log, disk=disk, parts=parts)
+        replica = Replica(config=config, remembered=remembered, files=files, log=log, disk=disk, parts=parts)
+        for amiss in (report.damaged, remembered.amiss):
+            if amiss:
+                remedy = (
+                    f"if that was nobody's intention, wipe {config.directory}: everything is copied from the master"
+                )
+                _log.error("directory_amiss", reason=amiss, remedy=remedy)
+                replica.raise_alarm(f"{amiss}; {remedy}")
+        return replica
 
     def _storage_failed(self, error: BaseException) -> None:
         self._failure = error

@@ -78,6 +78,8 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Epoch entries that began beyond the end (R9)."""
     lost: str
     """Why this log lacks bytes that it had synced or confirmed, with both offsets; empty: it lacks none."""
+    damaged: str = ""
+    """What is wrong with a record near either end of the log; nothing was done about it. Empty: nothing is."""
     history_fallback: str | None = None
     """Why the epoch file's backup was used; worth a warning."""
     duration_us: int

@@ -3,7 +3,8 @@ Opening a log after a stop of any kind: find its end, finish an interrupted cut,
 
 Clean stop: the mark names the end, and everything was synced. Otherwise every record behind the last durable boundary
 is checked (``record.check``), and the log ends before the first one that fails: the recovered
-bytes are a prefix of the lost ones (D13). The bytes behind are cut with the same steps as any cut (R20).
+bytes are a prefix of the lost ones (D13). The bytes behind are cut with the same steps as any cut (R20). Synced records
+that have changed since are not looked for, but near both ends (``soundness``), and reported, never cut.
 
 Rule 1: an interrupted cut is finished before anything is read.
 Rule 2 (R9): epoch entries that begin beyond the end are dropped, so that the next bytes get the epoch they are of.
@@ -31,6 +32,7 @@ from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
 from rollcall_ha.broker.log.ports import CutReason, RecoveryReport
 from rollcall_ha.broker.log.record import RecordError, blank_bytes, check
 from rollcall_ha.broker.log.segment import LogSegment, open_segments
+from rollcall_ha.broker.log.soundness import damage_at_the_ends
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.epoch.model import LogOffset
 from rollcall_ha.epoch.store import EPOCH_FILE_NAME, EpochStore
@@ -100,6 +102,8 @@ def recover(
         finished_cut=mark is not None,
         dropped_epochs=dropped,
         lost=lost,
+        # Not cut: these bytes were synced, and other replicas have acked what follows them. A human must choose.
+        damaged=damage_at_the_ends(files.segments, end),
         history_fallback=fallback,
         duration_us=(time.monotonic_ns() - began) // 1000,
     )

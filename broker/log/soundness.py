@@ -7,10 +7,14 @@ Here: reading records that are in a map. Not here: the check of one record (``re
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from rollcall_ha.broker.log.record import RecordError, check_bodies, walk
 from rollcall_ha.broker.log.segment import LogSegment
+
+CHECKED_BYTES = 8 * 1024 * 1024
+"""Read at each start at either end of a log, some 40 ms each. What lies between is checked when it is sent."""
 
 
 def sound_end(segment: LogSegment, start: int, end: int) -> int:
@@ -31,6 +35,22 @@ def find_damage(segments: Sequence[LogSegment], start: int, end: int) -> str:
         for segment in segments:
             if segment.end > start and segment.base < end:
                 sound_end(segment, max(start - segment.base, 0), min(end - segment.base, segment.size))
+    except RecordError as error:
+        return str(error)
+    return ""
+
+
+def damage_at_the_ends(segments: Sequence[LogSegment], end: int) -> str:
+    """What is wrong with a record of the first or of the last ``CHECKED_BYTES``; empty: nothing."""
+    try:
+        for segment in segments[:1]:
+            sound_end(segment, 0, min(CHECKED_BYTES, end - segment.base, segment.size))
+        for segment in segments:
+            if segment.end > end - CHECKED_BYTES and segment.base < end:
+                starts: list[int] = []
+                walk(segment.view, 0, min(end - segment.base, segment.size), starts)
+                lowest = bisect_left(starts, end - CHECKED_BYTES - segment.base)
+                check_bodies(segment.view, starts[lowest:], segment.base)
     except RecordError as error:
         return str(error)
     return ""

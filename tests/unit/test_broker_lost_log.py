@@ -14,18 +14,22 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker import server
+from rollcall_ha.broker.core.durable import EpochMarks
+from rollcall_ha.broker.identity import remember
 from rollcall_ha.broker.log.checkpoint import STATE_FILE_NAME
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
+from rollcall_ha.broker.log.soundness import damage_at_the_ends, find_damage
 from rollcall_ha.broker.replica import Replica
-from rollcall_ha.broker.replica_files import ReplicaFiles
-from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, ReplicaFiles
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.values import CleanMark
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.node.files import DataDirectory
 from rollcall_ha.node.process import ExitCode
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import judged
 from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log
-from tests.unit.test_broker_replica import config_of, free_port
+from tests.unit.test_broker_replica import KEY, config_of, free_port
 
 
 def filled(root: Path, *, is_clean: bool = True) -> LogOffset:
@@ -76,6 +80,68 @@ def test_a_log_that_lost_nothing_is_not_accused(tmp_path: Path, is_clean: bool) 
         assert log.recovery.lost == ""
         crash(log)
     assert accused == []
+
+
+@pytest.mark.parametrize(("which", "is_clean"), [(0, True), (0, False), (-1, True)])
+def test_a_flipped_byte_in_the_first_or_last_segment_is_told(tmp_path: Path, which: int, is_clean: bool) -> None:
+    """
+    The start after a clean stop believed every byte. It cuts none: other replicas have acked what follows.
+
+    Not the last segment after a kill: unsynced bytes are a torn tail.
+    """
+    end = filled(tmp_path, is_clean=is_clean)
+    path = sorted(each for each in (tmp_path / LOG_FOLDER_NAME).iterdir() if not each.suffix)[which]
+    content = bytearray(path.read_bytes())
+    content[1_000] ^= 1
+    path.write_bytes(content)
+
+    log = open_log(tmp_path)
+
+    assert f"the body of the record at {int(path.name)} does not match its CRC" in log.recovery.damaged
+    assert log.max_offset == end
+    crash(log)
+
+
+def test_only_the_ends_of_a_log_are_read_at_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terabyte would take an hour. The middle is checked when it is sent."""
+    monkeypatch.setattr("rollcall_ha.broker.log.soundness.CHECKED_BYTES", 4_000)
+    end = filled(tmp_path)
+    log = open_log(tmp_path)
+    segments = log._files.segments
+    assert damage_at_the_ends(segments, end) == ""
+    segments[1].view[1_000] ^= 1
+    assert damage_at_the_ends(segments, end) == ""
+    assert f"the record at {segments[1].base}" in find_damage(segments, 0, end)
+    crash(log)
+
+
+# --- small files -----------------------------------------------------------------------------------------------------
+
+
+def test_marks_that_were_removed_take_what_the_store_proves_with_them(tmp_path: Path) -> None:
+    """The start took a replica without marks for one that never promised: it could follow an older master."""
+    files = ReplicaFiles(tmp_path)
+    before = remember(files, KEY)
+    files.store_marks(EpochMarks(promised=MasterEpoch(5), entered=MasterEpoch(4)))
+    files.clean_mark.store(CleanMark(nonce="n", end_offset=LogOffset(9)))
+    assert remember(files, KEY, last_epoch=MasterEpoch(5)).process.store_id == before.process.store_id
+    (tmp_path / MARKS_FILE_NAME).unlink()
+
+    files = ReplicaFiles(tmp_path)
+    found = remember(files, KEY, last_epoch=MasterEpoch(5))
+
+    assert found.marks.promised == 5
+    assert ReplicaFiles(tmp_path).load_marks().promised == 5
+    assert found.clean_mark is None
+    assert found.process.store_id != before.process.store_id
+    assert "masterEpoch -1 was promised, the log has bytes of 5" in found.amiss
+
+
+def test_a_view_that_was_removed_is_told(tmp_path: Path) -> None:
+    files = ReplicaFiles(tmp_path)
+    files.store_marks(EpochMarks(promised=MasterEpoch(5)))
+    assert remember(files, KEY).amiss == "", "a new replica has none"
+    assert "view.json is gone" in remember(files, KEY, last_epoch=MasterEpoch(5)).amiss
 
 
 def test_a_confirm_beyond_half_a_record_accuses_nobody(tmp_path: Path) -> None:
