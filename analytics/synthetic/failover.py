@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.analytics.synthetic.operations import SyntheticOperation
 from rollcall_ha.analytics.synthetic.plan import US_PER_MS, US_PER_S, Fault
-from rollcall_ha.analytics.synthetic.processes import Detection, Process, ServingMaster
+from rollcall_ha.analytics.synthetic.processes import Process, ServingMaster
 from rollcall_ha.analytics.synthetic.truth import OutageTruth, ReignTruth
 from rollcall_ha.controller.contract.commands import RecordMilestones, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected
@@ -70,7 +70,6 @@ class SyntheticFailover:
         *,
         proposed_us: int,
         applied_us: int,
-        detection: Detection | None,
     ) -> None:
         """Write the truth about it, and let its steps begin."""
         broker_set, draws = self._set, self._set.draws
@@ -88,12 +87,14 @@ class SyntheticFailover:
         promised_us = notified_us + draws.step_us(3_000)
         role_us = promised_us + draws.step_us(6_000)
         serving_us = role_us + draws.step_us(1_500)
+        # As the leader does: where no stamps of its own were better, the core has put in those of the set.
+        fault_age_us = event.detection.fault_age_us if event.detection is not None else 0
         push = Push(
             epoch=int(event.master_epoch),
             winner=winner,
             number=winner.number,
             proposed_us=proposed_us,
-            sign_us=detection.sign_us if detection is not None else proposed_us,
+            sign_us=proposed_us - fault_age_us,
             committed_us=applied_us,
             notified_us=notified_us,
             promised_us=promised_us,
@@ -101,7 +102,7 @@ class SyntheticFailover:
             serving_us=serving_us,
             first_ack_us=serving_us + draws.step_us(30_000),
         )
-        self._remember(self._row(record, event, push, detection, old))
+        self._remember(self._row(record, event, push, old))
         broker_set.later(notified_us + 20 * US_PER_MS, lambda now_us: self._report_leader(push, now_us))
         self._enter_soon(push)
         overdue_us = applied_us + broker_set.timing.entered_deadline_ms * US_PER_MS
@@ -113,10 +114,8 @@ class SyntheticFailover:
         broker_set.later(push.serving_us, lambda now_us: self._serve(push, now_us))
         broker_set.later(push.first_ack_us + US_PER_MS, lambda now_us: self._report_winner(push, now_us))
 
-    def _row(
-        self, record: EventRecord, event: MasterElected, push: Push, detection: Detection | None, old: Process | None
-    ) -> ReignTruth:
-        broker_set, verdict = self._set, event.verdict
+    def _row(self, record: EventRecord, event: MasterElected, push: Push, old: Process | None) -> ReignTruth:
+        broker_set, verdict, detection = self._set, event.verdict, event.detection
         # A process that is back before the election fell silent all the same: without ``go_silent`` having kept it, a
         # restart of 80 ms would look like an election without a fault.
         is_lost = old is not None and (old.fault is not None or old is broker_set.lost)
@@ -140,8 +139,8 @@ class SyntheticFailover:
             is_false=is_false,
             is_controller_caused=fault is Fault.CONTROLLER,
             regret_bytes=max(0, longest - held),
-            detected_us=detection.detected_us - detection.sign_us if detection is not None else None,
-            proposed_us=push.proposed_us - detection.detected_us if detection is not None else None,
+            detected_us=detection.fault_age_us - detection.detected_age_us if detection is not None else None,
+            proposed_us=detection.detected_age_us if detection is not None else None,
         )
 
     def _remember(self, row: ReignTruth) -> None:

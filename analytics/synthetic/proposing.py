@@ -62,10 +62,7 @@ class ElectionProposer:
         for record in records:
             event = record.event
             if isinstance(event, MasterElected):
-                detection = self._detection_of(event)
-                broker_set.failover.elected(
-                    record, event, proposed_us=now_us, applied_us=applied_us, detection=detection
-                )
+                broker_set.failover.elected(record, event, proposed_us=now_us, applied_us=applied_us)
                 self.detection = None
             elif isinstance(event, LossGraded):
                 broker_set.failover.graded(event)
@@ -84,9 +81,6 @@ class ElectionProposer:
         if condition is Condition.NO_ELIGIBLE_REPLICA:
             self._call_operator(applied_us)
         self._look_at(applied_us + broker_set.draws.step_us(300))
-
-    def _detection_of(self, event: MasterElected) -> Detection | None:
-        return self.detection if event.detection is not None else None
 
     # --- electing ----------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,9 @@ class Sessions:
         """A session that was heard; detection stamps are not compared."""
         return SimpleNamespace(positions=(), stamps=lambda: None)
 
+    def stamps_of_lost(self, *_: object) -> None:
+        """They are not compared."""
+
     def evidence(self, view: SetView, *, now_ns: int, **_: object) -> Evidence:
         proposer = self._twin.fleet._sets[view.set_key].proposer
         command = ElectMaster(set_key=view.set_key, reason="")
@@ -66,7 +69,7 @@ class Twin:
         self.duty = ElectionDuty(
             timing=ROUGH.timing,
             view_of=lambda key: view_of(fleet.state, key),
-            sessions=Sessions(self),  # type: ignore[arg-type]  # the two methods that the duty calls
+            sessions=Sessions(self),  # type: ignore[arg-type]  # the methods that the duty calls
             preview=self._preview,
             draw_epoch_jump=lambda: 0,
         )
