@@ -92,7 +92,13 @@ def noted(before: SetState, after: SetState, record: EventRecord) -> SetState:
         return after if begun is None else replace(after, outage=begun)
     if before.outage.cause is SilenceCause.WRITES_STOPPED:
         # Disk full for a minute, and then its process dies: one outage, of which this is how it was found.
-        found = replace(before.outage, found_by=record.ref, found_at_ms=at_ms, cause=begun.cause)
+        stop, off_ms = before.outage, 0 if before.outage.found_by.term == record.term else CLOCK_DIFFERENCE_MS
+        found = replace(
+            begun,
+            # Where another leader's clock put the stop: a bound on this one's.
+            first_sign_at_ms=min(begun.first_sign_at_ms, stop.first_sign_at_ms + off_ms),
+            alive_at_ms=stop.first_sign_at_ms - off_ms,
+        )
         return replace(after, outage=found)
     return after
 

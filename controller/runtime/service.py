@@ -56,7 +56,7 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.names import refusal_of_texts
-from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView, for_brokers
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
 from rollcall_ha.controller.core.decide import decide, refuse_above_level
@@ -384,8 +384,9 @@ class ControllerService:
             and state.master_epoch == beat.known_master_epoch
             and state.sync_state_set_epoch == beat.known_set_epoch
         )
+        view = None if is_current else self.view_of(beat.set_key)
         return HeartbeatAck(
-            view=None if is_current else self.view_of(beat.set_key),
+            view=None if view is None else for_brokers(view),
             controllers=self.settings.broker_ports,
             leader_clock_us=self.now_ns() // NS_PER_US,
         )

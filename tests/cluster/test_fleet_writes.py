@@ -31,6 +31,7 @@ from tests.support.fleet_story import (
     running,
     set_path,
     timing_of,
+    wait_row,
 )
 
 pytestmark = pytest.mark.cluster
@@ -124,6 +125,7 @@ def test_a_master_that_is_killed_while_its_writes_are_stopped_leaves_no_stop_beh
     master = fleet.master(key)
     slaves = [name for name in fleet.brokers if name != master]
     with load(fleet) as work:
+        stopped_at_ns = time.monotonic_ns()
         for name in slaves:
             fleet.stop(name)
         wait_until(lambda: is_stopped(fleet), deadline_s=20, what="REST to say that writes are stopped")
@@ -138,6 +140,13 @@ def test_a_master_that_is_killed_while_its_writes_are_stopped_leaves_no_stop_beh
             what="another master to serve",
         )
         work.wait_more()
+        epoch = fleet.wait_set(key, lambda _status: True, what="to be there").view.master_epoch
+        gap_ms = work.longest_gap_ms(stopped_at_ns)
     stop = stops(fleet)[0]
-    judge(fleet)
+    row = wait_row(fleet, epoch)
+    found = judge(fleet)
+    assert row.total_us is not None
+    recorded_ms = (row.total_us + (row.waited_us or 0)) / 1_000
+    counted(felt_ms=round(gap_ms), recorded_ms=round(recorded_ms), total_us_max=row.total_us_max, audit=found)
+    assert abs(recorded_ms - gap_ms) <= max(0.05 * gap_ms, 30), "the outage begins with the stop"
     assert (stop.master_epoch, stop.end, stop.stopped_us) == (before.master_epoch, StopEnd.ELECTION, None)

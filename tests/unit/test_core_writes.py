@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import ReportWrites
-from rollcall_ha.controller.contract.events import WritesResumed, WritesStopped
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch
-from rollcall_ha.controller.contract.replies import Condition, Done, Refused
-from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.controller.contract.commands import ReportWrites, TakeLeadership
+from rollcall_ha.controller.contract.events import MasterElected, WritesResumed, WritesStopped
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, MasterEpoch
+from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused
+from rollcall_ha.controller.contract.values import SilenceCause, StopReason
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import StopEnd
+from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.stops import stops_of
 from rollcall_ha.controller.core.views import condition_of
@@ -107,6 +110,60 @@ def test_a_stop_ends_with_the_reign_whose_master_never_speaks_again() -> None:
     refused = fleet.want(fleet.do(late), Refused)
     assert refused.code is RefusalCode.FENCED_MASTER_EPOCH
     assert stops_of(fleet.records) == (stop,)
+
+
+@pytest.mark.parametrize(("is_later_leader", "blur_ms"), [(False, 0), (True, CLOCK_DIFFERENCE_MS)])
+def test_the_outage_of_a_master_that_died_while_it_was_stopped_begins_with_the_stop(
+    is_later_leader: bool,
+    blur_ms: int,
+) -> None:
+    """Its last acknowledgement was 60 s ago, and the record began with the kill: 20 ms."""
+    fleet = Fleet().serving()
+    fleet.do(report(fleet))
+    assert fleet.set.writes is not None
+    began_at_ms = fleet.set.writes.began_at_ms
+    fleet.passed_ms += 60_000
+    if is_later_leader:
+        fleet.term += 1
+        fleet.do(TakeLeadership(controller=ControllerName("c2"), term=fleet.term))
+    fleet.silence(1)
+    fleet.elect()
+
+    stamps = fleet.event(MasterElected).detection
+    assert stamps is not None
+    age_us = (fleet.last.records[0].stamped_at_ms - began_at_ms) * 1_000
+    assert age_us > 60_600_000
+    assert stamps.cause is SilenceCause.TIMEOUT
+    assert stamps.fault_age_us == age_us - blur_ms * 1_000
+    assert stamps.uncertainty_us == 2 * blur_ms * 1_000
+    # The winner dies while it enters: the same outage goes on.
+    fleet.silence(2)
+    fleet.elect()
+    stamps = fleet.event(MasterElected).detection
+    assert stamps is not None
+    assert stamps.fault_age_us > 60_000_000 - blur_ms * 1_000
+
+
+def test_the_outage_of_a_stopped_master_that_an_operator_moves_away_begins_with_the_stop() -> None:
+    """Its disk was full for 43 s; ``elect --to`` ended that within 28 ms, and these were the outage on record."""
+    fleet = Fleet().serving()
+    fleet.do(report(fleet, age_us=43_000_000))
+    elected = fleet.want(fleet.elect(to=2), Elected)
+
+    stamps = fleet.event(MasterElected).detection
+    assert elected.verdict.kind is ElectionKind.REQUESTED
+    assert stamps is not None
+    assert (stamps.cause, stamps.uncertainty_us) == (SilenceCause.WRITES_STOPPED, 0)
+    assert stamps.fault_age_us >= 43_000_000
+    assert history_of(fleet.records)[0].kind is ElectionKind.REQUESTED
+
+
+def test_a_stop_that_is_over_makes_no_later_outage_longer() -> None:
+    fleet = Fleet().serving()
+    fleet.do(report(fleet, age_us=43_000_000, stopped_us=42_000_000))
+    fleet.elect(to=2)
+
+    assert fleet.event(MasterElected).detection is None
 
 
 def test_a_stop_ends_with_its_set() -> None:

@@ -13,9 +13,16 @@ import pytest
 
 from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX, PROBES_MAX, SPOKEN, BrokerPortServer
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import ApplyBrokerId, RecordMilestones, RegisterReplica, SayGoodbye
+from rollcall_ha.controller.contract.commands import (
+    ApplyBrokerId,
+    RecordMilestones,
+    RegisterReplica,
+    ReportEntered,
+    ReportWrites,
+    SayGoodbye,
+)
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SessionOrdinal
-from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.session import (
     SESSION_COMMANDS,
     BrokerState,
@@ -26,7 +33,7 @@ from rollcall_ha.controller.contract.session import (
     ProbeAnswer,
     RoleNotice,
 )
-from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase
+from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, StopReason
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
@@ -174,6 +181,61 @@ def test_session_hears_of_its_election_at_once(tmp_path: Path) -> None:
         view = msgspec.json.decode(answer.body, type=HeartbeatAck).view
         assert view is not None
         assert view.master_epoch == 1
+
+    _run(tmp_path, scenario)
+
+
+def test_a_broker_of_an_older_version_can_register_while_writes_are_stopped(tmp_path: Path) -> None:
+    """It cannot read the newer condition: its session would be lost, and the writes wait for this very slave."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        peers = [Peer(), Peer()]
+        links = [await port.link(peer) for peer in peers]
+        for number, link in enumerate(links, start=1):
+            await _open_session(link, number)
+            await link.request(
+                RequestCode.SESSION_HEARTBEAT, body=msgspec.json.encode(heartbeat_body(number)), timeout_ms=2_000
+            )
+        await until(lambda: all(peer.notices and peer.notices[-1].view.master for peer in peers))
+        view = peers[0].notices[-1].view
+        assert view.master is not None
+        assert view.master_incarnation is not None
+        master = links[view.master - 1]
+        entered = ReportEntered(
+            set_key=KEY,
+            broker_id=view.master,
+            incarnation=view.master_incarnation,
+            master_epoch=view.master_epoch,
+            start_offset=LogOffset(0),
+            acked_end_max=LogOffset(0),
+        )
+        stopped = ReportWrites(
+            set_key=KEY,
+            broker_id=view.master,
+            incarnation=view.master_incarnation,
+            master_epoch=view.master_epoch,
+            seq=1,
+            reason=StopReason.NOT_ACKNOWLEDGED,
+            detail="",
+            age_us=0,
+        )
+        for code, order in ((RequestCode.SESSION_ENTERED, entered), (RequestCode.SESSION_WRITES, stopped)):
+            assert isinstance(await _ask(master, code, order), Done)
+        found = port.leader.service.view_of(KEY)
+        assert found is not None
+        assert found.condition is Condition.WRITES_STOPPED
+        other = 3 - view.master
+        body = register_body(other, expected=2) | {"replaces": {"incarnation": f"{other:032x}", "sessionOrdinal": 1}}
+        again = await _ask(links[other - 1], RequestCode.SESSION_REGISTER, body)
+        assert isinstance(again, Registered)
+        await until(lambda: peers[0].notices[-1].view.index >= found.index)
+        stale = msgspec.json.encode(heartbeat_body(view.master))
+        beat = await master.request(RequestCode.SESSION_HEARTBEAT, body=stale, timeout_ms=2_000)
+        answered = msgspec.json.decode(beat.body, type=HeartbeatAck).view
+        assert answered is not None
+        shown = [again.view, answered, *(notice.view for peer in peers for notice in peer.notices)]
+        assert Condition.WRITES_STOPPED not in {one.condition for one in shown}
 
     _run(tmp_path, scenario)
 
