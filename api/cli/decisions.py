@@ -103,9 +103,9 @@ def elected_report(answer: Elected) -> Report:
 def refusal_report(problem: Problem) -> Report:
     """A definite no: the code, both values, the reason of every replica if there is one, the remedy."""
     parts: list[str | Table] = []
-    if problem.requested is not None or problem.current is not None:
-        requested, current = problem.requested or output.UNKNOWN, problem.current or output.UNKNOWN
-        parts.append(f"requested {requested}; current {current}")
+    values = (("requested", problem.requested), ("current", problem.current))
+    if told := "; ".join(f"{name} {value}" for name, value in values if value is not None):
+        parts.append(told)
     if problem.verdict is not None and problem.verdict.candidates:
         parts.append(candidate_table(problem.verdict))
     if problem.hint:

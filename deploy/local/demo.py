@@ -475,13 +475,15 @@ def up(directory: Path) -> int:
         fleet.down()
         raise
     show(fleet, "status")
+    other = max(fleet.brokers, key=lambda name: (name != master, name)).rpartition("-")[2]
     rest = fleet.rest_addresses()[0]
     say(
         f"""
 It runs. What a client feels: tail -f {directory}/log/{PRODUCER}.log
   kill -9 $(cat {directory}/run/{master}.pid)   # the master
   {rollcall()} history {key.name}
-  {rollcall()} elect {key.name} --dry-run
+  {rollcall()} demo start {master} --directory {directory}   # it comes back, and follows
+  {rollcall()} elect {key.name} --to {other} --dry-run
   curl -sL http://{rest}/v1/sets/{fleet.file.fleet.name}/{key.name}
   {demo_verb("down", directory)}"""
     )
@@ -505,17 +507,30 @@ def send_signal(directory: Path, verb: str, name: str) -> int:
     return 0
 
 
+def start_again(directory: Path, name: str) -> int:
+    """Start a controller or broker that is down, with its data. Raises ``LauncherError``, ``ConfigError``."""
+    fleet = Fleet(directory)
+    if (pid := fleet.pid(name)) is not None:
+        raise LauncherError(f"{name} runs already, pid {pid}")
+    pid = fleet.restart(name)
+    fleet.wait_ready((name,))
+    say(f"{name} is ready, pid {pid}")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: as it should be; 1: not; 2: wrong use."""
     parser = argparse.ArgumentParser(prog="rollcall demo", description="Play with a fleet on this machine.")
-    parser.add_argument("verb", choices=("run", "up", "down", "kill", "stop", "cont"))
-    parser.add_argument("name", nargs="?", help="for kill, stop and cont: c1, broker-a-1, …")
+    parser.add_argument("verb", choices=("run", "up", "down", "kill", "start", "stop", "cont"))
+    parser.add_argument("name", nargs="?", help="for kill, start, stop and cont: c1, broker-a-1, …")
     parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
     options = parser.parse_args(arguments)
-    if (options.name is not None) != (options.verb in ("kill", "stop", "cont")):
-        parser.error("kill, stop and cont want the name of one process, the others none")
+    if (options.name is not None) != (options.verb in ("kill", "start", "stop", "cont")):
+        parser.error("kill, start, stop and cont want the name of one process, the others none")
     try:
         if options.name is not None:
+            if options.verb == "start":
+                return start_again(options.directory, options.name)
             return send_signal(options.directory, options.verb, options.name)
         return {"run": run, "up": up, "down": down}[options.verb](options.directory)
     except (LauncherError, ConfigError) as error:

@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,31 @@ def test_self_test_finds_each_fault_by_the_command_alone(fleet: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(": found: ") == 4
     assert "AUDIT ok  acked 12" in done.stdout
+
+
+def test_self_test_finds_each_fault_while_a_producer_goes_on(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy was behind what the others had confirmed meanwhile, and two of the four faults were NOT FOUND."""
+    checkpoint = fleet / "data" / REPLICAS[0] / "checkpoint"
+    before = checkpoint.read_bytes()
+    copy_replica, audit_up_to = audit._copy_replica, audit.audit_up_to
+
+    def copied(source: Path, target: Path) -> None:
+        copy_replica(source, target)
+        checkpoint.write_bytes(struct.pack(">qqqqq", 0, 0, 0, 0, 1_000_000).ljust(4096, b"\0"))
+
+    def audited(*arguments: Any) -> dict[str, int]:
+        counts = audit_up_to(*arguments)
+        checkpoint.write_bytes(before)
+        return counts
+
+    monkeypatch.setattr(audit, "_copy_replica", copied)
+    monkeypatch.setattr(audit, "audit_up_to", audited)
+    with audit.Promises(audit.read_ledger(fleet / "ledger.jsonl")) as promises:
+        middle = promises.middle()
+        assert middle is not None
+        faults = list(audit.self_test(audit.broker_directories(fleet), promises, middle))
+
+    assert [fault for fault, is_found, _ in faults if not is_found] == []
 
 
 def test_message_missing_in_the_middle_of_one_replica_is_lost(fleet: Path) -> None:
