@@ -121,6 +121,11 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     if weak:
         verdict = f"DEGRADED  {weak[0].view.set_key.name}: {_problems(weak[0])}{_more(weak)}"
         return Judgement(verdict, Mood.WARNING, is_degraded=True)
+    for row in controllers:
+        if row.status is not None and row.status.differing:
+            names = ", ".join(row.status.differing)
+            reason = f"{row.name} and {names} have made different states of the same entries; see their logs"
+            return Judgement(f"DEGRADED  {reason}", Mood.BAD, is_degraded=True)
     away = [row.name for row in controllers if row.status is None]
     if away:
         return Judgement(f"DEGRADED  controller unreachable: {', '.join(away)}", Mood.WARNING, is_degraded=True)

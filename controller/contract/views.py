@@ -125,6 +125,10 @@ class ControllerStatus(Value):
     """The newest step of the clock of entries, if its event is at most ``CLOCK_STEP_SHOWN_MS_MAX`` old; else None."""
     clock_stepped_at_ms: int | None = None
     """UTC of that event, by the clock after the step."""
+    state_digest: str = ""
+    """Hash of its state at ``applied_index``; empty below feature level 2."""
+    differing: tuple[ControllerName, ...] = ()
+    """Controllers that have made another state of the same entries, by its last comparison."""
 
 
 class FleetStatus(Value):

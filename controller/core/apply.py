@@ -49,6 +49,7 @@ from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.core import gates, outages
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.digest import digest_after
 from rollcall_ha.controller.core.evolve import evolve_all
 from rollcall_ha.controller.core.fleet import evolve_fleet
 from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES, AnsweredRequest, FleetState, SetState
@@ -109,11 +110,12 @@ def apply_operations(state: FleetState, operations: Sequence[Operation], *, term
         for position, operation in enumerate(operations):
             if isinstance(operation.command, AlterSyncStateSet):
                 replies[position] = entry.run(operation)
+        finished = entry.finished()
     except Exception as error:  # noqa: BLE001 - no memory or no stack: another node may have had more, so stop here
         reason = f"entry {index} of term {term} could not be applied: {type(error).__name__}: {error}"
         return AppliedOperations(state=state, replies=(), records=(), stop_reason=reason, is_fault=True)
     return AppliedOperations(
-        state=entry.finished(),
+        state=finished,
         replies=tuple(replies[position] for position in range(len(operations))),
         records=tuple(entry.records),
     )
@@ -139,6 +141,8 @@ class _Entry:
         self._sets = dict(state.sets)
         self._requests = dict(state.requests)
         self._fleet = replace(state, sets=self._sets, requests=self._requests, term=term, index=index)
+        self._before = state
+        self._changed: set[SetKey] = set()
         self._silences: dict[SetKey, EventRef] = {}
         self.records: list[EventRecord] = []
 
@@ -148,6 +152,9 @@ class _Entry:
         # one would execute a repeated command that the other one only answers.
         while len(self._requests) > REQUEST_WINDOW_ENTRIES:
             del self._requests[next(iter(self._requests))]
+        if gates.chains_states(self._fleet):
+            digest = digest_after(self._before, self._fleet, self._changed)
+            self._fleet = replace(self._fleet, state_digest=digest)
         return self._fleet
 
     def run(self, operation: Operation) -> AnyReply:
@@ -217,6 +224,7 @@ class _Entry:
         # From here on nothing can fail: an item is applied as a whole or not at all.
         if key is not None and after is not before:
             self._sets[key] = after
+            self._changed.add(key)
         self._fleet = fleet
         self.records.extend(records)
         if key is not None:

@@ -71,3 +71,8 @@ def bounds_shown_numbers(fleet: FleetState) -> bool:
 def tells_cleaned_from_unknown(fleet: FleetState) -> bool:
     """Whether every command on a cleaned set is told so. Level 1 tells some of them that the set does not exist."""
     return fleet.feature_level >= 2
+
+
+def chains_states(fleet: FleetState) -> bool:
+    """Whether each entry makes a digest of the state. A controller of level 1 has none, and its snapshots neither."""
+    return fleet.feature_level >= 2

@@ -35,6 +35,7 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
     index: int
     sets: int
     requests: int
+    state_digest: str = ""
     heard_at_ms: int = 0
 
 
@@ -61,6 +62,7 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             fleet_incarnation=state.fleet_incarnation,
             chain_head=state.chain_head,
             last_stamp_ms=state.last_stamp_ms,
+            state_digest=state.state_digest,
             term=state.term,
             index=state.index,
             sets=len(state.sets),
@@ -117,6 +119,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         requests=requests,
         chain_head=header.chain_head,
         last_stamp_ms=header.last_stamp_ms,
+        state_digest=header.state_digest,
         heard_at_ms=header.heard_at_ms,
         term=header.term,
         index=header.index,

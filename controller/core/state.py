@@ -310,6 +310,8 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """Oldest first; at most ``REQUEST_WINDOW_ENTRIES``."""
     chain_head: str = ""
     """Hash of the newest event (R24)."""
+    state_digest: str = ""
+    """Hash of all that was applied (``digest``); empty below level 2."""
     last_stamp_ms: int = 0
     """Stamp of the newest entry, by its leader's clock. It orders nothing: (term, index) does (R14)."""
     heard_at_ms: int = 0

@@ -6,7 +6,7 @@ Implemented by ``raft`` (PySyncObj, repaired), and for tests by ``tests/support/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -141,6 +141,14 @@ class ReplicatedLog(Protocol[S]):
         Append an entry if this node leads. Any thread, never blocks.
 
         ``done`` is called exactly once, on any thread, within the configured ``propose_timeout_ms``.
+        """
+        ...
+
+    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
+        """
+        Tell the other members the state digests of our newest entries, (index, digest); any thread, never blocks.
+
+        Returns what each of them has told last, by index; nothing of one that has not told yet.
         """
         ...
 

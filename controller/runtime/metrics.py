@@ -56,6 +56,7 @@ class Reading:
     sessions_open: int
     graces: int
     statuses: Sequence[SetStatus]
+    controllers_differing: int
 
 
 class ControllerMetrics:
@@ -183,6 +184,11 @@ class _Gauges(LateCollector):
         yield _one("rollcall_sets", "Broker sets.", reading.sets_total)
         yield _one(
             "rollcall_sets_wanting_master", "Sets that the leader tries to elect for.", reading.sets_wanting_master
+        )
+        yield _one(
+            "rollcall_controllers_differing",
+            "Controllers that made another state of the same entries; anything but 0 is an alarm.",
+            reading.controllers_differing,
         )
         yield _one("rollcall_sessions_open", "Broker sessions on a connection.", reading.sessions_open)
         yield CounterMetricFamily(

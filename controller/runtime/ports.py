@@ -18,6 +18,7 @@ from typing import Protocol
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
+from rollcall_ha.controller.replication.raft.failstop import FailStop, exit_process
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.authority import Authority
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ConnectionId, ProbeOutcome
@@ -64,4 +65,6 @@ class Ports:
     monotonic_ns: Callable[[], int] = time.monotonic_ns
     wall_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS
     draw_epoch_jump: Callable[[], int] = lambda: random.randrange(16)  # noqa: S311 - spreads epochs, guards nothing
+    diverged: Callable[[str], None] = lambda reason: exit_process(FailStop.DIVERGED, reason)
+    """Ends the process: its state is not that of the majority, for the reason given."""
     new_request_id: Callable[[], RequestId] = field(default_factory=lambda: request_ids(secrets.token_hex(12)))

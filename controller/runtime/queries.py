@@ -191,6 +191,8 @@ class Queries:
             fleet_incarnation=published.state.fleet_incarnation or None,
             fleet_level=published.state.feature_level,
             clock_step_ms=step.event.step_ms if step is not None and isinstance(step.event, ClockStepped) else None,
+            state_digest=published.state.state_digest,
+            differing=self._service.differing,
             clock_stepped_at_ms=step.stamped_at_ms if step is not None else None,
         )
 
@@ -341,6 +343,7 @@ class Queries:
             sessions_open=service.duties.sessions.open_count,
             graces=service.duties.sessions.graces,
             statuses=statuses,
+            controllers_differing=len(service.differing),
         )
 
 

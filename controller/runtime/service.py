@@ -53,7 +53,7 @@ from rollcall_ha.controller.contract.events import (
     FleetInitialised,
     LeadershipTaken,
 )
-from rollcall_ha.controller.contract.ids import RequestId, SetKey
+from rollcall_ha.controller.contract.ids import ControllerName, RequestId, SetKey
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView, for_brokers
@@ -79,6 +79,8 @@ from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId
 from rollcall_ha.controller.runtime.settings import ServiceSettings
+from rollcall_ha.controller.runtime.state_watch import StateWatch
+from rollcall_ha.controller.runtime.state_watch import judge as judge_states
 from rollcall_ha.node.telemetry import get_logger
 
 LEADERSHIP_POLL_MS = 20
@@ -97,6 +99,8 @@ Electing = ElectMaster | ElectUnclean | Bootstrap
 """Orders that are decided on evidence, too."""
 OperatorCommand = Electing | CleanReplicas | ImportSet | RaiseFeatureLevel
 
+STATES_INTERVAL_MS = 1_000
+"""Between two comparisons of this controller's state with the others'."""
 ENTRIES_PENDING_MAX = 50_000
 """Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""
 
@@ -131,12 +135,16 @@ class ControllerService:
         self._founded_term: int | None = None
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._barriers = SharedBarriers(self._commit_barrier)
+        self.state_watch = StateWatch()
+        self.differing: tuple[ControllerName, ...] = ()
+        """Controllers whose state is not ours, by the last comparison."""
         self._clock_watch = ClockWatch()
         self.clock_step: EventRecord | None = None
         """The newest step of the clock of entries that this process has applied."""
         self._background = BackgroundTasks(self._logger)
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0
+        self._next_comparison_ns = 0
         self._next_mark_ns = 0
         self._events_synced = Wakeup()
         self._leader_named = Wakeup()
@@ -463,6 +471,9 @@ class ControllerService:
         now_ns = self.now_ns()
         self.duties.breathe(now_ns)
         self._watch_clock(now_ns)
+        if now_ns >= self._next_comparison_ns:
+            self._next_comparison_ns = now_ns + STATES_INTERVAL_MS * NS_PER_MS
+            self._compare_states()
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.settings.timing.scan_interval_ms * NS_PER_MS
             self._do(self.duties.tick(now_ns))
@@ -573,7 +584,19 @@ class ControllerService:
             if self.duties.is_active:
                 self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
 
+    def _compare_states(self) -> None:
+        own = self.state_watch.told
+        others = self._log.exchange_states(own)
+        judgement = judge_states(dict(own), others, members=len(self.settings.controllers))
+        if judgement.differing and judgement.differing != self.differing:
+            self._logger.error("states_differ", differing=judgement.differing, newest=own[-1])
+        self.differing = judgement.differing
+        if judgement.stop_reason:
+            self._logger.error("state_is_wrong", reason=judgement.stop_reason)
+            self.ports.diverged(judgement.stop_reason)
+
     def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
+        self.state_watch.applied(entry.index, entry.state.state_digest)
         for record in entry.records:
             if isinstance(record.event, FleetInitialised) and record.requested_by == f"controller:{self.settings.name}":
                 self._founded_term = record.term

@@ -236,6 +236,13 @@ def _all_events(address: str) -> list[dict[str, Any]]:
         mark = f"&from={following['term']}.{following['index']}.{following['ordinal']}"
 
 
+def _digest(address: str) -> str:
+    """Of the state, which controllers of level 2 have; every controller has applied the same entries."""
+    controller = curl(address, "/v1/status?consistency=local&limit=1").document["controller"]
+    assert controller["differing"] == []
+    return str(controller["stateDigest"])
+
+
 def _let_lead(fleet: MixedFleet, *, older: bool) -> str:
     """Let a controller of that program lead: one of the other program hangs until it is not the leader any more."""
     for _ in range(LEADER_TRIALS):
@@ -292,7 +299,10 @@ def test_two_versions_share_a_quorum_and_the_level_is_raised_when_all_are_upgrad
         reached.status.controller.fleet_level for reached in fleet.client().survey() if reached.status is not None
     }
     kinds = {event["event"]["kind"] for event in _all_events(fleet.file.controllers["c1"].rest)}
-    counted(compared_at=compared, kinds=sorted(kinds))
+    digests = {_digest(section.rest) for section in fleet.file.controllers.values()}
+    counted(compared_at=compared, kinds=sorted(kinds), digests=sorted(digests))
+    assert len(digests) == 1, "the controllers have made different states of the same entries"
+    assert digests != {""}
     assert levels == {FEATURE_LEVEL}
     assert kinds >= {
         "fleet-initialised", "leadership-taken", "broker-id-granted", "replica-registered", "replica-silent",

@@ -6,7 +6,7 @@ Here: ``MemoryQuorum``, on which scenarios run that are not about Raft. ``tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -69,6 +69,9 @@ class _Member:
         self._quorum.proposed(payload)
         self._log.propose(payload, answered)
         self._quorum.pump_soon()
+
+    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
+        return self._log.exchange_states(own)
 
     def subscribe(self, listener: Callable[[AppliedEntry[FleetState]], None]) -> None:
         self._log.subscribe(listener)

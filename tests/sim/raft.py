@@ -7,7 +7,7 @@ Here: links between members, their ticks, what happens when one stops itself. No
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.core.state import FleetState
@@ -81,6 +81,9 @@ class _Member:
         self._quorum.payloads.append(payload)
         self._guarded(lambda: self._member.propose(payload, done))
         self._tick_soon()
+
+    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
+        return self._member.exchange_states(own)
 
     def subscribe(self, listener: Callable[[AppliedEntry[FleetState]], None]) -> None:
         self._member.subscribe(listener)

@@ -9,7 +9,7 @@ Rule: nothing is applied before ``pump``, unless the group is made with ``applie
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
@@ -41,6 +41,7 @@ class MemoryLog(Generic[S]):
         self.stop_reason: str | None = None
         """Set once apply asked this node to stop (R15); it applies nothing more."""
         self.is_running = False
+        self.told: Mapping[int, str] = {}
 
     @property
     def published(self) -> Published[S]:
@@ -58,6 +59,12 @@ class MemoryLog(Generic[S]):
         proposed.
         """
         self._group.queue(self.name, payload, done)
+
+    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
+        """At once: the members of a group are one process."""
+        self.told = dict(own)
+        others = self._group.members.items()
+        return {name: member.told for name, member in others if name != self.name and member.told}
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         """Hear what this member applies from now on."""

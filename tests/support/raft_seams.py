@@ -172,6 +172,9 @@ class SimulatedMember(Generic[S]):
         with self._clock():
             self.raft.propose(payload, done)
 
+    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
+        return self.raft.exchange_states(own)
+
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         """As ``ports.ReplicatedLog.subscribe``."""
         self.raft.subscribe(listener)

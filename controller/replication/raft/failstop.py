@@ -31,7 +31,7 @@ class FailStop(IntEnum):
     FEATURE_LEVEL = ExitCode.FEATURE_LEVEL
     """An operation or snapshot above this node's feature level, or one that it cannot decode (R15)."""
     DIVERGED = 77
-    """The library was about to cut entries that are already applied here."""
+    """The library was about to cut entries that are already applied here; or a majority has another state."""
 
 
 class FailStopPort(Protocol):

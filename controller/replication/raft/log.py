@@ -125,6 +125,9 @@ class RaftLog(Generic[S]):
         self._member.propose(payload, done)
         self._wake()
 
+    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
+        return self._member.exchange_states(own)
+
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         self._member.subscribe(listener)
 

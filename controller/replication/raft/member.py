@@ -146,6 +146,14 @@ class RaftMember(Generic[S]):
         else:
             node.propose(payload, done)
 
+    def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
+        """As ``ports.ReplicatedLog.exchange_states``; the next tick sends."""
+        node = self._node
+        if node is None:
+            return {}
+        node.digests_due = own
+        return dict(node.transport.digests_told)
+
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         assert self._node is None, "subscribe before start"
         self._listeners.append(listener)

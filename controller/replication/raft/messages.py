@@ -106,7 +106,17 @@ class Answer(_Wire, frozen=True, kw_only=True, tag="answer"):
     """False: a member that has lost its memory; counts for nothing yet."""
 
 
-Message = Hello | Ping | RequestVote | Vote | Append | SnapshotPiece | Answer
+class StateDigests(_Wire, frozen=True, kw_only=True, tag="state-digests"):
+    """
+    What the sender has made of its newest entries: (index, digest), oldest first. No part of Raft.
+
+    Sent from feature level 2 on: a program of level 1 would close the link.
+    """
+
+    digests: tuple[tuple[_Natural, Annotated[str, msgspec.Meta(max_length=64)]], ...]
+
+
+Message = StateDigests | Hello | Ping | RequestVote | Vote | Append | SnapshotPiece | Answer
 
 
 class _AppendHeader(_AppendFields, frozen=True, kw_only=True, tag="append"):
@@ -124,7 +134,7 @@ class _PieceHeader(_Wire, frozen=True, kw_only=True, tag="snapshot"):
 
 
 _encoder = msgspec.json.Encoder()
-_Header = Hello | Ping | RequestVote | Vote | _AppendHeader | _PieceHeader | Answer
+_Header = StateDigests | Hello | Ping | RequestVote | Vote | _AppendHeader | _PieceHeader | Answer
 _decoder: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
 
 

@@ -38,7 +38,7 @@ from rollcall_ha.controller.replication.raft.config import APPEND_BATCH_BYTES, J
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal, Entry
-from rollcall_ha.controller.replication.raft.messages import REGULAR
+from rollcall_ha.controller.replication.raft.messages import REGULAR, StateDigests
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
 from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotStore
@@ -120,6 +120,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self._proposals: deque[_Proposal] = deque()
         self._waiters: dict[int, _Waiter] = {}
         self._accepts = True
+        self.digests_due: tuple[tuple[int, str], ...] = ()
+        """State digests for the peers, to be sent with the next tick; set by any thread."""
         state = machine.decode(snapshot.items) if snapshot is not None else machine.initial()
         super().__init__(me, peers, conf=configuration, transport=transport)
         self.internals = Internals(self)
@@ -145,6 +147,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.journal.sync()
         self.transport.flush_answers()
         self.transport.attend()
+        self._tell_digests()
         if self.catch_up is not None:
             # Rule 7 of ``repairs``: it would win with the votes of members that have just as little.
             self.internals.hold_election()
@@ -153,6 +156,12 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.doTick(timeout_s)
         self.transport.flush_answers()
         self._expire()
+
+    def _tell_digests(self) -> None:
+        due, self.digests_due = self.digests_due, ()
+        if due:
+            for peer in self.transport.peers:
+                self.transport.transmit(peer, StateDigests(digests=due))
 
     def settle(self) -> None:
         """Between the library's own work and its wait for the network: sync the new entries."""

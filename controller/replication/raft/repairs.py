@@ -21,12 +21,13 @@ Rule 8: a follower whose tail conflicts answers with the beginning of that term,
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pysyncobj.transport import Transport
 
+from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.raft.catch_up import CatchUp
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
@@ -37,6 +38,7 @@ from rollcall_ha.controller.replication.raft.messages import (
     ProtocolError,
     RequestVote,
     SnapshotPiece,
+    StateDigests,
     Vote,
 )
 from rollcall_ha.controller.replication.raft.snapshot import Piece, Snapshot, SnapshotDamagedError, SnapshotStore
@@ -89,6 +91,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._voted: set[Member] = set()
         self._answered_ns: dict[Member, int] = {}
         self._reset_ns: dict[Member, int] = {}
+        self.digests_told: dict[ControllerName, Mapping[int, str]] = {}
+        """State digests by index, as each peer told them last."""
         self.dropped_answers = 0
         """Answers of another term, or to nothing that was asked (rule 6); for tests."""
 
@@ -279,6 +283,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                 self._on_request_vote(peer, message)
             case Vote():
                 self._on_vote(peer, message)
+            case StateDigests():
+                self.digests_told[ControllerName(peer.name)] = dict(message.digests)
             case _:
                 raise ProtocolError(f"{peer.name} sent {type(message).__name__}, which has no meaning here")
 

@@ -1,0 +1,39 @@
+"""
+A hash of the replicated state, made step by step as entries are applied.
+
+Here: ``digest_after``. Not here: comparing controllers by it (``controller.runtime.state_watch``).
+
+Rule 1: the digest after an entry covers the one before, the head of the chain of events, and the whole of each set that
+the entry changed. So two controllers with one digest at an index have made the same of every entry since it began; a
+set that differs is noticed at the latest with the next entry that changes it.
+Rule 2: it begins, over all sets, with the entry that raises the fleet to level 2. Controllers of level 1 have none.
+Rule 3: stored answers are not in it: their hints are words for people, and may differ between builds of one level. All
+that was decided is in the chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.core.state import FleetState
+
+DIGEST_BYTES = 16
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def digest_after(before: FleetState, after: FleetState, changed: Iterable[SetKey]) -> str:
+    """Hex digits of the state ``after`` an entry that changed these sets of ``before``."""
+    is_beginning = not before.state_digest
+    keys = sorted(after.sets) if is_beginning else sorted(changed)
+    # An entry without an effect, as a barrier of a reader, costs nothing.
+    if not keys and not is_beginning and after.chain_head == before.chain_head:
+        return before.state_digest
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    digest.update(f"{before.state_digest}|{after.chain_head}|{after.feature_level}".encode())
+    for key in keys:
+        digest.update(_ENCODER.encode(after.sets[key]))
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+"""
+Comparing controllers: have all of them made the same state of the same entries?
+
+Here: ``StateWatch``, a pure machine, and ``judge``. Not here: the digest (``controller.core.digest``), how it travels
+(``controller.replication.raft``: links between controllers).
+
+Every controller asks the others, and judges about itself alone.
+Rule 1: digests are compared at one index. Only the last few entries of each are known: under load there may be none in
+common, and the next time there is.
+Rule 2: a controller that differs from a majority that agrees stops. Entries are applied by fixed rules: where most have
+one state and one has another, the one has a fault, of its memory or of its build. Going on it could lead, and elect.
+Rule 3: without a majority that agrees nobody is right for certain, and nobody stops: that is for an operator to see.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollcall_ha.controller.contract.ids import ControllerName
+
+DIGESTS_TOLD = 64
+"""Newest entries whose digest a controller tells."""
+
+Digests = Mapping[int, str]
+"""State digest by the index of the entry that made it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateJudgement:
+    """What one comparison found."""
+
+    differing: tuple[ControllerName, ...] = ()
+    """Controllers whose state is not ours at the newest index that both know."""
+    stop_reason: str = ""
+    """Why this controller must stop; empty: it need not."""
+
+
+def judge(own: Digests, others: Mapping[ControllerName, Digests], *, members: int) -> StateJudgement:
+    """Compare our newest digests with those of the others; ``members`` counts all controllers of the fleet."""
+    differing = []
+    for name, told in sorted(others.items()):
+        common = own.keys() & told.keys()
+        if common and own[max(common)] != told[max(common)]:
+            differing.append(name)
+    majority = members // 2 + 1
+    for index in sorted(own, reverse=True):
+        told_here = {name: told[index] for name, told in others.items() if index in told}
+        for digest in set(told_here.values()) - {own[index]}:
+            agreeing = sorted(name for name, one in told_here.items() if one == digest)
+            if len(agreeing) >= majority:
+                reason = (
+                    f"the state after entry {index} is {own[index]} here and {digest} on {', '.join(agreeing)}, which "
+                    "are a majority: this one is wrong. Start it again; if it stops again, move its data directory "
+                    "away, so that it gets the state from the others, check the memory of this machine, and report it"
+                )
+                return StateJudgement(differing=tuple(differing), stop_reason=reason)
+    return StateJudgement(differing=tuple(differing))
+
+
+class StateWatch:
+    """The digests of the newest entries that this controller has applied."""
+
+    def __init__(self) -> None:
+        """Nothing is applied yet."""
+        self._newest: deque[tuple[int, str]] = deque(maxlen=DIGESTS_TOLD)
+
+    def applied(self, index: int, digest: str) -> None:
+        """An entry was applied; ``digest`` empty: the fleet has none at its level."""
+        if digest:
+            self._newest.append((index, digest))
+
+    @property
+    def told(self) -> tuple[tuple[int, str], ...]:
+        """For the others."""
+        return tuple(self._newest)
