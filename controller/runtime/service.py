@@ -383,6 +383,8 @@ class ControllerService:
 
     def handle_heartbeat(self, beat: Heartbeat, connection: ConnectionId | None) -> HeartbeatAck | Refused:
         """Count a heartbeat. Raises ``NoAuthority``. Lease: none is granted, so weak modes ack as ``all`` (R4)."""
+        session = self.duties.sessions.get(beat.set_key, beat.broker_id)
+        was_bound = session is not None and session.connection == connection
         refusal = self.count_heartbeat(beat, connection)
         if refusal is not None:
             return refusal
@@ -392,7 +394,9 @@ class ControllerService:
             and state.master_epoch == beat.known_master_epoch
             and state.sync_state_set_epoch == beat.known_set_epoch
         )
-        view = None if is_current else self.view_of(beat.set_key)
+        # A first heartbeat on its connection, behind a leadership that was lost and taken again: views went to nobody
+        # since. One with a replica's new incarnation raises no epoch, and a master refuses whom its view does not name.
+        view = None if is_current and was_bound else self.view_of(beat.set_key)
         return HeartbeatAck(
             view=None if view is None else for_brokers(view),
             controllers=self.settings.broker_ports,

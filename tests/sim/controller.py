@@ -326,6 +326,8 @@ class ControllerNode:
         )
 
     def _heartbeat(self, connection: int, end: End, number: int, beat: Heartbeat) -> None:
+        session = self.duties.sessions.get(beat.set_key, beat.broker_id)
+        was_bound = session is not None and session.connection == connection
         refusal, actions = self.duties.handle_heartbeat(beat, connection, self.now_ns())
         self._do(actions)
         if refusal is not None:
@@ -333,8 +335,8 @@ class ControllerNode:
             return
         view = self.view(beat.set_key)
         known = (beat.known_master_epoch, beat.known_set_epoch)
-        is_news = view is not None and (view.master_epoch, view.sync_state_set_epoch) != known
-        end.send(Answer(number, HeartbeatAck(view=view if is_news else None, controllers=())))
+        is_current = view is None or (view.master_epoch, view.sync_state_set_epoch) == known
+        end.send(Answer(number, HeartbeatAck(view=None if is_current and was_bound else view, controllers=())))
 
     def _command(self, connection: int, end: End, ask: Ask) -> None:
         command = ask.body

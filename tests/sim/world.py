@@ -500,6 +500,9 @@ class World:
             if self.kernel.now_us >= stop_at_us:
                 for producer in self.producers:
                     producer.is_stopped = True
+            for machine in self.machines():
+                # A clean stop that was asked for before the end of the faults may end behind it.
+                self.start(machine)
             self._clean_gone()
             self._help_without_candidates()
             self._help_isolated()

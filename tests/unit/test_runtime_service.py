@@ -11,12 +11,15 @@ import pytest
 from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, Operation
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
+from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.runtime import background as module
 from rollcall_ha.controller.runtime.background import BackgroundTasks
 from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import ConnectionId
 from tests.support.runtime_controller import (
     NAMES,
     broker_id_body,
+    heartbeat_body,
     make_set,
     register_body,
     running_group,
@@ -167,5 +170,31 @@ def test_a_handover_is_an_outage_from_when_its_master_took_no_sends(tmp_path: Pa
             assert "fault" not in row["missing"]
             spans = {span["phase"]: span["durationUs"] for span in row["phases"]}
             assert (spans["detected"], spans["proposed"]) == (0, 250_000)
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_meets_a_session_again_tells_it_the_view_whatever_epochs_it_knows(tmp_path: Path) -> None:
+    """
+    A leader that lost its leadership and took it again knows no connection before the first heartbeat on it.
+
+    Replica 2 registers in a new incarnation meanwhile: that view is pushed to nobody, and raises no epoch. A master that
+    is never told refuses replica 2 for ever, as one whom the controllers do not name.
+    """
+
+    async def story() -> None:
+        async with running_group(tmp_path, NAMES[:1]) as group:
+            leader = await group.elect(NAMES[0])
+            await make_set(leader)
+            view = leader.service.view_of(SetKey(cluster=ClusterName("demo"), name=BrokerName("broker-a")))
+            assert view is not None
+            known = {"knownMasterEpoch": view.master_epoch, "knownSetEpoch": view.sync_state_set_epoch}
+            beat = msgspec.convert({**heartbeat_body(1), **known}, Heartbeat)
+            told = [leader.service.handle_heartbeat(beat, ConnectionId(7)) for _ in range(2)]
+
+            assert isinstance(told[0], HeartbeatAck)
+            assert told[0].view is not None
+            assert isinstance(told[1], HeartbeatAck)
+            assert told[1].view is None
 
     asyncio.run(story())
