@@ -68,6 +68,9 @@ ROCKETMQ_PROBE_PAUSE_MS = 30
 SILENCE_IN_FLIGHT_MAX = 2_000
 """Proposals of silence without an outcome: more wait for the next tick, so that elections get through."""
 
+AGE_US_MAX = 30 * 24 * 3_600_000_000
+"""A month: the most that a member can say of how long ago it heard its master, or lost it."""
+
 LOOP_GAP_MS_MAX = 60
 """Between two ``breathe`` but one: above this the loop stood still (Rule 6)."""
 
@@ -326,7 +329,7 @@ class Sessions:
         """A sign of life of this replica: its own, or bytes that a member had from it as master."""
         if session is None or age_us is None:
             return
-        alive_ns = self._since_ns(now_ns) - max(0, age_us) * NS_PER_US
+        alive_ns = self._since_ns(now_ns) - _bounded_ns(age_us)
         if session.alive_ns is None or alive_ns > session.alive_ns:
             session.alive_ns = alive_ns
 
@@ -363,7 +366,7 @@ class Sessions:
 
     def _see_link(self, master: ReplicaSession, report: LinkReport, now_ns: int) -> None:
         is_end_seen = not report.is_open and report.closed_age_us is not None
-        since_ns = now_ns - max(0, report.closed_age_us or 0) * NS_PER_US
+        since_ns = now_ns - _bounded_ns(report.closed_age_us or 0)
         master.links[report.broker_id] = LinkSeen(
             master_epoch=report.master_epoch, is_open=report.is_open, since_ns=since_ns, is_end_seen=is_end_seen
         )
@@ -612,6 +615,11 @@ class Sessions:
             confirm_offset=positions.confirm_offset,
             released=positions.released,
         )
+
+
+def _bounded_ns(age_us: int) -> int:
+    """A peer's word about its own clock. Unbounded, 2**70 would be on record as the length of an outage."""
+    return min(max(0, age_us), AGE_US_MAX) * NS_PER_US
 
 
 def _fenced(session: ReplicaSession | None, incarnation: Incarnation, ordinal: SessionOrdinal) -> Refused | None:

@@ -9,6 +9,7 @@ from rollcall_ha.controller.contract.events import MasterElected, MilestoneReach
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, Phase, SilenceCause
+from rollcall_ha.controller.runtime.sessions import AGE_US_MAX
 from tests.support.runtime_world import Replica, World, set_key
 
 KEY = set_key()
@@ -229,3 +230,17 @@ def test_an_operators_election_is_not_timed_from_a_failed_attempt_before_it() ->
     committed = [event.milestone for event in events if event.milestone.phase is Phase.COMMITTED]
     assert elected(world).master == back.broker_id
     assert committed[-1].elapsed_us == 0
+
+
+def test_an_age_that_no_clock_can_have_shown_is_bounded() -> None:
+    """2**70 microseconds, by a link report, would be on record as the length of an outage."""
+    world, master, *slaves = serving()
+    slave, other = change_leader(world, *slaves)
+    world.report_link(slave, master, closed_ms=2**70, heard_ms=2**70)
+    world.refuse_probe()
+    world.beat(slave)
+    world.beat(other)
+
+    first_ms, alive_ms = bounds_ms(world)
+    assert first_ms <= AGE_US_MAX // 1_000
+    assert alive_ms is None or alive_ms <= AGE_US_MAX // 1_000
