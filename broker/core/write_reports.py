@@ -7,7 +7,8 @@ sending (``broker.write_stops``).
 Rule 1: one report is under way. A repeat names the same stop, and changes nothing at the controllers.
 Rule 2: ages are taken when a report leaves: told an hour late, a stop began an hour and a bit ago.
 Rule 3: a controller that refuses for want of the feature level is asked again after ``LEVEL_PAUSE_MS``; one that does
-not answer after pauses that double up to it. Any other refusal ends the matter: the reign is over.
+not answer after pauses that double up to ``RETRY_PAUSE_MS_MAX``, so that a stop that is over does not look open for
+long. Any other refusal ends the matter: the reign is over.
 Rule 4: at most ``STOPS_PENDING_MAX`` stops wait; beyond that the oldest that is over is dropped and counted.
 """
 
@@ -24,6 +25,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SetKey
 STOPS_PENDING_MAX: Final = 64
 LEVEL_PAUSE_MS: Final = 60_000
 RETRY_PAUSE_MS: Final = 200
+RETRY_PAUSE_MS_MAX: Final = 5_000
 
 
 class Told(Enum):
@@ -108,6 +110,6 @@ class WriteReports:
             if (was_end or outcome is Told.REFUSED) and pending in self._pending:
                 self._pending.remove(pending)
             return
-        pause_ms = LEVEL_PAUSE_MS if outcome is Told.NOT_YET else RETRY_PAUSE_MS << min(self._failures, 16)
+        pause_ms = min(RETRY_PAUSE_MS << min(self._failures, 16), RETRY_PAUSE_MS_MAX)
         self._failures += 1
-        self._retry_at_us = now_us + min(pause_ms, LEVEL_PAUSE_MS) * US_PER_MS
+        self._retry_at_us = now_us + (LEVEL_PAUSE_MS if outcome is Told.NOT_YET else pause_ms) * US_PER_MS

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from rollcall_ha.broker.core.write_reports import LEVEL_PAUSE_MS, STOPS_PENDING_MAX, Told, WriteReports
+from rollcall_ha.broker.core.write_reports import (
+    LEVEL_PAUSE_MS,
+    RETRY_PAUSE_MS_MAX,
+    STOPS_PENDING_MAX,
+    Told,
+    WriteReports,
+)
 from rollcall_ha.broker.core.write_watch import MemberFacts, Stop, WriteFacts, WriteWatch
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -311,7 +317,7 @@ def test_an_unanswered_report_is_repeated_after_pauses_that_grow() -> None:
     reports = WriteReports(KEY, Incarnation("i1"))
     reports.note(stop_of(1, 0))
     asked = [told(reports, Told.UNKNOWN, second * 1_000_000) for second in range(600)]
-    assert 8 < sum(one is not None for one in asked) < 24
+    assert 600_000 // RETRY_PAUSE_MS_MAX <= sum(one is not None for one in asked) < 600_000 // RETRY_PAUSE_MS_MAX + 8
 
 
 def test_a_refused_report_and_those_of_a_reign_that_is_over_are_forgotten() -> None:
