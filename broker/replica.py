@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import UNSET
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
@@ -119,6 +120,8 @@ class Replica:
         self._parts = parts
         self._stored = remembered.stored
         self._reign: Mastership | None = None
+        self._no_sends_since_s: float | None = None
+        """Since when no sends are taken, if the last role that was left is a master's."""
         self._is_checking = False
         self._registration = _registration_of(config, remembered, RegisterCode(parts.draw()))
         self.machine = RoleMachine(
@@ -290,6 +293,7 @@ class Replica:
     # --- RoleOwner ---------------------------------------------------------------------------------------------------
 
     def start_link(self, action: StartSlaveLink) -> None:
+        self._no_sends_since_s = None
         self.following.start(action.generation, action.target)
 
     def resume_link(self) -> None:
@@ -333,6 +337,8 @@ class Replica:
         """The reign ends: no append, no release, no link of a slave any more (R12, R17)."""
         reign, self._reign = self._reign, None
         if reign is not None:
+            # Of the last reign: a goodbye tells since when its producers wait.
+            self._no_sends_since_s = self._loop.time() - reign.drained_us / 1_000_000
             reign.leave(action.reason, self._master_address())
             # Sends that waited for the end of a handover are refused now, with the address of the new master.
             self.listen.room_is_ready()
@@ -435,12 +441,14 @@ class Replica:
         ordinal, broker_id = self.session.ordinal, self._registration.broker_id
         if ordinal is None or broker_id is None:
             raise SessionUnavailable("no session is open")
+        since_s = self._no_sends_since_s
         command = SayGoodbye(
             set_key=self._config.set_key,
             broker_id=broker_id,
             incarnation=self._process.incarnation,
             session_ordinal=ordinal,
             clean_mark=clean_mark,
+            stopped_us=UNSET if since_s is None else int((self._loop.time() - since_s) * 1_000_000),
         )
         await self.session.ask(RequestCode.SESSION_GOODBYE, command)
 

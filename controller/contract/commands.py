@@ -162,6 +162,8 @@ class SayGoodbye(Command, tag="SayGoodbye"):
     incarnation: Incarnation
     session_ordinal: SessionOrdinal
     clean_mark: CleanMark
+    stopped_us: int | UnsetType = UNSET
+    """Of one that stops while it is master: for how long it has taken no sends, on its own clock."""
 
 
 class AnnounceStop(Command, tag="AnnounceStop"):

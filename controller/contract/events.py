@@ -152,6 +152,8 @@ class GoodbyeSaid(Event, tag="goodbye-said"):
     incarnation: Incarnation
     session_ordinal: SessionOrdinal
     clean_mark: CleanMark
+    stopped_us: int | UnsetType = UNSET
+    """Of the master: for how long it had taken no sends when it said so."""
 
 
 class MasterElected(Event, tag="master-elected"):

@@ -31,10 +31,12 @@ from rollcall_ha.controller.contract.commands import (
     Operation,
     ReportClockStep,
     ReportWrites,
+    SayGoodbye,
 )
 from rollcall_ha.controller.contract.events import (
     ClockStepped,
     Event,
+    GoodbyeSaid,
     ReplicaRegistered,
     StopAnnounced,
     WritesResumed,
@@ -55,6 +57,8 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
     Milestone: {"waited_us": 2},
     Barrier: {"heard_within_ms": 2},
+    SayGoodbye: {"stopped_us": 2},
+    GoodbyeSaid: {"stopped_us": 2},
     ReplicaRegistered: {"ended": 2},
 }
 """Fields that were added to a type of an earlier level."""

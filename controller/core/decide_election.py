@@ -31,7 +31,7 @@ from rollcall_ha.controller.core.election_record import master_elected, verdict_
 from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from rollcall_ha.controller.core.founding_election import decide_bootstrap, decide_first
 from rollcall_ha.controller.core.importing import validate_imported
-from rollcall_ha.controller.core.liveness import validate_session
+from rollcall_ha.controller.core.liveness import DRAINED_US_MAX, validate_session
 from rollcall_ha.controller.core.policies import (
     DATA_FIRST,
     LONGEST,
@@ -42,9 +42,6 @@ from rollcall_ha.controller.core.policies import (
 )
 from rollcall_ha.controller.core.ranking import Ranking, elect
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
-
-DRAINED_US_MAX = 600_000_000
-"""Ten minutes: far above ``handover_ms`` of any preset."""
 
 _Electing = ElectMaster | ElectUnclean
 

@@ -11,11 +11,16 @@ Rule 3: a repeat changes nothing and is not recorded.
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnnounceStop, MarkAlive, MarkSilent, Operation, SayGoodbye
 from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent, StopAnnounced
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
 from rollcall_ha.controller.core.state import FleetState, ReplicaState
+
+DRAINED_US_MAX = 600_000_000
+"""Without sends because of a stop: ten minutes are far above ``handover_ms`` of any preset."""
 
 
 def validate_session(
@@ -149,6 +154,12 @@ def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye)
                 incarnation=command.incarnation,
                 session_ordinal=command.session_ordinal,
                 clean_mark=command.clean_mark,
+                # Nonsense is left out, the goodbye is not: it proves what the log holds (R3a).
+                stopped_us=_possible(command.stopped_us),
             ),
         ),
     )
+
+
+def _possible(stopped_us: int | UnsetType) -> int | UnsetType:
+    return stopped_us if isinstance(stopped_us, int) and 0 <= stopped_us <= DRAINED_US_MAX else UNSET

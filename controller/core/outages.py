@@ -109,7 +109,9 @@ def _begun(before: SetState, record: EventRecord) -> Outage | None:
     if isinstance(event, ReplicaSilent) and _is_master(before, event):
         return _outage(record, event.cause, event.detection)
     if isinstance(event, GoodbyeSaid) and _is_master(before, event):
-        said = DetectionStamps(cause=SilenceCause.GOODBYE, first_sign_age_us=0, alive_age_us=0)
+        # It took no sends before it said so: its log had to be synced, and perhaps nobody took its set over in time.
+        age_us = event.stopped_us if isinstance(event.stopped_us, int) else 0
+        said = DetectionStamps(cause=SilenceCause.GOODBYE, first_sign_age_us=age_us, alive_age_us=age_us)
         return _outage(record, SilenceCause.GOODBYE, said)
     if isinstance(event, ReplicaRegistered) and _ends_master(before, event):
         return _outage(record, SilenceCause.REPLACED, event.ended if event.ended is not UNSET else None)

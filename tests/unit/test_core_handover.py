@@ -4,16 +4,21 @@ Replicas that stop on purpose: the election that follows is a handover, and nobo
 
 from __future__ import annotations
 
+import copy
+
+from msgspec.structs import replace
+
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import AnnounceStop
+from rollcall_ha.controller.contract.commands import AnnounceStop, SayGoodbye
 from rollcall_ha.controller.contract.events import ElectionFailed, StopAnnounced
-from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Done, Elected
+from rollcall_ha.controller.contract.values import CleanMark
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.views import set_view
 from tests.support.core_builders import Fleet, ids
-from tests.support.core_fleets import alone, refusal_of
+from tests.support.core_fleets import alone, last_election, refusal_of
 
 
 def test_a_clean_stop_of_the_master_is_no_failover() -> None:
@@ -156,3 +161,26 @@ def test_a_stop_that_was_announced_ends_with_the_next_session() -> None:
     fleet.do(fleet.registration(2))
 
     assert not fleet.replica(2).is_stopping
+
+
+def test_a_goodbye_after_a_handover_that_nobody_took_is_an_outage_from_the_last_send() -> None:
+    """Both slaves hung: the master drained for 2 s in vain. From its goodbye on, the record would be 2 s short."""
+    fleet = Fleet().serving()
+    replica = fleet.replica(1)
+    assert replica.incarnation is not None
+    goodbye = SayGoodbye(
+        set_key=fleet.key,
+        broker_id=replica.broker_id,
+        incarnation=replica.incarnation,
+        session_ordinal=replica.session_ordinal,
+        clean_mark=CleanMark(nonce="n", end_offset=LogOffset(0)),
+        stopped_us=2_100_000,
+    )
+    for told, expected in ((2_100_000, 2_100_000), (-5, 0), (2**62, 0)):
+        again = copy.deepcopy(fleet)
+        again.do(replace(goodbye, stopped_us=told))
+        again.elect()
+        stamps = last_election(again)[1].detection
+        assert stamps is not None
+        entry_us = 1_000  # between the two entries of this fleet
+        assert (stamps.fault_age_us, stamps.uncertainty_us) == (expected + entry_us, 0)
