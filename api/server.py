@@ -187,6 +187,7 @@ class _Node:
             timing=settings.timing,
             tls=_tls_files(document, settings.name),
             compaction_floor=lambda: self._journal.synced_index,
+            recorded_index=self._journal.last.index if self._journal.last is not None else 0,
         )
         metrics = ControllerMetrics(self._telemetry.registry)
         service = ControllerService(settings=settings, log=self._log, journal=self._journal, metrics=metrics)

@@ -54,9 +54,12 @@ from rollcall_ha.controller.runtime.journal_segments import (
     segment_path,
 )
 from rollcall_ha.node.files import fsync_directory, write_all
+from rollcall_ha.node.telemetry import get_logger
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+_log = get_logger("events")
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 PENDING_EVENTS_MAX = 500_000
@@ -316,6 +319,12 @@ class EventJournal(Generic[S]):
         return self._last
 
     def _begin_segment(self, gap: Gap | None, base_index: int) -> None:
+        if gap is not None:
+            after = gap.after.index if gap.after is not None else None
+            meaning = (
+                "asked of the other controllers; where there are none, the record has a hole: restore it, or keep it"
+            )
+            _log.warning("events_missing", after_entry=after, to_entry=gap.to_index, reason=gap.reason, meaning=meaning)
         if self._current is not None:
             self._current.write_sidecar()
             os.close(self._descriptor)

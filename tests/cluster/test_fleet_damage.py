@@ -42,6 +42,7 @@ SEGMENT_BYTES = 1024 * 1024
 SMALL_DISK_BYTES = 5 * SEGMENT_BYTES
 LARGE_DISK_BYTES = 64 * SEGMENT_BYTES
 LOST_BYTES = 64 * 1024
+LOST_JOURNAL_BYTES = 1_500
 ROTTEN_AT = 120
 """In the body of a log's first record."""
 FULL_DEADLINE_S = 60
@@ -170,6 +171,33 @@ def test_a_rotten_record_of_the_master_is_copied_by_nobody_and_its_master_says_s
     counted(said=said, copied=copied, audit=judge(fleet))
     assert "does not match its CRC" in said
     assert copied <= ROTTEN_AT
+
+
+def test_a_lone_controller_whose_journal_lost_its_end_says_so_and_goes_on_by_an_operators_word(tmp_path: Path) -> None:
+    """It led from what was left, and said that a write had never been completed."""
+    with running(tmp_path / "fleet", Layout(controllers=1, sets={"broker-a": 1})) as fleet:
+        (name,), (broker,) = fleet.controllers, fleet.brokers
+        fleet.kill(name)
+        # A start rewrites the journal as one batch; what is committed after it can be lost without that.
+        fleet.restart(name)
+        fleet.kill(broker)
+        fleet.restart(broker)
+        fleet.wait_ready([broker])
+        fleet.kill(name)
+        journal = fleet.data(name) / "raft" / "journal"
+        written = journal.read_bytes().rstrip(b"\0")
+        journal.write_bytes(written[:-LOST_JOURNAL_BYTES])
+        fleet.restart(name)
+        wait_until(lambda: fleet.pid(name) is None, deadline_s=20, what=f"{name} to refuse to start")
+        said = fleet.processes.tail(name, lines=3)
+        exit_status = ended_by(fleet, name)
+        (fleet.data(name) / "events").rename(tmp_path / "events")
+        fleet.restart(name)
+        leader = fleet.leader(deadline_s=30)
+    counted(said=said, exit_status=exit_status)
+    assert exit_status == ExitCode.DIRECTORY
+    assert "committed entries are gone" in said
+    assert leader == name
 
 
 def flip(path: Path, at: int) -> None:

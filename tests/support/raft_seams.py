@@ -129,6 +129,7 @@ class SimulatedMember(Generic[S]):
         send: Send,
         compaction_floor: Callable[[], int] | None = None,
         compaction_entries: int = 20_000,
+        recorded_index: int = 0,
     ) -> None:
         """As ``RaftMember``. ``send`` must not deliver within the call."""
         self.name = me
@@ -146,6 +147,7 @@ class SimulatedMember(Generic[S]):
                 seams=seams,
                 compaction_floor=compaction_floor,
                 compaction_entries=compaction_entries,
+                recorded_index=recorded_index,
             )
 
     @contextmanager

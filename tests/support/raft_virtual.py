@@ -259,7 +259,9 @@ class VirtualGroup:
 class OurNode(VirtualNode):
     """A ``SimulatedMember`` with a ``LedgerMachine``."""
 
-    def __init__(self, group: VirtualGroup, name: str, *, compaction_entries: int = 20_000) -> None:
+    def __init__(
+        self, group: VirtualGroup, name: str, *, compaction_entries: int = 20_000, recorded_index: int = 0
+    ) -> None:
         self.name = name
         self.outcomes: list[ProposalOutcome] = []
         self.member: SimulatedMember[Ledger] = SimulatedMember(
@@ -276,6 +278,7 @@ class OurNode(VirtualNode):
             ),
             send=lambda peer, message: group.nodes.get(name) is self and group.send(name, peer, message),
             compaction_entries=compaction_entries,
+            recorded_index=recorded_index,
         )
         self.member.start()
 

@@ -87,6 +87,57 @@ def test_a_wiped_member_counts_only_after_it_has_caught_up(monkeypatch: pytest.M
     assert group.commit("with the vote of the wiped one")
 
 
+def _alone(patch: pytest.MonkeyPatch) -> tuple[VirtualGroup, int]:
+    """One controller that has committed and crashed, and the index of its last entry."""
+    group = VirtualGroup(patch, OurNode, names=NAMES[:1])
+    _fill(group, 5)
+    last_index = _ours(group, NAMES[0]).last_index
+    group.crash(NAMES[0])
+    return group, last_index
+
+
+def test_half_the_journal_of_a_lone_controller_was_led_from_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said "dropped 299 bytes of a write that was never completed", and committed entries were gone."""
+    group, last_index = _alone(monkeypatch)
+    disk = group.disks[NAMES[0]]
+    raw = disk.read(JOURNAL_FILE_NAME).rstrip(b"\0")
+    disk.replace(JOURNAL_FILE_NAME, raw[: len(raw) // 2])
+
+    with pytest.raises(RaftStartError, match=rf"ends at entry \d+, the record.*knows entry {last_index}.*backup"):
+        OurNode(group, NAMES[0], recorded_index=last_index)
+
+
+def test_a_lone_controller_whose_journal_holds_all_that_is_recorded_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, last_index = _alone(monkeypatch)
+    assert OurNode(group, NAMES[0], recorded_index=last_index).last_index >= last_index
+
+
+def test_a_lone_controller_without_a_journal_waited_for_others_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else knows what was in it: the next start says the same, and what an operator can do."""
+    group, _ = _alone(monkeypatch)
+    group.disks[NAMES[0]].unlink(JOURNAL_FILE_NAME)
+    for _ in range(2):
+        with pytest.raises(RaftStartError, match=r"the journal is gone.*rollcall init"):
+            OurNode(group, NAMES[0])
+
+
+def test_an_empty_journal_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, _ = _alone(monkeypatch)
+    group.disks[NAMES[0]].replace(JOURNAL_FILE_NAME, b"")
+    with pytest.raises(RaftStartError, match=r"journal begins with b''.*backup"):
+        OurNode(group, NAMES[0])
+
+
+def test_a_member_among_others_that_lost_a_tail_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have applied an entry a moment before its own sync; the others have it."""
+    group = VirtualGroup(monkeypatch, OurNode)
+    _fill(group, 5)
+    last_index = group.elect().last_index
+    name = next(name for name in NAMES if not group.nodes[name].is_leader)
+    group.crash(name)
+    assert OurNode(group, name, recorded_index=last_index + 1).last_index == last_index
+
+
 def test_catching_up_needs_a_majority_without_it_and_the_leaders_whole_log() -> None:
     catch_up = CatchUp()
 

@@ -133,13 +133,16 @@ def test_hole_after_a_snapshot_is_on_record_and_is_filled_in_order(tmp_path: Pat
         assert history.refs() == _refs(again)
 
 
-def test_wiped_journal_beside_a_raft_log_that_goes_on_has_a_gap(tmp_path: Path) -> None:
-    """Events that begin in the middle of the chain are not taken for the beginning."""
+def test_wiped_journal_beside_a_raft_log_that_goes_on_has_a_gap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Events that begin in the middle of the chain are not taken for the beginning, and a human is told."""
     history = History()
     missed = history.entry(SET_A)
     with _written(tmp_path, [history.entry(SET_A)]) as journal:
         (gap,) = journal.gaps()
         assert (gap.after, gap.to_index) == (None, 1)
+        assert "events_missing" in capsys.readouterr().out
         journal.fill(gap, missed.records)
         assert history.refs() == _refs(journal)
 

@@ -58,6 +58,12 @@ FIRST_ENTRY: Entry = (NO_OP, 1, 0)
 """The beginning of every log, on every node; it counts as applied."""
 
 
+REMEDY = (
+    "restore this controller's data directory, as a whole, from a backup; if there are others, move its raft directory "
+    "away instead and start it again: it is filled from them"
+)
+
+
 class JournalDamagedError(ValueError):
     """The file cannot be trusted; the message says where and what to do."""
 
@@ -83,7 +89,7 @@ def read_batches(raw: bytes) -> tuple[list[Batch], int]:
     Raises ``JournalDamagedError`` by rule 3.
     """
     if raw[: len(MAGIC)] != MAGIC:
-        raise JournalDamagedError(f"journal begins with {raw[: len(MAGIC)]!r}, expected {MAGIC!r}")
+        raise JournalDamagedError(f"journal begins with {raw[: len(MAGIC)]!r}, expected {MAGIC!r}; {REMEDY}")
     batches: list[Batch] = []
     offset = len(MAGIC)
     written = len(raw.rstrip(b"\x00"))
@@ -126,13 +132,12 @@ def _require_torn(raw: bytes, offset: int, written: int, last_number: int) -> No
 
     ``written``: behind the last byte that is not zero.
     """
-    remedy = "restore this controller from another one: stop it, move its raft directory away, start it again"
     # Stock PySyncObj has no checksums: it applies one flipped byte, and that replica differs from the others for ever.
     for later in range(offset + 1, min(written, len(raw) - _HEADER_BYTES + 1)):
         header = _header_at(raw, later)
         if header is not None and header[1] > last_number:
             raise JournalDamagedError(
-                f"journal is damaged at byte {offset}: whole batch {header[1]} follows at byte {later}; {remedy}"
+                f"journal is damaged at byte {offset}: whole batch {header[1]} follows at byte {later}; {REMEDY}"
             )
     header = _header_at(raw, offset)
     end = offset + _HEADER_BYTES + (header[0] if header is not None else 0)
@@ -144,7 +149,7 @@ def _require_torn(raw: bytes, offset: int, written: int, last_number: int) -> No
     # With every sector written the sync may have returned, and its entries be acknowledged: bit rot, not a torn tail.
     if not _has_empty_sector(raw, offset, end):
         raise JournalDamagedError(
-            f"journal is damaged at byte {offset}: a completely written batch has a wrong checksum; {remedy}"
+            f"journal is damaged at byte {offset}: a completely written batch has a wrong checksum; {REMEDY}"
         )
 
 
@@ -206,7 +211,7 @@ class DurableJournal(Journal):  # type: ignore[misc]
         batches, torn_bytes = read_batches(raw)
         if not batches:
             # The first batch was synced before this node took part. A node that comes up empty has forgotten its vote.
-            raise JournalDamagedError("journal has no whole batch, but every journal begins with one; restore it")
+            raise JournalDamagedError(f"journal has no whole batch, but every journal begins with one; {REMEDY}")
         for batch in batches:
             for kind, body in _records(batch.payload):
                 self._replay(kind, body)

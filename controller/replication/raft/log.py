@@ -58,6 +58,7 @@ class RaftLog(Generic[S]):
         compaction_floor: Callable[[], int] | None = None,
         compaction_entries: int = 20_000,
         seams: Seams | None = None,
+        recorded_index: int = 0,
     ) -> None:
         """
         Args:
@@ -70,6 +71,7 @@ class RaftLog(Generic[S]):
             compaction_floor: Index up to which the event journal is synced; snapshots wait for it (R24).
             compaction_entries: Entries after which a snapshot is written.
             seams: Clock, chance and exit; None: the real ones.
+            recorded_index: Newest entry that the event journal knows, as it was found on the disk.
 
         Raises:
             RaftStartError: ``me`` is no member.
@@ -94,6 +96,7 @@ class RaftLog(Generic[S]):
             seams=self._seams,
             compaction_floor=compaction_floor,
             compaction_entries=compaction_entries,
+            recorded_index=recorded_index,
         )
         self._thread: threading.Thread | None = None
         self._is_stopping = False

@@ -88,8 +88,13 @@ class RaftMember(Generic[S]):
         seams: Seams,
         compaction_floor: Callable[[], int] | None = None,
         compaction_entries: int = 20_000,
+        recorded_index: int = 0,
     ) -> None:
-        """Nothing is read or opened before ``start``. Raises ``RaftStartError`` if ``me`` is no member."""
+        """
+        Nothing is read or opened before ``start``. Raises ``RaftStartError`` if ``me`` is no member.
+
+        ``recorded_index``: the newest entry of which something else on this disk knows that it was applied here.
+        """
         require_known_release()
         if me not in members or len(members) > MEMBERS_MAX:
             known = ", ".join(sorted(members))
@@ -104,6 +109,7 @@ class RaftMember(Generic[S]):
         self._seams = seams
         self._floor = compaction_floor
         self._compaction_entries = compaction_entries
+        self._recorded_index = recorded_index
         self._listeners: list[Callable[[AppliedEntry[S]], None]] = []
         self._node: RaftNode[S] | None = None
         self._initial: Published[S] = Published(state=machine.initial(), term=0, index=0)
@@ -260,6 +266,13 @@ class RaftMember(Generic[S]):
     def _recover(self) -> tuple[DurableJournal, SnapshotStore, Snapshot | None, CatchUp | None]:
         disk, name = self._disk, self._me.name
         is_founder = disk.exists(FOUNDING_FILE_NAME)
+        has_memory = disk.exists(JOURNAL_FILE_NAME) and not disk.exists(CATCHING_UP_FILE_NAME)
+        # It would wait for a leader that tells it what it forgot, for ever: there is nobody else.
+        if self._is_alone and not is_founder and not has_memory:
+            raise JournalDamagedError(
+                "the journal is gone, and this fleet has no other controller that knows what was in it; restore the "
+                "data directory, as a whole, from a backup, or found the fleet anew (rollcall init)"
+            )
         # Rule 1. The mark BEFORE the journal: killed in between, the next start would find a journal with no vote in
         # it, and take a member that has forgotten its vote for one that never voted.
         if not disk.exists(JOURNAL_FILE_NAME) and not is_founder and not disk.exists(CATCHING_UP_FILE_NAME):
@@ -277,6 +290,7 @@ class RaftMember(Generic[S]):
         if journal.torn_bytes:
             _logger.warning("%s: dropped %d bytes of a write that was never completed", name, journal.torn_bytes)
         self._align(journal, snapshot)
+        self._compare_with_record(journal)
         if not disk.exists(CATCHING_UP_FILE_NAME):
             return journal, store, snapshot, None
         _logger.warning(
@@ -298,6 +312,27 @@ class RaftMember(Generic[S]):
             )
         if snapshot is not None:
             journal.install(snapshot.previous, snapshot.last)
+
+    @property
+    def _is_alone(self) -> bool:
+        return len(self._members) == 1
+
+    def _compare_with_record(self, journal: DurableJournal) -> None:
+        if journal.last_index >= self._recorded_index:
+            return
+        what = (
+            f"the journal ends at entry {journal.last_index}, the record of events beside it knows entry "
+            f"{self._recorded_index}: committed entries are gone"
+        )
+        # Alone, an entry is applied when it is synced here and never before: this disk has lost it. Led from what is
+        # left, the fleet would issue epochs a second time, and nobody would have been told.
+        if self._is_alone:
+            raise JournalDamagedError(
+                f"{what}; restore the data directory, as a whole, from a backup; to go on with what is left, move its "
+                "events directory away: brokers then tell what they know (R7)"
+            )
+        # Beside others it may have been applied a moment before its sync, and a power cut came in between.
+        _logger.warning("%s: %s; they come back from the others", self._me.name, what)
 
     def _compaction_floor(self) -> int:
         return self._floor() if self._floor is not None else self.published.index
