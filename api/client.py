@@ -335,11 +335,19 @@ class Client:
         body = _import_body(command)
         return self._post(command.set_key, "import", body, Done, request_id)
 
-    def raise_level(self, level: int | None, *, reason: str = "", request_id: RequestId | None = None) -> Done:
+    def raise_level(
+        self,
+        level: int | None,
+        *,
+        assume_upgraded: bool = False,
+        reason: str = "",
+        request_id: RequestId | None = None,
+    ) -> Done:
         """Raise the fleet's feature level, None: to that of the leader's program. Raises ``ClientError``."""
         identity = request_id or new_request_id()
-        body = msgspec.json.encode({"level": level, "reason": reason, "requestId": identity})
-        call = _Call(method="POST", path="/v1/feature-level", body=body, request_id=identity)
+        body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason, "requestId": identity}
+        content = msgspec.json.encode(body)
+        call = _Call(method="POST", path="/v1/feature-level", body=content, request_id=identity)
         return self._decode(self._ask(call), Done)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:

@@ -242,6 +242,9 @@ def clean(
 def raise_level(
     level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
     *,
+    assume_upgraded: Annotated[
+        bool, typer.Option("--assume-upgraded", help="Controllers that the leader cannot ask are upgraded.")
+    ] = False,
     reason: ReasonOption = "",
     yes: YesOption = False,
     request_id: RequestIdOption = None,
@@ -251,7 +254,7 @@ def raise_level(
     from rollcall_ha.api.cli import orders
 
     order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=_identity(request_id))
-    orders.raise_level(order, level=level)
+    orders.raise_level(order, level=level, assume_upgraded=assume_upgraded)
 
 
 # --- admin -----------------------------------------------------------------------------------------------------------

@@ -103,12 +103,14 @@ def clean(name: str, order: OperatorOptions, *, brokers: Sequence[BrokerId], is_
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
 
 
-def raise_level(order: OperatorOptions, *, level: int | None) -> None:
+def raise_level(order: OperatorOptions, *, level: int | None, assume_upgraded: bool) -> None:
     """Raise the feature level of the fleet."""
     with context.client(order.form) as asking:
         wanted = "that of the leader's program" if level is None else str(level)
         confirm(f"Raise the feature level to {wanted}? An older controller can not join any more.", order)
-        answer = asking.raise_level(level, reason=order.reason, request_id=order.request_id)
+        answer = asking.raise_level(
+            level, assume_upgraded=assume_upgraded, reason=order.reason, request_id=order.request_id
+        )
         line = "OK  the feature level is raised; see it with: rollcall controllers"
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
 

@@ -68,6 +68,8 @@ class RaiseLevelBody(RequestBody):
 
     level: int | None = None
     """None: the leader's own."""
+    assume_upgraded: bool = False
+    """Controllers whose REST port the leader cannot reach have the level, by the caller's word."""
 
 
 class ImportBody(RequestBody):

@@ -364,7 +364,7 @@ class Routes:
         command = RaiseFeatureLevel(level=FEATURE_LEVEL if order.level is None else order.level)
         members = (self._queries.controller(), *await self._peers.statuses())
         # Committed, the level stops a controller that does not have it, and one that is away as soon as it is back.
-        if below := below_level(command.level, members):
+        if below := below_level(command.level, members, trusts_silent=order.assume_upgraded):
             return refused(below, request_id=self._request_id(request, order))
         return await self._order(request, order, command)
 

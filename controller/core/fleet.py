@@ -57,20 +57,22 @@ def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decis
     return Decision(answer=DONE, events=(FeatureLevelRaised(level=command.level),))
 
 
-def below_level(level: int, members: Sequence[ControllerStatus]) -> Refused | None:
+def below_level(level: int, members: Sequence[ControllerStatus], *, trusts_silent: bool) -> Refused | None:
     """The refusal to propose a level that a controller does not have, or may not have; None: all have it."""
     # One that does not answer counts as below: it would stop when it comes back, and may be one of two that are left.
+    # Where REST is on loopback the leader reaches no other: then an operator who has looked may say so.
     missing = [
         f"{member.name} {f'has level {member.feature_level}' if member.feature_level else 'does not answer'}"
         for member in members
-        if member.feature_level < level
+        if member.feature_level < level and (member.feature_level or not trusts_silent)
     ]
     if not missing:
         return None
     return Refused(
         code=RefusalCode.FEATURE_LEVEL,
         reason=f"feature level {level} is not everywhere: {', '.join(missing)}",
-        hint="upgrade and start every controller first; see them with: rollcall controllers",
+        hint="upgrade and start every controller first; see each on its machine with: rollcall controllers. Where the "
+        "leader cannot reach the REST ports of the others: rollcall raise-level --assume-upgraded",
         requested=str(level),
         current=str(min(member.feature_level for member in members)),
     )

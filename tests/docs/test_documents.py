@@ -45,7 +45,7 @@ def test_verbs_of_make_and_commands_exist(document: Path) -> None:
     group = typer.main.get_command(app)
     commands = set(getattr(group, "commands", {}))
     verbs = set(words(document, r"(?m)(?:^|`)make ([a-z-]+)"))
-    typed = set(words(document, r"(?m)(?:^\$ |^|`)(?:\./)?rollcall ([a-z]+)"))
+    typed = set(words(document, r"(?m)(?:^\$ |^|`)(?:\./)?rollcall ([a-z][a-z-]*)"))
 
     assert verbs - targets == set()
     assert typed - commands == set()

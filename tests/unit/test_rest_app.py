@@ -511,6 +511,10 @@ def test_a_new_fleet_begins_at_the_level_of_its_founder_and_no_level_is_raised_p
         silent = await leader.http.post("/v1/feature-level", json={})
         silence = "c2 does not answer, c3 does not answer"
         assert _problem(silent).detail == f"feature level {FEATURE_LEVEL} is not everywhere: {silence}"
+        trusted = await leader.http.post("/v1/feature-level", json={"assumeUpgraded": True})
+        assert trusted.status_code == 200
+        above = await leader.http.post("/v1/feature-level", json={"level": FEATURE_LEVEL + 1, "assumeUpgraded": True})
+        assert _problem(above).detail.endswith(f"c1 has level {FEATURE_LEVEL}")
 
     _run(tmp_path, scenario, names=NAMES)
 
