@@ -212,7 +212,7 @@ def elect_unclean(stage: Stage) -> None:
     stage.fleet.wait_live([outsider])
 
     def elected() -> bool:
-        arguments = ("--unclean", "--accept-loss-bytes", str(1 << 30), "--reason", "only this one is left", "--yes")
+        arguments = ("--unclean", "--accept-loss", str(1 << 30), "--reason", "only this one is left", "--yes")
         return stage.command("elect", stage.key.name, *arguments).returncode == 0
 
     wait_until(elected, deadline_s=HEAL_S, what="the unclean election")
