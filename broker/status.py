@@ -33,6 +33,13 @@ READY_STATES = frozenset({BrokerState.MASTER, BrokerState.SLAVE, BrokerState.LEA
 """Registered, and the role is applied; losing the controllers later changes nothing (promise 3)."""
 
 
+def is_ready_in(state: BrokerState, *, has_full_disk: bool, is_stopped: bool) -> bool:
+    """Whether /readyz says 200: the replica does what its role asks of it, now."""
+    # A master whose disk is full takes what its last segment has room for; that its writes have stopped is told apart.
+    # Not ready before that, it would contradict the set, which serves. A slave with a full disk cannot follow.
+    return state in READY_STATES and not is_stopped and (state is BrokerState.MASTER or not has_full_disk)
+
+
 class ReplicaReporter:
     """One per process. Implements ``broker.handlers.ports``' ``RouteSource`` and ``ProbeSource``."""
 
@@ -145,7 +152,7 @@ class ReplicaReporter:
         role, trouble, stop = self._machine.published, self._disk_trouble(), writes.stop
         stopped = "" if stop is None else f"writes are stopped: {stop.reason}: {stop.detail}"
         alarm = self.alarm or trouble
-        is_ready = role.state in READY_STATES and not trouble and not stopped
+        is_ready = is_ready_in(role.state, has_full_disk=bool(trouble), is_stopped=bool(stopped))
         values = [
             *self._values(put, session),
             ("write_stops_total", "Stops of writes that began.", writes.watch.stops),

@@ -182,7 +182,6 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
         samples.start()
         since_ns = time.monotonic_ns()
         row.fault(stage)
-        watch.wait_more()
         stage.heal()
         watch.wait_more()
     finally:

@@ -10,6 +10,7 @@ import pytest
 
 from rollcall_ha.broker import health
 from rollcall_ha.broker.health import LIMITS, HealthServer, HealthSnapshot
+from rollcall_ha.broker.status import is_ready_in
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 from rollcall_ha.node.telemetry import Telemetry
@@ -24,6 +25,25 @@ SNAPSHOT = HealthSnapshot(
         ("lag_bytes", "Distance.", 5.0),
     ),
 )
+
+
+@pytest.mark.parametrize(
+    ("state", "has_full_disk", "is_stopped", "expected"),
+    [
+        (BrokerState.MASTER, False, False, True),
+        (BrokerState.MASTER, True, False, True),
+        (BrokerState.MASTER, True, True, False),
+        (BrokerState.MASTER, False, True, False),
+        (BrokerState.SLAVE, False, False, True),
+        (BrokerState.SLAVE, True, False, False),
+        (BrokerState.FENCED, False, False, False),
+    ],
+)
+def test_a_master_was_not_ready_while_its_set_served(
+    state: BrokerState, *, has_full_disk: bool, is_stopped: bool, expected: bool
+) -> None:
+    """For two seconds the disk was full, the last segment took every send, and /readyz said 503."""
+    assert is_ready_in(state, has_full_disk=has_full_disk, is_stopped=is_stopped) is expected
 
 
 def serving(scene: Callable[[HealthServer], Awaitable[None]], snapshot: HealthSnapshot = SNAPSHOT) -> None:
