@@ -187,7 +187,7 @@ def defined() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One entry of ``tests/sim/mutations.py``."""
+    """One entry of ``tests/sim/mutations_*.py``."""
 
     name: str
     path: str
@@ -198,7 +198,8 @@ class Mutant:
 
 @cache
 def mutants() -> tuple[Mutant, ...]:
-    calls = [node for node in ast.walk(ast.parse((ROOT / "tests/sim/mutations.py").read_text())) if _is_mutation(node)]
+    parts = sorted(ROOT.glob("tests/sim/mutations*.py"))
+    calls = [node for part in parts for node in ast.walk(ast.parse(part.read_text())) if _is_mutation(node)]
     return tuple(_mutant(call) for call in calls if isinstance(call, ast.Call))
 
 

@@ -29,7 +29,8 @@ def functions_of(path: str) -> set[str]:
 @cache
 def mutants() -> set[str]:
     """``name=`` of every ``Mutation(...)``."""
-    calls = (node for node in ast.walk(tree("tests/sim/mutations.py")) if isinstance(node, ast.Call))
+    parts = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/sim/mutations*.py"))
+    calls = (node for part in parts for node in ast.walk(tree(part)) if isinstance(node, ast.Call))
     return {
         str(keyword.value.value)
         for call in calls
@@ -41,14 +42,20 @@ def mutants() -> set[str]:
 
 @cache
 def cases() -> set[str]:
-    """Keys of ``CASES``."""
-    (table,) = [
+    """Keys of ``CASES`` and ``DISK_CASES``."""
+    tables = [
         node.value
-        for node in tree("tests/sim/directed.py").body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CASES"
+        for path in ("tests/sim/directed.py", "tests/sim/directed_disks.py")
+        for node in tree(path).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.endswith("CASES")
     ]
-    assert isinstance(table, ast.Dict)
-    return {str(key.value) for key in table.keys if isinstance(key, ast.Constant)}
+    return {
+        str(key.value)
+        for table in tables
+        if isinstance(table, ast.Dict)
+        for key in table.keys
+        if isinstance(key, ast.Constant)
+    }
 
 
 def proofs(cell: str) -> list[str]:

@@ -10,6 +10,7 @@ itself (``tests.sim``). Every invariant is checked after every event, as under a
 ``send N``             N messages one after another, each until it is answered; ``send N within MS`` gives up
 ``kill X`` ``power X`` SIGKILL; the plug, with everything unsynced lost. X: 1..N, c1..c3
 ``start X`` ``stop X`` a new life; a clean stop
+``fail-sync N``        the next sync of broker N that has something to write fails
 ``pause X`` ``resume`` SIGSTOP, SIGCONT
 ``cut X Y`` ``heal``   no way between X and Y, both ways; ``cut X > Y`` one way; Y may be ``controllers`` or ``brokers``
 ``break X``            every connection of X is reset, what is under way is lost
@@ -189,6 +190,9 @@ class Stage:
             lost_bytes = self.world.lose_power(machine, forgets_all=True)
             said.append(f"{word}: {lost_bytes} unsynced bytes are gone")
         return said
+
+    def _do_fail_sync(self, words: list[str]) -> None:
+        self._broker(words[0]).files.failing_syncs = 1
 
     def _do_start(self, words: list[str]) -> None:
         for word in words:

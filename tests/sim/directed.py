@@ -29,7 +29,7 @@ from rollcall_ha.broker.core.role_io import (
     ViewArrived,
 )
 from rollcall_ha.broker.core.session import Beat
-from rollcall_ha.broker.log.ports import CutReason, IndexBehindError
+from rollcall_ha.broker.log.ports import IndexBehindError
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, ElectMaster
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, ReplicaSilent
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, Incarnation, LogOffset, MasterEpoch
@@ -48,6 +48,7 @@ from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
 from rollcall_ha.ha.slave_link import SlaveLinkState
 from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
 from rollcall_ha.ha.truncation import Isolate, LogExtent, plan_truncation
+from tests.sim.directed_disks import DISK_CASES
 from tests.sim.violation import Violation
 from tests.support.core_builders import Fleet, positions, stored
 from tests.support.ha_logs import MemoryLog, history
@@ -441,22 +442,6 @@ def election_in_a_batch() -> None:
 # --- disks -----------------------------------------------------------------------------------------------------------
 
 
-def cut_tail_comes_back() -> None:
-    """S23: cut, then a crash: records of equal size lie behind the cut with good CRCs."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        log = open_log(root)
-        log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
-        places = [append_all(log, draft(b"y" * 100))[0] for _ in range(10)]
-        cut = LogOffset(places[4][0])
-        log.execute_cut(log.plan_cut(cut, CutReason.TRUNCATION, "diverged"))
-        crash(log)
-        log = open_log(root)
-        end = log.max_offset
-        crash(log)
-    must(end == cut, f"R20: cut to {cut}, after a crash the log ends at {end}")
-
-
 def entry_beyond_the_end() -> None:
     """Bytes were lost: an epoch that began behind the end is gone with them."""
     entries = [
@@ -687,7 +672,6 @@ CASES: dict[str, Callable[[], None]] = {
     "dead-at-once": dead_at_once,
     "refusal-on-record": refusal_on_record,
     "newer-operation": newer_operation,
-    "cut-tail-comes-back": cut_tail_comes_back,
     "empty-epochs": empty_epochs,
     "vote-over-a-restart": vote_over_a_restart,
     "answer-of-another-term": answer_of_another_term,
@@ -700,5 +684,6 @@ CASES: dict[str, Callable[[], None]] = {
     "election-in-a-batch": election_in_a_batch,
     "cut-below-confirm": cut_below_confirm,
     "append-behind-unindexed-records": append_behind_unindexed_records,
+    **DISK_CASES,
 }
 """By name; mutants name the case that finds them."""

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.sim import directed
-from tests.sim.mutations import MUTATIONS, Mutation
+from tests.sim.mutation import Mutation
+from tests.sim.mutations import MUTATIONS
 from tests.sim.run import run_seed
 from tests.sim.violation import Violation
 

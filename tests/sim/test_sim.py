@@ -9,7 +9,8 @@ import pytest
 
 from tests.sim.__main__ import regressions, reproduce, trace_hashes
 from tests.sim.mutants import STORED, find
-from tests.sim.mutations import MUTATIONS, Mutation
+from tests.sim.mutation import Mutation
+from tests.sim.mutations import MUTATIONS
 from tests.sim.run import run_seed
 
 SEEDS = int(os.environ.get("ROLLCALL_SIM_SEEDS", "6"))

@@ -1,0 +1,236 @@
+"""
+Mutants of the rules of one replica: promises, epochs, roles, links, its log as clients and followers see it.
+
+Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from rollcall_ha.broker.core.goals import GoalKind
+from rollcall_ha.broker.core.role_io import PrepareMaster, StepDone, StopSlaveLink
+from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.epoch.history import EpochHistory
+from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.ha.slave_link import SlaveLinkState
+from rollcall_ha.ha.truncation import Cut
+from tests.sim.mutation import Function, Mutation, changed, constant
+
+
+def _marks_are_forgotten(original: Function) -> Function:
+    def mutated(self: Any, event: Any) -> Any:
+        return original(self, changed(event, marks=type(event.marks)()))
+
+    return mutated
+
+
+def _mastership_outlives_the_process(original: Function) -> Function:
+    def mutated(state: Any, event: Any) -> Any:
+        result = original(state, event)
+        if state.master == event.broker_id:
+            result = replace(result, master=state.master, master_incarnation=event.incarnation)
+        return result
+
+    return mutated
+
+
+def _bytes_before_the_entry(original: Function) -> Function:
+    def mutated(self: Any, header: Any) -> Any:
+        actions = original(self, header)
+        if self.state is SlaveLinkState.RECORDING:
+            self.state = SlaveLinkState.TRANSFER
+            self._recording = None
+            return []
+        return actions
+
+    return mutated
+
+
+def _start_before_the_link_stops(original: Function) -> Function:
+    def mutated(self: Any, event: Any, *, now_us: int) -> Any:
+        actions = original(self, event, now_us=now_us)
+        held = self.__dict__.setdefault("_held_stop", [])
+        stops = [action for action in actions if isinstance(action, StopSlaveLink)]
+        if stops and self.goal.kind is GoalKind.REIGN:
+            held.append(stops[0])
+            others = [action for action in actions if action is not stops[0]]
+            return others + mutated(self, StepDone(step=stops[0].step, offset=LogOffset(0)), now_us=now_us)
+        if held and any(isinstance(action, PrepareMaster) for action in actions):
+            return [held.pop(), *actions]
+        return actions
+
+    return mutated
+
+
+def _acks_without_epoch(original: Function) -> Function:
+    return lambda self, ack: original(self, changed(ack, master_epoch=self._master_epoch))
+
+
+def _acks_without_link(original: Function) -> Function:
+    def mutated(self: Any, ack: Any) -> Any:
+        link = self._links.get(ack.broker_id)
+        if link is not None:
+            ack = changed(ack, link_generation=link.link_generation, incarnation=link.incarnation)
+        return original(self, ack)
+
+    return mutated
+
+
+def _confirmed_bytes_are_cut(_original: Function) -> Function:
+    return lambda point, _confirm, _what: Cut(point=point, history=EpochHistory(), cut_bytes=0)
+
+
+def _appends_behind_the_index(_original: Function) -> Function:
+    def mutated(self: Any, *, stored_at_ms: int) -> None:
+        self._stored_at_ms = stored_at_ms
+
+    return mutated
+
+
+def _empty_epoch_is_refused(original: Function) -> Function:
+    def mutated(self: EpochHistory, entry: Any) -> EpochHistory:
+        if self.last is not None and self.last.start_offset == entry.start_offset:
+            return self
+        result = original(self, entry)
+        assert isinstance(result, EpochHistory)
+        return result
+
+    return mutated
+
+
+REPLICAS: tuple[Mutation, ...] = (
+    Mutation(
+        name="R9-marks-fall",
+        what="promises are forgotten at a restart",
+        target="rollcall_ha.broker.core.role:RoleMachine._on_recovered",
+        mutate=_marks_are_forgotten,
+        case="stale-master-after-a-restart",
+    ),
+    Mutation(
+        name="R9-old-epoch-to-a-new-incarnation",
+        what="a master that restarts is still the master of its epoch",
+        target="rollcall_ha.controller.core.evolve:_registered",
+        mutate=_mastership_outlives_the_process,
+        case="restarted-master",
+    ),
+    Mutation(
+        name="R9-bytes-before-the-entry",
+        what="a follower takes bytes of an epoch that it has not recorded",
+        target="rollcall_ha.ha.slave_link:SlaveLink._take_header",
+        mutate=_bytes_before_the_entry,
+        case="entry-before-its-bytes",
+    ),
+    Mutation(
+        name="R12-order",
+        what="the start is fixed while bytes still arrive",
+        target="rollcall_ha.broker.core.role:RoleMachine.handle",
+        mutate=_start_before_the_link_stops,
+        case="start-after-the-link",
+    ),
+    Mutation(
+        name="R12-acks-without-epoch",
+        what="a late ack of an older epoch counts",
+        target="rollcall_ha.ha.confirm_offset:SlaveAcks.record",
+        mutate=_acks_without_epoch,
+        case="late-acks",
+    ),
+    Mutation(
+        name="R12-acks-without-link",
+        what="a late ack of an older link or life counts",
+        target="rollcall_ha.ha.confirm_offset:SlaveAcks.record",
+        mutate=_acks_without_link,
+        case="late-acks",
+    ),
+    Mutation(
+        name="R12-data-of-a-closed-link",
+        what="bytes of a link that was closed are taken",
+        target="rollcall_ha.ha.slave_link:SlaveLink.connection_lost",
+        mutate=constant(None),
+        case="data-after-the-close",
+    ),
+    Mutation(
+        name="R17",
+        what="a waiter outlives the epoch in which it appended",
+        target="rollcall_ha.broker.core.acks:WaitingSends.fail_all",
+        mutate=constant([]),
+        case="waiters-of-an-ended-epoch",
+    ),
+    Mutation(
+        name="empty-epoch-refused",
+        what="bytes land under an older epoch",
+        target="rollcall_ha.epoch.history:EpochHistory.appended",
+        mutate=_empty_epoch_is_refused,
+        story="s34_old_member_returns",
+    ),
+    Mutation(
+        name="R18",
+        what="a retry is appended again",
+        target="rollcall_ha.broker.core.producers:ProducerTable.judge",
+        mutate=lambda original: (
+            lambda self, stamp: (
+                type(original(self, stamp)).ACCEPT
+                if original(self, stamp).name == "DUPLICATE"
+                else original(self, stamp)
+            )
+        ),
+    ),
+    Mutation(
+        name="R19",
+        what="a new master numbers messages before it knows the numbers of those it received",
+        target="rollcall_ha.broker.log.commit_log:CommitLog.begin_run",
+        mutate=_appends_behind_the_index,
+        case="append-behind-unindexed-records",
+    ),
+    Mutation(
+        name="R21",
+        what="a higher epoch of a peer is not asked after",
+        target="rollcall_ha.broker.core.session:SessionMachine.look_up",
+        mutate=constant([]),
+        case="peer-in-a-higher-epoch",
+    ),
+    Mutation(
+        name="R21-strangers",
+        what="a master answers whoever names itself a replica of its set",
+        target="rollcall_ha.ha.master_link:MasterLink._is_registered",
+        mutate=constant(True),
+        case="ack-of-a-stranger",
+    ),
+    Mutation(
+        name="R21-ended-incarnation",
+        what="acks of a process count although its successor has registered",
+        target="rollcall_ha.ha.master_link:MasterLink.replicas_changed",
+        mutate=constant([]),
+        case="ack-of-an-ended-incarnation",
+    ),
+    Mutation(
+        name="R26",
+        what="a replica cuts what it knows to be confirmed",
+        target="rollcall_ha.ha.truncation:_isolate",
+        mutate=_confirmed_bytes_are_cut,
+        case="cut-below-confirm",
+    ),
+    Mutation(
+        name="R26-unclean-epoch",
+        what="the controllers never say which epoch began uncleanly: members that return isolate themselves",
+        target="rollcall_ha.controller.core.evolve:_may_lack_confirmed",
+        mutate=constant(False),
+        story="r26_unclean_return",
+    ),
+    Mutation(
+        name="W3",
+        what="an epoch is entered twice",
+        target="rollcall_ha.broker.core.goals:_goal_for_own_epoch",
+        mutate=lambda original: lambda view, standing: original(view, changed(standing, left_epoch=NO_EPOCH)),
+        case="epoch-entered-twice",
+    ),
+    Mutation(
+        name="W4",
+        what="an epoch without an entry of its own",
+        target="rollcall_ha.epoch.history:EpochHistory.appended",
+        mutate=_empty_epoch_is_refused,
+        case="empty-epochs",
+    ),
+)

@@ -1,0 +1,505 @@
+"""
+Mutants of the rules of sets: alters, elections, evidence, recovery, who counts for an acknowledgement.
+
+Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.replies import AlterDecided
+from rollcall_ha.controller.contract.values import SilenceCause
+from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.core.decision import Decision
+from tests.sim.mutation import Function, Mutation, changed, constant, instead
+
+
+def _no_stored_verdict(original: Function) -> Function:
+    def mutated(fleet: Any, operation: Any, command: Any) -> Any:
+        state = fleet.sets.get(command.set_key)
+        if state is None or state.last_alter is None:
+            return original(fleet, operation, command)
+        forgetful = replace(fleet, sets={**fleet.sets, command.set_key: replace(state, last_alter=None)})
+        decision = original(forgetful, operation, command)
+        answer = decision.answer
+        if not isinstance(answer, AlterDecided) or answer.verdict.is_accepted:
+            return decision
+        blind = replace(answer.verdict, sync_state_set=(), sync_state_set_epoch=0)
+        events = tuple(replace(event, verdict=blind) for event in decision.events)
+        return Decision(answer=replace(answer, verdict=blind), events=events)
+
+    return mutated
+
+
+def _retry_with_other_content(original: Function) -> Function:
+    def mutated(self: Any, now_ms: int) -> Any:
+        outstanding = self._outstanding
+        if outstanding is None or self._ended or now_ms - self._sent_at_ms < self.reign.alter_retry_ms:
+            return original(self, now_ms)
+        self._outstanding = None
+        self._seq -= 1
+        outputs = original(self, now_ms)
+        if self._outstanding is None:
+            self._seq += 1
+        return outputs
+
+    return mutated
+
+
+def _no_compare_and_set(original: Function) -> Function:
+    def mutated(state: Any, command: Any) -> Any:
+        return original(state, replace(command, sync_state_set_epoch=state.sync_state_set_epoch))
+
+    return mutated
+
+
+def _any_incarnation_joins(original: Function) -> Function:
+    def mutated(fleet: Any, operation: Any, command: Any) -> Any:
+        state = fleet.sets.get(command.set_key)
+
+        def present(member: Any) -> Any:
+            replica = state.replica(member.broker_id) if state is not None else None
+            return member if replica is None else replace(member, incarnation=replica.incarnation)
+
+        return original(fleet, operation, replace(command, joining=tuple(map(present, command.joining))))
+
+    return mutated
+
+
+def _refusal_ends_the_union(_original: Function) -> Function:
+    def mutated(self: Any, reason: str) -> Any:
+        del reason
+        self._outstanding = None
+        return self._advance_confirm()
+
+    return mutated
+
+
+def _adopts_another_epoch(original: Function) -> Function:
+    def mutated(self: Any, **named: Any) -> Any:
+        reign = self.reign
+        named.update(master_epoch=reign.master_epoch, master=reign.broker_id, master_incarnation=reign.incarnation)
+        return original(self, **named)
+
+    return mutated
+
+
+def _timeout_drops_the_proposal(original: Function) -> Function:
+    def mutated(self: Any, now_ms: int) -> Any:
+        outstanding = self._outstanding
+        if outstanding is not None and now_ms - self._sent_at_ms >= self.reign.alter_retry_ms:
+            self._outstanding = None
+            self._pause_until_ms = now_ms + self.reign.alter_retry_ms
+            return self._advance_confirm()
+        return original(self, now_ms)
+
+    return mutated
+
+
+def _local_set_only(_original: Any) -> Any:
+    return property(lambda self: self._local)
+
+
+def _proposed_set_only(_original: Any) -> Any:
+    return property(lambda self: self._outstanding.new_set if self._outstanding is not None else self._local)
+
+
+def _join_in_two_steps(original: Function) -> Function:
+    def mutated(self: Any, broker_id: Any, now_ms: int) -> bool:
+        passed = self.__dict__.setdefault("_passed", {})
+        is_fit = original(self, broker_id, now_ms)
+        if is_fit and broker_id not in passed:
+            passed[broker_id] = now_ms
+            return False
+        return broker_id in passed and passed.pop(broker_id) < now_ms
+
+    return mutated
+
+
+def _join_without_start(original: Function) -> Function:
+    def mutated(self: Any, reign: Any, **named: Any) -> None:
+        original(self, changed(reign, start_offset=LogOffset(0)), **named)
+
+    return mutated
+
+
+def _join_without_confirm(_original: Function) -> Function:
+    def mutated(self: Any, broker_id: Any) -> bool:
+        acked = self._table.acked(broker_id)
+        return acked is not None and acked >= self.reign.start_offset
+
+    return mutated
+
+
+def _adopts_another_fleet(original: Function) -> Function:
+    def mutated(self: Any, **named: Any) -> Any:
+        named.update(fleet_incarnation=self.reign.fleet_incarnation)
+        return original(self, **named)
+
+    return mutated
+
+
+def _everybody_is_intact(original: Function) -> Function:
+    def mutated(state: Any, replica: Any, command: Any) -> Any:
+        judged, reason = original(state, replica, command)
+        if judged in (Intactness.NOT_INTACT, Intactness.SUSPECT):
+            return Intactness.SAME_BOOT, "trusted"
+        return judged, reason
+
+    return mutated
+
+
+def _boot_id_of_the_last_start(original: Function) -> Function:
+    starts: dict[str, list[str]] = {}
+
+    def mutated(self: Any, facts: Any, identity: Any) -> None:
+        process = facts.process
+        seen = starts.setdefault(process.store_id, [])
+        claim = seen[0] if seen and seen[-1] == process.boot_id else process.boot_id
+        seen.append(process.boot_id)
+        original(self, changed(facts, process=replace(process, boot_id=claim)), identity)
+
+    return mutated
+
+
+def _any_copy_will_do(original: Function) -> Function:
+    def mutated(state: Any, replica: Any, command: Any) -> Any:
+        known = () if replica.incarnation is None else (replica.incarnation,)
+        return original(state, replica, replace(command, previous_incarnations=known))
+
+    return mutated
+
+
+def _survivors_need_not_be_intact(_original: Function) -> Function:
+    def mutated(self: Any, replica: Any) -> bool:
+        return replica.incarnation is not None and replica.broker_id in {*self.sync_state_set, *self.fallen}
+
+    return mutated
+
+
+def _survivors_from_anywhere(_original: Function) -> Function:
+    def mutated(case: Any, winner: Any) -> Any:
+        return tuple(
+            replica.broker_id
+            for replica in case.set_state.replicas
+            if replica.broker_id == winner.broker_id or (replica.is_alive and replica.is_voter)
+        )
+
+    return mutated
+
+
+def _any_evidence(_original: Function) -> Function:
+    return lambda _state, operation: operation.evidence
+
+
+def _unknown_members_are_skipped(original: Function) -> Function:
+    def mutated(own_end: Any, required: Any, table: Any) -> Any:
+        return original(own_end, [member for member in required if table.acked(member) is not None], table)
+
+    return mutated
+
+
+def _in_the_order_of_the_batch(original: Function) -> Function:
+    def mutated(state: Any, operations: Any, *, term: int, index: int) -> Any:
+        replies: tuple[Any, ...] = ()
+        for operation in operations:
+            applied = original(state, [operation], term=term, index=index)
+            state, replies = applied.state, replies + applied.replies
+        return changed(applied, replies=replies)
+
+    return mutated
+
+
+def _counts_the_required_set(_original: Any) -> Any:
+    return property(lambda self: len(self.required_set))
+
+
+def _refusal_keeps_the_proposal(original: Function) -> Function:
+    def mutated(self: Any, **named: Any) -> Any:
+        return original(self, **named) if named["is_accepted"] else []
+
+    return mutated
+
+
+def _nobody_is_awaited(_original: Any) -> Any:
+    return property(lambda _self: ())
+
+
+def _first_come_first_master(original: Function) -> Function:
+    def mutated(state: Any, operation: Any, command: Any, evidence: Any) -> Any:
+        configuration = replace(state.configuration, expected_replicas=1)
+        replicas = tuple(
+            replica
+            if replica.positions is None
+            else replace(replica, positions=replace(replica.positions, max_offset=LogOffset(0)))
+            for replica in state.replicas
+        )
+        return original(replace(state, configuration=configuration, replicas=replicas), operation, command, evidence)
+
+    return mutated
+
+
+def _refused_is_dead(original: Function) -> Function:
+    def mutated(self: Any, session: Any, now_ns: int) -> Any:
+        if session.refused_ns is not None and session.connection is None and session.is_alive:
+            return self._detect(session, SilenceCause.DEAD_AT_ONCE, now_ns)
+        return original(self, session, now_ns)
+
+    return mutated
+
+
+SETS: tuple[Mutation, ...] = (
+    Mutation(
+        name="R1-stored-verdict",
+        what="a retry of a committed alter is refused as stale, and the proposal dropped",
+        target="rollcall_ha.controller.core.alters:decide_alter",
+        mutate=_no_stored_verdict,
+        case="alter-answer-lost",
+    ),
+    Mutation(
+        name="R1-content-bound-to-seq",
+        what="a retry proposes something else under the same seq",
+        target="rollcall_ha.ha.sync_state:SyncState.tick",
+        mutate=_retry_with_other_content,
+        case="alter-retry-is-the-same",
+    ),
+    Mutation(
+        name="R1-overtaken",
+        what="a master repeats a seq that the controllers have passed",
+        target="rollcall_ha.ha.sync_state:SyncState.overtaken",
+        mutate=constant([]),
+        case="alter-overtaken",
+    ),
+    Mutation(
+        name="R1-seq-far-ahead",
+        what="an alter is decided with a seq that leaves none above it",
+        target="rollcall_ha.controller.core.alters:SEQUENCE_STEP_MAX",
+        mutate=instead(2**63),
+        case="alter-far-ahead",
+    ),
+    Mutation(
+        name="R1-compare-and-set",
+        what="an alter is applied to another version of the set than it was made for",
+        target="rollcall_ha.controller.core.alters:_refusal",
+        mutate=_no_compare_and_set,
+        case="alter-on-a-moved-set",
+    ),
+    Mutation(
+        name="R1-incarnations",
+        what="a member joins by the ack of a life that it has lost",
+        target="rollcall_ha.controller.core.alters:decide_alter",
+        mutate=_any_incarnation_joins,
+        case="alter-of-an-ended-incarnation",
+    ),
+    Mutation(
+        name="R1-late-registration",
+        what="a late duplicate of an earlier life's registration ends the life that came after it",
+        target="rollcall_ha.controller.core.registration:_has_moved",
+        mutate=constant(False),
+        case="late-registration",
+    ),
+    Mutation(
+        name="R2-refusal-ends-the-union",
+        what="a refusal because of an older masterEpoch ends the union instead of the mastership",
+        target="rollcall_ha.ha.sync_state:SyncState.mastership_refused",
+        mutate=_refusal_ends_the_union,
+        case="refused-mastership",
+    ),
+    Mutation(
+        name="R2-state-of-another-epoch",
+        what="a master adopts the set of its successor's epoch",
+        target="rollcall_ha.ha.sync_state:SyncState.authoritative_state",
+        mutate=_adopts_another_epoch,
+        case="state-of-another-epoch",
+    ),
+    Mutation(
+        name="R2-timeout-drops-the-proposal",
+        what="an alter without an answer is forgotten; it commits later",
+        target="rollcall_ha.ha.sync_state:SyncState.tick",
+        mutate=_timeout_drops_the_proposal,
+        case="alter-without-an-answer",
+    ),
+    Mutation(
+        name="R2-no-union-when-adding",
+        what="acks wait for the local set only",
+        target="rollcall_ha.ha.sync_state:SyncState.required_set",
+        mutate=_local_set_only,
+        case="union-when-adding",
+    ),
+    Mutation(
+        name="R2-no-union-when-removing",
+        what="acks wait for the proposed set only",
+        target="rollcall_ha.ha.sync_state:SyncState.required_set",
+        mutate=_proposed_set_only,
+        case="union-when-removing",
+    ),
+    Mutation(
+        name="R2-join-test-in-two-steps",
+        what="a member passes the join test now and is required later",
+        target="rollcall_ha.ha.sync_state:SyncState._is_fit_to_join",
+        mutate=_join_in_two_steps,
+        case="join-test",
+    ),
+    Mutation(
+        name="R2-join-test-without-start",
+        what="a member joins below the start of the master's own epoch",
+        target="rollcall_ha.ha.sync_state:SyncState.__init__",
+        mutate=_join_without_start,
+        case="join-below-the-start",
+    ),
+    Mutation(
+        name="R2-join-test-without-confirm",
+        what="a member joins without what was acknowledged",
+        target="rollcall_ha.ha.sync_state:SyncState._has_everything",
+        mutate=_join_without_confirm,
+        case="join-below-confirm",
+    ),
+    Mutation(
+        name="R3",
+        what="a member stays one after a restart that proves nothing",
+        target="rollcall_ha.controller.core.intactness:judge",
+        mutate=_everybody_is_intact,
+        story="r03_unclean_restart",
+    ),
+    Mutation(
+        name="R3-boot-id-of-the-last-start",
+        what="a power loss before the last start but one is not noticed",
+        target="rollcall_ha.broker.core.registration:Registration.__init__",
+        mutate=_boot_id_of_the_last_start,
+        story="r03_boot_of_last_start",
+    ),
+    Mutation(
+        name="R3-older-copy",
+        what="an older copy of a directory counts as intact on the same boot",
+        target="rollcall_ha.controller.core.intactness:judge",
+        mutate=_any_copy_will_do,
+        case="older-copy",
+    ),
+    Mutation(
+        name="R6-intact",
+        what="a member that fell is a survivor or a winner all the same",
+        target="rollcall_ha.controller.core.state:SetState.is_intact_member",
+        mutate=_survivors_need_not_be_intact,
+        case="survivors-are-intact",
+    ),
+    Mutation(
+        name="R6-members-of-the-old-set",
+        what="everybody alive is a survivor",
+        target="rollcall_ha.controller.core.decide_election:_new_set",
+        mutate=_survivors_from_anywhere,
+        case="survivors-are-members",
+    ),
+    Mutation(
+        name="R14",
+        what="an election is applied to another state than its evidence was taken on",
+        target="rollcall_ha.controller.core.evidence:validate_evidence",
+        mutate=_any_evidence,
+        case="evidence-moved",
+    ),
+    Mutation(
+        name="R5",
+        what="an answer of an earlier term counts",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._on_answer",
+        mutate=lambda original: (
+            lambda self, peer, message: original(self, peer, replace(message, term=self._attached().internals.term))
+        ),
+        case="answer-of-another-term",
+    ),
+    Mutation(
+        name="R7-awaits-reports",
+        what="after a wipe or restore a master is elected before all named replicas have reported",
+        target="rollcall_ha.controller.core.state:Recovery.awaited",
+        mutate=_nobody_is_awaited,
+        story="r07_wiped_controllers",
+    ),
+    Mutation(
+        name="R7-longest-report",
+        what="after a wipe or restore the first that is heard is elected, others had reported more",
+        target="rollcall_ha.controller.core.decide_election:_set_aside_by_reports",
+        mutate=constant({}),
+        case="restored-longest",
+    ),
+    Mutation(
+        name="R7-epochs-jump",
+        what="after a wipe or restore epochs go on where the backup ended",
+        target="rollcall_ha.controller.core.recovery:next_master_epoch",
+        mutate=lambda _original: lambda set_state, **_named: set_state.master_epoch + 1,
+        story="r07_old_backup",
+    ),
+    Mutation(
+        name="R8",
+        what="the first replica that comes is elected",
+        target="rollcall_ha.controller.core.founding_election:decide_first",
+        mutate=_first_come_first_master,
+        case="first-election",
+    ),
+    Mutation(
+        name="R13",
+        what="a refused probe alone makes a master dead",
+        target="rollcall_ha.controller.runtime.sessions:Sessions._judge",
+        mutate=_refused_is_dead,
+        case="dead-at-once",
+    ),
+    Mutation(
+        name="R15",
+        what="an entry of a newer version is skipped",
+        target="rollcall_ha.controller.replication.codec:decode_operations",
+        mutate=lambda original: (
+            lambda payload: () if type(original(payload)).__name__ == "AboveFeatureLevel" else original(payload)
+        ),
+        case="newer-operation",
+    ),
+    Mutation(
+        name="R22",
+        what="min_in_sync counts who is only proposed",
+        target="rollcall_ha.ha.sync_state:SyncState.in_sync_count",
+        mutate=_counts_the_required_set,
+        case="min-in-sync-of-a-proposal",
+    ),
+    Mutation(
+        name="R23",
+        what="a learner is a member like any other",
+        target="rollcall_ha.ha.confirm_offset:SlaveAcks.open_link",
+        mutate=lambda original: lambda self, *args, is_learner: original(self, *args, is_learner=False),
+        case="learner-is-no-candidate",
+    ),
+    Mutation(
+        name="R24",
+        what="refusals leave no record",
+        target="rollcall_ha.controller.core.decision:refuse",
+        mutate=lambda original: lambda *args, **named: Decision(answer=original(*args, **named).answer),
+        case="refusal-on-record",
+    ),
+    Mutation(
+        name="R25",
+        what="an alter is decided before the election that shares its entry",
+        target="rollcall_ha.controller.core.apply:apply_operations",
+        mutate=_in_the_order_of_the_batch,
+        case="election-in-a-batch",
+    ),
+    Mutation(
+        name="R7-view-of-another-fleet",
+        what="a master takes the set of restored controllers for knowledge about the alter of the old ones",
+        target="rollcall_ha.ha.sync_state:SyncState.authoritative_state",
+        mutate=_adopts_another_fleet,
+        case="state-of-another-fleet",
+    ),
+    Mutation(
+        name="W8",
+        what="a refused proposal is kept: its member is required for ever",
+        target="rollcall_ha.ha.sync_state:SyncState.verdict",
+        mutate=_refusal_keeps_the_proposal,
+        case="refused-proposal",
+    ),
+    Mutation(
+        name="W9",
+        what="members without a report are skipped",
+        target="rollcall_ha.ha.sync_state:confirm_candidate",
+        mutate=_unknown_members_are_skipped,
+        case="member-without-a-report",
+    ),
+)
