@@ -50,18 +50,21 @@ def recorded(rows: Sequence[Mapping[str, Any]], stops: Sequence[Mapping[str, Any
     The reigns and stops of one row, oldest first.
 
     Elections behind which no master ever served are parts of the next outage that ended. A stop that an election ended
-    is part of that election's outage: counted again, its time would be there twice.
+    is part of that election's outage, and a first acknowledgement that waits for a stop to end is part of the stop:
+    counted again, their time would be there twice.
     """
     kinds: list[str] = []
     lower = upper = waited = 0.0
     is_bounded = True
     missing: list[str] = []
+    of_epoch: dict[int, float] = {}
     for stop in stops:
         if stop["end"] == ELECTED:
             continue
         kinds.append(f"writes-stopped:{stop['reason']}")
         length = (stop.get("stoppedUs") or 0) / 1000
         lower, upper = lower + length, upper + length
+        of_epoch[stop["masterEpoch"]] = of_epoch.get(stop["masterEpoch"], 0.0) + length
     for row in rows:
         kinds.append(row["kind"])
         missing += row["missing"]
@@ -72,7 +75,7 @@ def recorded(rows: Sequence[Mapping[str, Any]], stops: Sequence[Mapping[str, Any
         most = row.get("totalUsMax", total)
         is_bounded = is_bounded and most is not None
         upper += (most or 0) / 1000
-        waited += (row.get("waitedUs") or 0) / 1000
+        waited += max(0.0, (row.get("waitedUs") or 0) / 1000 - of_epoch.get(row["masterEpoch"], 0.0))
     return Recorded(
         kinds=tuple(kinds),
         lower_ms=lower,

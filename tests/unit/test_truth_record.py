@@ -21,7 +21,7 @@ def row(*, least_ms: float = 50, most_ms: float | None = 50, waited_ms: float = 
     """A reign as ``history -o json`` gives it."""
     most_us = None if most_ms is None else most_ms * 1000
     return {
-        "kind": kind, "totalUs": least_ms * 1000, "totalUsMax": most_us, "waitedUs": waited_ms * 1000, "missing": missing,
+        "kind": kind, "masterEpoch": 7, "totalUs": least_ms * 1000, "totalUsMax": most_us, "waitedUs": waited_ms * 1000, "missing": missing,
     }  # fmt: skip
 
 
@@ -54,11 +54,17 @@ def test_a_wait_counts_only_where_somebody_sent() -> None:
 
 def test_a_stop_that_an_election_ended_is_not_counted_twice() -> None:
     stops = [
-        {"reason": "fenced", "stoppedUs": 40_000, "end": "election"},
-        {"reason": "disk-full", "stoppedUs": 9_000, "end": "resumed"},
+        {"masterEpoch": 6, "reason": "fenced", "stoppedUs": 40_000, "end": "election"},
+        {"masterEpoch": 6, "reason": "disk-full", "stoppedUs": 9_000, "end": "resumed"},
     ]
     found = recorded([row()], stops)
     assert (found.lower_ms, found.kinds) == (59, ("writes-stopped:disk-full", "failover"))
+
+
+def test_a_first_ack_that_waits_for_a_stop_to_end_is_part_of_the_stop() -> None:
+    stops = [{"masterEpoch": 7, "reason": "too-few-in-sync", "stoppedUs": 4_000_000, "end": "resumed"}]
+    found = recorded([row(waited_ms=4_010)], stops)
+    assert (found.lower_ms, found.waited_ms) == (4_050, 10)
 
 
 def test_the_stopwatch_imports_nothing_but_the_standard_library() -> None:
