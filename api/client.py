@@ -148,7 +148,8 @@ class Client:
         Know where the controllers are; nothing is sent yet.
 
         Args:
-            addresses: ``host:port`` or ``http://host:port`` of each controller's REST port.
+            addresses: ``host:port`` or ``http://host:port`` of each controller's REST port; others raise
+                ``ValueError``.
             requested_by: Name of the caller; it becomes part of the record of every mutating call.
             limit_ms: How long one call may look for a leader.
             transport: Takes the place of the network in tests.
@@ -446,7 +447,7 @@ class Client:
         if response.is_redirect:
             # A follower's 307 proposes nothing, so the same order may go to the leader that it names.
             findings.troubles[base] = "not the leader"
-            return None, _base_of(response.headers.get("location", ""))
+            return None, _hinted(response.headers.get("location"))
         return self._judge(base, response, findings)
 
     def _judge(self, base: str, response: httpx.Response, findings: _Findings) -> tuple[None, str | None]:
@@ -469,7 +470,7 @@ class Client:
             findings.may_have_run = True
             return None, None
         if problem.code in _TRY_ELSEWHERE:
-            return None, base_url(problem.leader) if problem.leader else None
+            return None, _hinted(problem.leader)
         # Definite, also after a lost answer: an order that was executed is answered by its id with the stored reply,
         # and is not judged again against the state that it made itself.
         raise RefusedError(problem)
@@ -490,8 +491,16 @@ def new_request_id() -> RequestId:
 
 
 def base_url(address: str) -> str:
-    """``host:port`` as a URL; a URL stays one. Never ends in a slash."""
-    return (address if "://" in address else f"http://{address}").rstrip("/")
+    """``host:port`` as a URL; a URL stays one. Never ends in a slash. Raises ``ValueError`` with the value."""
+    base = (address if "://" in address else f"http://{address}").rstrip("/")
+    try:
+        parts = urlsplit(base)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or brackets that do not close
+        is_good = False
+    if not is_good or not base.isprintable() or " " in base:
+        raise ValueError(f"{address!r} is not the address of a controller: host:port, or http://host:port")
+    return base
 
 
 def _page_params(consistency: str, after: str | None) -> dict[str, str]:
@@ -510,9 +519,13 @@ def _all_pages(page: Callable[[str | None], Page]) -> Page:
     return msgspec.structs.replace(first, sets=tuple(sets), next_after=None)
 
 
-def _base_of(location: str) -> str | None:
-    parts = urlsplit(location)
-    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
+def _hinted(address: str | None) -> str | None:
+    """The base of a leader's address or of a ``Location``; None without one. A peer's nonsense is no hint."""
+    try:
+        parts = urlsplit(base_url(address or ""))
+    except ValueError:
+        return None
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _set_path(key: SetKey) -> str:

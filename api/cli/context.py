@@ -112,7 +112,10 @@ def make_client() -> Client:
     """A client of the controllers that this call is about; the record will name the user."""
     from rollcall_ha.api.client import Client
 
-    return Client(controller_addresses(), requested_by=_user())
+    try:
+        return Client(controller_addresses(), requested_by=_user())
+    except ValueError as error:
+        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
 @contextmanager

@@ -74,6 +74,20 @@ def test_follows_the_hint_of_a_503() -> None:
     assert client.set(KEY) == set_answer
 
 
+def test_a_hint_that_is_no_address_is_none() -> None:
+    """The others are asked; what some peer made of its leader's address ends nothing."""
+    set_answer = SetAnswer(freshness=freshness(), set=set_status())
+    odd = httpx.Response(307, headers={"Location": "http://[::1/x"})
+    script = {
+        ("c1", "GET", SET_PATH): lambda _: odd,
+        ("c2", "GET", SET_PATH): problem(503, "NO_LEADER", leader="h:x"),
+        ("c3", "GET", SET_PATH): set_answer,
+    }
+    client, _ = client_of(FakeControllers(script))
+
+    assert client.set(KEY) == set_answer
+
+
 def test_nobody_there_is_unreachable_with_every_address() -> None:
     """The message names each controller that was tried."""
     client, now = client_of(FakeControllers({}))
@@ -241,6 +255,15 @@ def test_addresses_may_be_urls() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("address", ["http://[::1", "h:x", "h:99999", "://", "a b", "ftp://h:1", ""])
+def test_an_address_that_is_none_is_refused_with_its_value(address: str) -> None:
+    """Some of them were a traceback of the HTTP library at the first call."""
+    with pytest.raises(ValueError, match="is not the address of a controller: host:port") as refused:
+        Client([address])
+
+    assert repr(address) in str(refused.value)
+
+
 def test_first_answers_on_several_threads_do_not_end_the_process() -> None:
     """msgspec builds a type at its first use, and two threads at once end in a segmentation fault: built at import."""
     code = (

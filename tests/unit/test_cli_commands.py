@@ -337,6 +337,17 @@ def test_wrong_use_changes_nothing_and_exits_with_2(rollcall: Run, arguments: tu
     assert ran.err
 
 
+def test_an_address_that_is_none_is_wrong_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--controllers h:x`` was a traceback."""
+    monkeypatch.setattr(context.OPTIONS, "controllers", "")
+    ran = CliRunner().invoke(app, ["--controllers", "h:x", "status"])
+
+    assert (ran.exit_code, ran.stderr) == (
+        2,
+        "rollcall: 'h:x' is not the address of a controller: host:port, or http://host:port\n",
+    )
+
+
 def test_ambiguous_set_name_wants_the_cluster(rollcall: Run) -> None:
     """Two clusters may use one name; the message shows both full names."""
     other = set_status()
