@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Mood, Report, Table
-from rollcall_ha.api.cli.tables import EVENT_COLUMNS, event_row, outage, read_line
+from rollcall_ha.api.cli.tables import EVENT_COLUMNS, event_row, outage, read_line, spans_of
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.values import Phase
@@ -176,7 +176,7 @@ def _phase_parts(found: Explanation) -> list[str | Table]:
     row = found.row
     if not row.phases:
         return []
-    spans = {span.phase: span.duration_us for span in row.phases}
+    spans = spans_of(row)
     after_us = spans.pop(Phase.FIRST_ACK, None)
     rows: list[tuple[str, str]] = [
         (str(phase), output.duration_us(duration_us)) for phase, duration_us in spans.items()

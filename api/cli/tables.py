@@ -382,7 +382,7 @@ def history_report(page: HistoryPage) -> Report:
 
 
 def _history_row(row: HistoryRow) -> tuple[str, ...]:
-    spans = {span.phase: span.duration_us for span in row.phases}
+    spans = spans_of(row)
     origin = "none" if row.from_master is None else str(row.from_master)
     return (
         str(row.master_epoch),
@@ -400,6 +400,15 @@ def _history_row(row: HistoryRow) -> tuple[str, ...]:
         output.NOT_APPLICABLE if row.grade is None else str(row.grade),
         row.requested_by,
     )
+
+
+def spans_of(row: HistoryRow) -> dict[Phase, int | None]:
+    """Each phase with its duration; None = not known."""
+    spans = {span.phase: span.duration_us for span in row.phases}
+    # No sign of the fault but its detection: "DETECT 0.0 ms" would say that it was noticed at once.
+    if Phase.FAULT in row.missing and not spans.get(Phase.DETECTED, 1):
+        spans[Phase.DETECTED] = None
+    return spans
 
 
 def outage(row: HistoryRow) -> str:

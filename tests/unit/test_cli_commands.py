@@ -26,12 +26,13 @@ from rollcall_ha.api.client import Client
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected
-from rollcall_ha.controller.contract.values import EventRef, StopReason
+from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason
 from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,
     HistoryPage,
     OrderPreview,
+    PhaseSpan,
     SetAnswer,
     StopEnd,
     WriteStop,
@@ -402,6 +403,21 @@ def test_history_phases_and_the_unexplained_rest_add_up_to_the_total(rollcall: R
         "3.0 ms",
         "3.2 s",
     ]
+
+
+def test_a_fault_that_nobody_saw_is_shown_by_its_bounds(rollcall: Run) -> None:
+    """After a stop of the whole fleet: "DETECT 0.0 ms", and one small number for an outage of a minute."""
+    phases = (PhaseSpan(phase=Phase.DETECTED, duration_us=0), PhaseSpan(phase=Phase.SERVING, duration_us=800_000))
+    bounded = msgspec.structs.replace(
+        history_row(), phases=phases, total_us=830_000, total_us_max=66_000_000, missing=(Phase.FAULT,)
+    )
+    unbounded = msgspec.structs.replace(bounded, total_us_max=None)
+    page = HistoryPage(freshness=freshness(), set_key=KEY, rows=(bounded, unbounded), next_before=None)
+    ran = rollcall(SETS | {("c1", "GET", f"{SET_PATH}/history"): page}, "history", "broker-a")
+
+    assert "0.0 ms" not in ran.out
+    assert "830 ms to 1 min" in ran.out
+    assert "over 830 ms" in ran.out
 
 
 def test_formats_agree_with_each_other(rollcall: Run) -> None:
