@@ -134,7 +134,7 @@ def _last_steps(files: LogFiles, mark: CutMark) -> _Steps:
         ("begin", lambda: _begin(files, mark)),
         # Before the history and the mark go: after a power cut the zeros may be missing, and behind a history that is
         # cut already the old bytes would be whole records of the wrong epoch.
-        ("sync", lambda: _sync(files, quarantine)),
+        ("sync", lambda: _sync(files)),
         ("history", lambda: _cut_history(files, mark)),
         ("state", lambda: _clamp_state(files, mark)),
         ("clear", lambda: durable_unlink(files.root / CUT_FILE_NAME)),
@@ -147,7 +147,10 @@ def _manifest(mark: CutMark) -> bytes:
 
 def _copy_tail(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
     quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Both names, before anything is moved there: a power cut behind the move takes a folder without a durable name with
+    # all that was cut.
     fsync_directory(quarantine.parent)
+    fsync_directory(files.root)
     target = quarantine / segment_name(mark.cut_offset)
     for segment in files.segments:
         # A copy that exists is whole (it was renamed into place), and the original may be zeroed already: a second run
@@ -173,6 +176,9 @@ def _move_segments(files: LogFiles, mark: CutMark, quarantine: Path) -> None:
             segment.path.rename(target)
         else:
             segment.path.unlink()
+    # In front of every sync of the log's folder, that of a new segment too: the other way round, a power cut finds the
+    # moved file in neither of the two.
+    fsync_directory(quarantine)
     files.segments[:] = kept
 
 
@@ -189,11 +195,10 @@ def _begin(files: LogFiles, mark: CutMark) -> None:
         files.segments.append(LogSegment.create(files.log_folder, mark.new_start, files.segment_bytes))
 
 
-def _sync(files: LogFiles, quarantine: Path) -> None:
+def _sync(files: LogFiles) -> None:
     for segment in files.segments[-1:]:
         segment.sync()
     fsync_directory(files.log_folder)
-    fsync_directory(quarantine)
 
 
 def _cut_history(files: LogFiles, mark: CutMark) -> None:
