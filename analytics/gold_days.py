@@ -38,7 +38,7 @@ class Days:
 
 def horizon_of_fleets(horizons: DataFrame) -> DataFrame:
     """Columns ``fleet`` and ``at_ms``: the stamp of each fleet's last event."""
-    return horizons.groupBy("fleet").agg(f.max("last_at_ms").alias("at_ms"))
+    return horizons.groupBy("fleet").agg(f.max_by("last_at_ms", "last_seq").alias("at_ms"))
 
 
 def last_day(horizon_ms: Column) -> Column:

@@ -305,7 +305,9 @@ def horizons(events: DataFrame) -> DataFrame:
         .agg(
             f.count("*").alias("events"),
             f.min("stamped_at_ms").alias("first_at_ms"),
-            f.max("stamped_at_ms").alias("last_at_ms"),
+            # Of the last event, not the latest stamp: a clock that was an hour ahead for a minute would put the end of
+            # every open interval an hour into the future.
+            f.max_by("stamped_at_ms", "seq").alias("last_at_ms"),
             f.max("seq").alias("last_seq"),
         )
         .select(*SILVER_HORIZONS.column_names)

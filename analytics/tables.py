@@ -374,7 +374,7 @@ day date UTC date
 fleet string fleet incarnation
 events bigint events on this day
 first_at_ms bigint earliest stamp of this day
-last_at_ms bigint latest stamp of this day
+last_at_ms bigint stamp of the last event of this day
 last_seq bigint greatest seq of this day
 """
     ),

@@ -69,7 +69,7 @@ def test_the_first_leader_of_a_fresh_fleet_changes_nothing(spark: Any, tmp_path:
 
 def test_a_change_after_a_silence_was_an_age_below_zero(spark: Any, tmp_path: Path) -> None:
     """A lake that was built before the change was read said null, one that was built after it a negative number."""
-    _, taken, *rest = false_alarm_after_founding()
+    _, _, taken, *rest = false_alarm_after_founding()
     an_hour_later = taken.replace(f'"stampedAtMs":{BEGIN_MS + 2_000}', f'"stampedAtMs":{BEGIN_MS + 3_600_000}')
     assert an_hour_later != taken
     (tmp_path / "later.jsonl").write_text("\n".join([an_hour_later, *rest]))
@@ -94,3 +94,29 @@ def test_a_month_of_thousands_of_sets_was_available_for_less_than_nothing(spark:
     rows = {row["cluster"]: row for row in gold_totals.clusters(read).collect()}
     assert rows["*"]["observed_ms"] == (sets + 1) * 86_400_000
     assert rows["*"]["availability_ppm"] == rows["c"]["availability_ppm"] == sets * 1_000_000 // (sets + 1)
+
+
+def test_a_clock_that_was_an_hour_ahead_for_a_minute_lengthens_no_open_interval(spark: Any, tmp_path: Path) -> None:
+    """The last event ends what is open, not the latest stamp: broker 3 would be gone for an hour more than it was."""
+    fleet = Fleet().serving()
+    fleet.silence(3)
+    gone_at = fleet.index
+    fleet.do(TakeLeadership(controller=ControllerName("c2"), term=1))
+    ahead_at = fleet.index
+    fleet.do(TakeLeadership(controller=ControllerName("c1"), term=1))
+    records = [
+        msgspec.structs.replace(
+            each, stamped_at_ms=BEGIN_MS + each.index * 1_000 + (3_600_000 if each.index == ahead_at else 0)
+        )
+        for each in fleet.records
+    ]
+    journal = tmp_path / "ahead.jsonl"
+    journal.write_text("\n".join(lines_of(records)) + "\n")
+    events = events_of(spark, [journal])
+    days = gold_days.Days(tables={"horizons": silver.horizons(events)}, since=None)
+
+    (row,) = days.horizons().collect()
+
+    assert row["horizon_ms"] == BEGIN_MS + (ahead_at + 1) * 1_000
+    (silence,) = intervals.silences(events).collect()
+    assert row["horizon_ms"] - silence["found_at_ms"] == (ahead_at + 1 - gone_at) * 1_000
