@@ -61,7 +61,7 @@ class LogSegment:
             os.posix_fallocate(self.fd, 0, self.size)
         except OSError as error:
             problem = f"{self.path} is a sparse copy, {allocated} of {self.size} bytes are on the disk"
-            remedy = "make room for the rest, or copy it anew with its zeros (cp --sparse=never)"
+            remedy = "free space for the rest, or copy it anew with its zeros (cp --sparse=never)"
             raise OSError(error.errno, f"{problem}: {error.strerror}; {remedy}") from error
 
     @property
