@@ -140,7 +140,15 @@ class Replica:
             lag_bytes=lambda: self.following.lag_bytes,
         )
         self.session = self._new_session()
-        self.role = RoleShell(machine=self.machine, log=log, files=files, disk=disk, parts=parts, owner=self)
+        self.role = RoleShell(
+            machine=self.machine,
+            log=log,
+            files=files,
+            disk=disk,
+            parts=parts,
+            has_view=remembered.stored is not None,
+            owner=self,
+        )
         self.following = Following(
             log=log,
             disk=disk,

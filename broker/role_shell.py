@@ -7,7 +7,8 @@ Rule 1: inputs are handled one after another; one that comes while actions are d
 Rule 2: a full disk fails a step, to be tried again; any other error of a write ends the process with ``STORAGE``: pages
 that the kernel dropped after a failed sync cannot be written again (``node.files``).
 Rule 3: when the log refuses a cut, the plan was wrong: the replica isolates itself instead of cutting elsewhere.
-Rule 4: the stored view (R7) gives way to a role change: it is written when no step was under way for ``VIEW_DELAY_MS``.
+Rule 4: the stored view (R7), but for the first one of a directory, gives way to a role change: it is written when no
+step was under way for ``VIEW_DELAY_MS``.
 A failover brings several views within a moment, and each of its own writes would wait behind theirs.
 """
 
@@ -124,9 +125,10 @@ class RoleShell:
         files: ReplicaFiles,
         disk: Executor,
         parts: Parts,
+        has_view: bool,
         owner: RoleOwner,
     ) -> None:
-        """``disk``: one thread, for all durable writes of this process but the log's own."""
+        """``disk``: one thread, for all durable writes but the log's own; ``has_view``: one is stored already."""
         self.machine = machine
         self._commit_log = log
         self._files = files
@@ -139,6 +141,7 @@ class RoleShell:
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._has_view = has_view
         self._view_to_store: StoredView | None = None
         self._is_storing_view = False
         self._is_cutting = False
@@ -344,12 +347,15 @@ class RoleShell:
     async def _store_views(self) -> None:
         try:
             while self._view_to_store is not None:
-                if (wait_s := self._calm_at_s - self._loop.time()) > 0:
+                # The first one does not wait: killed with an id and no view, this replica could not say which fleet
+                # gave the id, and controllers that were founded anew would refuse it for ever (R7).
+                if self._has_view and (wait_s := self._calm_at_s - self._loop.time()) > 0:
                     await asyncio.sleep(wait_s)
                     continue
                 # Taken before the write: a view that comes during it must not be dropped with the one that is written.
                 stored, self._view_to_store = self._view_to_store, None
                 await self._loop.run_in_executor(self._disk, self._files.view.store, stored)
+                self._has_view = True
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 _log.warning("view_not_stored", reason=str(error))

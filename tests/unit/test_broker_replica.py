@@ -231,6 +231,28 @@ def test_a_replica_of_a_set_that_syncs_does_so_whatever_was_configured_here(tmp_
     asyncio.run(story())
 
 
+def test_a_replica_killed_in_its_first_moments_was_refused_for_ever_by_controllers_that_were_founded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    R7: it had its id, its epoch and acked messages, but no view yet, which waited for a calm moment.
+
+    Without a view to say which fleet gave its id, the new controllers take the id for one that was never granted. The
+    first view does not wait.
+    """
+    monkeypatch.setattr("rollcall_ha.broker.role_shell.VIEW_DELAY_MS", 3_600_000)
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: ReplicaFiles(tmp_path).view.load() is not None)
+            stored = ReplicaFiles(tmp_path).view.load()
+            assert stored is not None
+            assert stored.fleet_incarnation == FLEET
+
+    asyncio.run(story())
+
+
 def test_entered_is_reported_again_when_the_controllers_were_too_busy_to_look_at_it(tmp_path: Path) -> None:
     """R6: a refusal for overload was taken for an answer; no ``entered`` came, and the set was elected again."""
 
