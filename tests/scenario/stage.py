@@ -29,7 +29,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset, MasterEpoch
+from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import condition_of
 from tests.sim import amnesia, directed
@@ -37,9 +38,8 @@ from tests.sim.mutants import mutated, run_case
 from tests.sim.mutations import MUTATIONS
 from tests.sim.raft import raft_quorum
 from tests.sim.violation import Violation
-from tests.sim.wire import NotAppended, PutOk, Send
-from tests.sim.world import BrokerMachine, Machine, Shape, World
-from tests.support.raft_seams import replaced_library_clock
+from tests.sim.wire import Answer, message, read_answers
+from tests.sim.world import BrokerMachine, Machine, Shape, World, product_inside
 from tests.support.sim_kernel import MS, SECOND, Host, Process
 from tests.support.sim_net import End
 
@@ -131,7 +131,7 @@ class Stage:
 
     def _do_world(self, words: list[str]) -> None:
         options = dict(word.split("=") for word in words)
-        self._stack.enter_context(replaced_library_clock())
+        self._stack.enter_context(product_inside())
         shape = Shape(
             replicas=int(options.get("replicas", "3")),
             producers=0,
@@ -274,20 +274,18 @@ class Stage:
         target = max(masters, key=lambda broker: broker.node.published.master_epoch if broker.node is not None else 0)
         heard: list[str] = []
 
-        def answered(message: object) -> None:
-            if isinstance(message, PutOk):
-                world.oracle.acknowledged(
-                    world.keys[0], value, LogOffset(message.end), MasterEpoch(message.master_epoch)
-                )
+        def answered(answer: Answer) -> None:
+            if answer.is_acked:
+                world.oracle.acknowledged(world.keys[0], value, LogOffset(answer.end))
                 heard.append("acked")
-            elif isinstance(message, NotAppended):
-                heard.append(f"refused ({message.reason})")
-            else:
+            elif answer.is_unknown:
                 heard.append("outcome unknown")
+            else:
+                heard.append(f"refused ({answer.reason})")
 
         def opened(end: End) -> None:
-            end.on_message = answered
-            end.send(Send(1, value.to_bytes(16, "big"), 0, 0, value))
+            read_answers(end, answered)
+            end.send(message(1, ProducerStamp(value.to_bytes(16, "big"), 0, 0), value))
 
         address = target.plan.description.address
         world.net.connect(client, address, target.name, opened, lambda: heard.append("refused (connection)"))

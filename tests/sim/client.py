@@ -8,9 +8,10 @@ epoch, and the message in question counts as not acknowledged.
 
 from __future__ import annotations
 
+from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.controller.contract.ids import LogOffset, SetKey
 from tests.sim.oracle import Oracle
-from tests.sim.wire import NotAppended, Pull, Pulled, PutOk, PutUnknown, Send
+from tests.sim.wire import Answer, ask_offset, message, read_answers
 from tests.support.sim_kernel import MS, Process
 from tests.support.sim_net import End, SimNet
 
@@ -73,17 +74,18 @@ class Producer:
                 end.close()
                 return
             self._end = end
-            end.on_message = lambda message: self._answer(end, message)
+            read_answers(end, lambda answer: self._answer(end, answer))
             end.on_closed = lambda: self._failed(generation, move=True)
             self._send(end)
 
-        host = address.partition(":")[0]
+        host = self._net.host_of(address.partition(":")[0])
         self._net.connect(self._process, address, host, opened, lambda: self._failed(generation, move=True))
 
     def _send(self, end: End) -> None:
         self._number += 1
         self._process.kernel.counts.add("sends")
-        end.send(Send(self._number, self._producer_id, self._producer_epoch, self._sequence, self._value))
+        stamp = ProducerStamp(self._producer_id, self._producer_epoch, self._sequence)
+        end.send(message(self._number, stamp, self._value))
 
     def _failed(self, generation: int, *, move: bool, hint: str | None = None) -> None:
         if generation != self._generation or not self.is_waiting:
@@ -94,29 +96,26 @@ class Producer:
             if self._end is not None:
                 self._end.close()
                 self._end = None
-            self._at = self._addresses.index(hint) if hint is not None else self._at + 1
+            self._at = self._addresses.index(hint) if hint in self._addresses else self._at + 1
             self._process.kernel.counts.add("sends retried")
         delay_us = self._process.kernel.random.randrange(5, 60) * MS
         self._process.after(delay_us, "retry", lambda: self._try() if again == self._generation else None)
 
-    def _answer(self, end: End, message: object) -> None:
-        if end is not self._end or not self.is_waiting:
+    def _answer(self, end: End, answer: Answer) -> None:
+        if end is not self._end or not self.is_waiting or answer.number != self._number:
             return
-        if isinstance(message, PutOk) and message.number == self._number:
-            self._oracle.acknowledged(self._key, self._value, message.end, message.master_epoch)
+        if answer.is_acked:
+            self._oracle.acknowledged(self._key, self._value, LogOffset(answer.end))
             self._sequence += 1
             self._done()
-        elif isinstance(message, NotAppended) and message.number == self._number:
-            if message.reason.startswith("sequence"):
-                self._process.kernel.counts.add("producer epochs ended")
-                self._producer_epoch += 1
-                self._sequence = 0
-                self._done()
-            else:
-                self._failed(self._generation, move=True, hint=message.master)
-        elif isinstance(message, PutUnknown) and message.number == self._number:
-            self._process.kernel.counts.add("outcomes unknown")
-            self._failed(self._generation, move=True)
+        elif answer.is_number_lost:
+            self._process.kernel.counts.add("producer epochs ended")
+            self._producer_epoch += 1
+            self._sequence = 0
+            self._done()
+        else:
+            self._process.kernel.counts.add("outcomes unknown", int(answer.is_unknown))
+            self._failed(self._generation, move=True, hint=answer.master)
 
     def _done(self) -> None:
         self._generation += 1
@@ -140,7 +139,7 @@ class Consumer:
         self._addresses = addresses
         self._pause_ms = pause_ms
         self._asked = 0
-        self._offset = LogOffset(0)
+        self._offset = 0
 
     def ask(self) -> None:
         """One replica, by a connection of its own; then the next one."""
@@ -148,18 +147,18 @@ class Consumer:
         number, address = self._asked, self._addresses[self._asked % len(self._addresses)]
 
         def opened(end: End) -> None:
-            end.on_message = lambda message: self._answered(end, address, message)
-            end.send(Pull(number, self._offset))
+            read_answers(end, lambda answer: self._answered(end, answer))
+            end.send(ask_offset(number, self._offset))
             self._process.after(400 * MS, "pull timeout", end.close)
 
-        self._net.connect(self._process, address, address.partition(":")[0], opened, lambda: None)
+        host = self._net.host_of(address.partition(":")[0])
+        self._net.connect(self._process, address, host, opened, lambda: None)
         self._process.after(self._process.kernel.random.randrange(1, 2 * self._pause_ms) * MS, "pull", self.ask)
 
-    def _answered(self, end: End, address: str, message: object) -> None:
-        assert isinstance(message, Pulled)
+    def _answered(self, end: End, answer: Answer) -> None:
+        """Of the confirmed end of the queue, by any replica: a slave may be behind, and an answer may be late."""
         end.close()
-        if message.is_legal:
-            self._offset = message.next_offset
-        else:
-            self._offset = message.max_offset
-            self._process.kernel.counts.add("consumers sent back after a loss")
+        confirmed = int(answer.fields.get("offset", "0"))
+        if confirmed < self._offset:
+            self._process.kernel.counts.add("consumers sent back")
+        self._offset = confirmed

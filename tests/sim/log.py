@@ -120,8 +120,9 @@ class ReplicaDisk:
             if end not in (None, base):
                 break
             end = _walk_segment(base, content, found)
-        self._walked = (self.files.version, tuple(found), end or 0)
-        return self._walked[1], self._walked[2]
+        # A process that lives appends through a map, which changes no version.
+        self._walked = (self.files.version, tuple(found), end or 0) if self.log is None else None
+        return tuple(found), end or 0
 
 
 def _walk_segment(base: int, content: bytes, found: list[Record]) -> int:

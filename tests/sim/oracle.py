@@ -42,8 +42,7 @@ class Acked:
 
     value: int
     end: LogOffset
-    master_epoch: MasterEpoch
-    """That released it; 0 for a duplicate's answer, which may name another end."""
+    """0 after a duplicate's answer, which does not name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,11 +433,11 @@ class Oracle:
         if start != end:
             raise Violation(f"R12: {name} begins its epoch at {start}, its log ends at {end}")
 
-    def acknowledged(self, key: SetKey, value: int, end: LogOffset, epoch: MasterEpoch) -> None:
+    def acknowledged(self, key: SetKey, value: int, end: LogOffset) -> None:
         """A client heard PUT_OK."""
         facts = self.facts(key)
         self.counts.add("messages acked")
-        facts.acked[value] = Acked(value=value, end=end, master_epoch=epoch)
+        facts.acked[value] = Acked(value=value, end=end)
 
     # --- the end ---
 

@@ -11,8 +11,7 @@ from rollcall_ha.controller.contract.ids import FlushMode
 from tests.sim.faults import Chaos
 from tests.sim.raft import raft_quorum
 from tests.sim.violation import Violation
-from tests.sim.world import Shape, World
-from tests.support.raft_seams import replaced_library_clock
+from tests.sim.world import Shape, World, product_inside
 from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
 
 
@@ -44,7 +43,7 @@ def run_seed(seed: int, *, steps_max: int = 400_000, keep_lines: bool = False) -
     """Run one seed to its end. Never raises for what the simulated code does."""
     # A seed makes much garbage and keeps little of it: looking for cycles after every 700 objects is a tenth of its time.
     gc.set_threshold(50_000, 20, 100)
-    with replaced_library_clock():
+    with product_inside():
         world = World(seed, shape_of(seed), make_quorum=raft_quorum, keep_lines=keep_lines)
         try:
             return _run(world, steps_max)

@@ -1,111 +1,90 @@
 """
-What simulated processes say to each other where the shells of production use remoting frames.
+What simulated clients say to a broker and hear: frames of its listen port, as bytes on a connection.
 
-Here: envelopes only; what is inside are the values of ``controller.contract`` and ``ha.frames``.
+Here: one message of a producer, one question of a consumer, and what an answer means. Not here: when to ask (``client``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from rollcall_ha.controller.contract.ids import MasterEpoch
-from rollcall_ha.epoch.model import LogOffset
-from rollcall_ha.ha.frames import NativeFrame
+from rollcall_ha.broker.core.producers import ProducerStamp
+from rollcall_ha.broker.log.record import Draft, record_bytes
+from rollcall_ha.broker.protocol.codes import ClientCode, ClientResult, SendOutcome, SendRefusal
+from rollcall_ha.broker.protocol.send import encode_send
+from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
+from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
+from tests.sim.log import RECORD_BYTES
+from tests.support.sim_net import End
+
+_BY_BROKER = b"CLUSTER\x01sim\x02"
+"""Properties that a broker of the simulation adds to each message."""
+_NUMBERS_LOST = (SendRefusal.SEQUENCE_GAP, SendRefusal.SEQUENCE_OLD, SendRefusal.PRODUCER_UNKNOWN)
+_HOST_DIGITS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A request on a session, to be answered by ``Answer`` with the same number."""
-
-    number: int
-    body: object
-    request_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """``body`` is an ``AnyReply``, a ``HeartbeatAck``, or a ``LeaderHint`` from who does not lead; None = outcome unknown."""
+    """What a broker says to one send; an answer to anything else has ``fields`` only."""
 
     number: int
-    body: object
-
-
-@dataclass(frozen=True, slots=True)
-class OneWay:
-    """A ``RoleNotice`` down, a ``LinkReport`` up."""
-
-    body: object
-
-
-@dataclass(frozen=True, slots=True)
-class FindLeader:
-    """Asks any controller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One frame of an HA link with the log bytes that follow it."""
-
-    frame: NativeFrame
-    body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """One message of a producer."""
-
-    number: int
-    producer_id: bytes
-    producer_epoch: int
-    sequence: int
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class PutOk:
-    """The only acknowledgement."""
-
-    number: int
-    end: LogOffset
-    master_epoch: MasterEpoch
+    is_acked: bool
+    end: int
+    """Of the record, if it was acked and its place is known; else 0."""
     is_duplicate: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NotAppended:
-    """Definitely not in this replica's log; ``master`` is a hint: where the master listens."""
-
-    number: int
+    is_unknown: bool
+    """It may be in the log: the same sequence must be sent again."""
+    is_number_lost: bool
+    master: str | None
+    """Where the master listens, as a hint."""
     reason: str
-    master: str | None = None
+    fields: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PutUnknown:
-    """May be in the log: the same sequence must be sent again."""
-
-    number: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pull:
-    """A consumer asks for what is at ``offset`` (R19)."""
-
-    number: int
-    offset: LogOffset
+def message(number: int, stamp: ProducerStamp, value: int) -> bytes:
+    """The frame that sends ``value``: its record has ``RECORD_BYTES``."""
+    text = format_stamp(stamp.producer_id, stamp.producer_epoch, stamp.sequence)
+    properties = f"{STAMP_PROPERTY}\x01{text}\x02"
+    draft = Draft(topic=b"t", queue_id=0, body=b"", properties=properties.encode() + _BY_BROKER)
+    body = value.to_bytes(8, "big").ljust(RECORD_BYTES - record_bytes(draft, bytes(8)), b".")
+    return encode_send(
+        opaque=number, group="sim", topic="t", queue_id=0, born_at_ms=0, properties=properties, body=body
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """Bytes up to confirm; none = retry; ``is_legal`` False = the offset is beyond the log."""
-
-    number: int
-    next_offset: LogOffset
-    is_legal: bool
-    max_offset: LogOffset
+def ask_offset(number: int, asked: int) -> bytes:
+    """The frame of a consumer that was told to go on at ``asked``."""
+    fields = {"topic": "t", "queueId": "0", "asked": str(asked)}
+    return encode_frame(Frame(code=ClientCode.GET_MAX_OFFSET, opaque=number, ext_fields=fields))
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Which incarnation lives here (R13)."""
+def read_answers(end: End, heard: Callable[[Answer], None]) -> None:
+    """From here on ``heard`` gets the answers that arrive at ``end``."""
+    decoder = FrameDecoder()
+
+    def received(data: Any) -> None:
+        end.taken_bytes += len(data)
+        for frame in decoder.feed(data):
+            heard(_answer(frame))
+
+    end.on_message = received
+
+
+def _answer(frame: Frame) -> Answer:
+    fields = frame.ext_fields or {}
+    is_acked = frame.code == ClientResult.PUT_OK
+    place = fields.get("msgId", "")
+    reason = fields.get("reason", "")
+    return Answer(
+        number=frame.opaque,
+        is_acked=is_acked,
+        end=int(place[_HOST_DIGITS:], 16) + RECORD_BYTES if is_acked and place else 0,
+        is_duplicate=fields.get("duplicate") == "true",
+        is_unknown=not is_acked and fields.get("outcome") != SendOutcome.NOT_APPENDED,
+        is_number_lost=reason in _NUMBERS_LOST,
+        master=fields.get("master") or None,
+        reason=reason or frame.remark or str(frame.code),
+        fields=fields,
+    )

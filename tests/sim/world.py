@@ -7,9 +7,14 @@ scenarios), what must hold (``oracle``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
+
+import structlog
 
 from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.ids import (
@@ -26,11 +31,12 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
-from rollcall_ha.controller.contract.values import Evidence, ReplicaDescription, SetConfiguration
+from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry
-from tests.sim.broker import BrokerNode, BrokerPlan, Exit
+from rollcall_ha.node.process import ExitCode
+from tests.sim.broker import BrokerNode, BrokerPlan, watched_brokers
 from tests.sim.client import Consumer, Producer
 from tests.sim.controller import ControllerNode
 from tests.sim.log import ReplicaDisk
@@ -38,10 +44,12 @@ from tests.sim.log_laws import LogLaws
 from tests.sim.oracle import Oracle
 from tests.sim.quorum import MemoryQuorum, Quorum
 from tests.sim.violation import Violation
+from tests.support.raft_seams import replaced_library_clock
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_files import FileCalls, Image
 from tests.support.sim_kernel import MS, SECOND, Host, Kernel, Process
 from tests.support.sim_net import SimNet
+from tests.support.sim_streams import simulated_sockets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +159,31 @@ class ControllerMachine(Machine):
         self.disk.is_full = self.disk.dies_in_sync = False
 
 
+@contextmanager
+def product_inside() -> Iterator[None]:
+    """Within: the product's processes run on simulated clocks, sockets and files, watched and without their log lines."""
+    with ExitStack() as stack:
+        stack.enter_context(replaced_library_clock())
+        stack.enter_context(simulated_sockets())
+        stack.enter_context(watched_brokers())
+        stack.enter_context(_without_log_lines())
+        yield
+
+
+@contextmanager
+def _without_log_lines() -> Iterator[None]:
+    known = structlog.get_config()
+    structlog.configure(processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**known)
+
+
+def _drop(_logger: object, _method: str, _line: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
 QuorumMaker = Callable[["World"], Quorum]
 
 
@@ -188,6 +221,10 @@ class World:
         """What was found where nothing may be raised: raised after the event."""
         self.gone: list[tuple[SetKey, BrokerId]] = []
         """Ids of replicas whose machines were replaced: an operator removes them in the end."""
+        self._lives: list[BrokerNode | ControllerNode] = []
+        """All, the dead ones included: a coroutine that is collected would run its ``finally``."""
+        for number, name in enumerate(self.controller_names, 1):
+            self.net.hosts[f"10.0.0.{number}"] = name
         self._stuck_since_us: dict[SetKey, int] = {}
         self._disks: dict[tuple[SetKey, BrokerId], ReplicaDisk] = {}
         for key in self.keys:
@@ -210,22 +247,40 @@ class World:
             self.kernel.after(self.kernel.random.randrange(1, 200) * MS, "start", partial(self.start, broker))
 
     def _add_broker(self, key: SetKey, name: str, *, is_learner: bool = False) -> None:
+        address = f"10.0.1.{len(self.brokers) + 1}"
+        self.net.hosts[address] = name
         plan = BrokerPlan(
             name=name,
+            address=address,
             set_key=key,
-            description=ReplicaDescription(address=f"{name}:10911", ha_address=f"{name}:10912", is_learner=is_learner),
+            description=ReplicaDescription(
+                address=f"{address}:10911", ha_address=f"{address}:10912", is_learner=is_learner
+            ),
             configuration=SetConfiguration(
                 expected_replicas=self.shape.replicas, flush=self.shape.flush, min_in_sync=self.shape.min_in_sync
             ),
-            controllers=tuple(f"{controller}:broker" for controller in self.controller_names),
+            controllers=tuple(self._broker_ports.values()),
             timing=self.timing,
             segment_bytes=self.shape.segment_bytes,
         )
         self.brokers[name] = BrokerMachine(self, plan)
 
+    @property
+    def _broker_ports(self) -> dict[ControllerName, str]:
+        return {ControllerName(name): f"{self.net.address_of(name)}:9000" for name in self.controller_names}
+
     def close(self) -> None:
-        """Remove the files of its hosts."""
+        """The end of everything in it, and of the files of its hosts."""
+        for machine in self.machines():
+            machine.process.is_alive = False
+        for life in self._lives:
+            life.loop.dispose()
+        self._lives.clear()
         self.file_calls.close()
+
+    def found(self, violation: Violation) -> None:
+        """By code that must not raise."""
+        self.broken = self.broken or violation
 
     @property
     def is_sync_flush(self) -> bool:
@@ -291,8 +346,11 @@ class World:
             log=self.quorum.open(name, machine.process),
             timing=self.timing,
             fleet_incarnation=self.fleet_incarnation,
+            addresses=self._broker_ports,
             on_applied=self._applied,
+            on_violation=self.found,
         )
+        self._lives.append(machine.node)
         machine.node.start()
 
     def _start_broker(self, machine: BrokerMachine) -> None:
@@ -303,7 +361,9 @@ class World:
             disk=machine.disk,
             oracle=self.oracle,
             laws=self.laws,
+            on_violation=self.found,
         )
+        self._lives.append(machine.node)
         machine.files.boot()
         machine.files.on_death = lambda with_power: self._died(machine, with_power=with_power)
         machine.node.before_a_cut = lambda: self.before_a_cut(machine)
@@ -316,12 +376,12 @@ class World:
     def _applied(self, node: ControllerNode, entry: AppliedEntry[FleetState]) -> None:
         try:
             self.oracle.applied(node.name, entry)
-            for broker in self._all_brokers:
-                if broker.node is not None and broker.process.is_alive:
-                    broker.node.check_required_set()
         except Violation as violation:
             # A log guards itself against its listeners: it would swallow this.
-            self.broken = self.broken or violation
+            self.found(violation)
+        for broker in self._all_brokers:
+            if broker.node is not None and broker.process.is_alive:
+                broker.node.check_required_set()
 
     def kill(self, machine: Machine) -> None:
         """SIGKILL: what was written stays with the kernel."""
@@ -341,6 +401,7 @@ class World:
         self.net.power_off(machine.name)
         machine.is_powered = False
         machine.process.kill()
+        self._count(machine)
         lost = machine.power_lost(forgets_all=forgets_all)
         sort = self._sort(machine)
         self.counts.add(f"{sort} power losses")
@@ -351,6 +412,7 @@ class World:
 
     def _end_process(self, machine: Machine) -> None:
         machine.process.kill()
+        self._count(machine)
         if isinstance(machine, BrokerMachine):
             machine.crashed()
 
@@ -362,16 +424,20 @@ class World:
             self._end_process(machine)
         self.start_later(machine)
 
-    def _exited(self, machine: BrokerMachine, how: Exit, error: BaseException) -> None:
+    def _count(self, machine: Machine) -> None:
+        if isinstance(machine, BrokerMachine) and machine.node is not None:
+            machine.node.count()
+
+    def _exited(self, machine: BrokerMachine, code: ExitCode, reason: str) -> None:
         """The process ends itself; a supervisor starts it again, unless its folder is of no use."""
         self._end_process(machine)
-        if how is Exit.STORAGE:
+        if code is ExitCode.STORAGE:
             self.start_later(machine)
-        elif machine.is_damaged:
+        elif code is ExitCode.DIRECTORY and machine.is_damaged:
             self.counts.add("damaged disks replaced")
             self.replace(machine)
-        else:
-            self.broken = self.broken or Violation(f"{machine.name} cannot start, its disk is whole: {error}")
+        elif code is not ExitCode.OK:
+            self.found(Violation(f"{machine.name} ends with {code.name}, its disk is whole: {reason}"))
 
     def replace(self, machine: BrokerMachine) -> None:
         """The machine is thrown away; another one takes its name and registers anew (W29)."""
@@ -460,12 +526,6 @@ class World:
         node, state = self.leader(), self.set_state(key)
         if node is None or state is None:
             return
-        view = node.view(key)
-        if view is None:
-            return
-        evidence = node.duties.sessions.evidence(
-            view, now_ns=node.now_ns(), triggered_by=None, stamps=None, draw=self.kernel.random.randrange(16)
-        )
         command: ElectMaster | ElectUnclean
         if accepted_loss_bytes is None:
             command = ElectMaster(set_key=key, designated=designated, reason="switchover")
@@ -473,7 +533,7 @@ class World:
             command = ElectUnclean(
                 set_key=key, designated=designated, accepted_loss_bytes=accepted_loss_bytes, reason="operator"
             )
-        self._submit(command, evidence)
+        self._submit(command)
 
     # --- checks ---
 
@@ -525,14 +585,11 @@ class World:
             # them will never come (R7).
             self._submit(CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=bool(awaited), reason="gone"))
 
-    def _submit(self, command: ElectMaster | ElectUnclean | CleanReplicas, evidence: Evidence | None = None) -> None:
+    def _submit(self, command: ElectMaster | ElectUnclean | CleanReplicas) -> None:
         node = self.leader()
         assert node is not None
-        node.submit(
+        node.order(
             command,
-            evidence,
-            request_id=self.kernel.hex_digits(16),
-            requested_by="admin:sim",
             done=lambda reply: self.kernel.note(f"asked: {type(reply).__name__} {getattr(reply, 'reason', '')}"),
         )
 

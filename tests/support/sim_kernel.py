@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 MS = 1_000
 """Microseconds in a millisecond: the kernel counts in microseconds."""
@@ -187,6 +188,10 @@ class Process:
         self.kernel = host.kernel
         self.is_alive = True
         self.is_paused = False
+        self.on_idle: Callable[[], None] | None = None
+        """Called when an action is done: a loop takes its turn."""
+        self.life: Any = None
+        """The program that runs in it."""
         self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
         self._at_exit: list[Callable[[], None]] = []
 
@@ -206,6 +211,8 @@ class Process:
         outer, kernel.running = kernel.running, self
         try:
             action()
+            if self.on_idle is not None and self.is_alive:
+                self.on_idle()
         except Died:
             if self.is_alive:
                 raise

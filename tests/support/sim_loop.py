@@ -14,9 +14,11 @@ Rule 4: an error that nobody handles is a finding: ``on_fault`` hears it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import errno
 import socket
+import sys
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -62,7 +64,6 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         *,
         address: str,
         on_fault: Callable[[dict[str, Any]], None],
-        after_turn: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = process
         self.kernel: Kernel = process.kernel
@@ -70,9 +71,9 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         self.address = address
         self.sockets: dict[int, SimSocket] = {}
         self._on_fault = on_fault
-        self._after_turn = after_turn
         self._ready: deque[asyncio.Handle] = deque()
-        self._is_turn_due = False
+        self._is_turn_due = self._is_in_turn = False
+        process.on_idle = self._idle
         self._turn_label = f"turn {process.name}"
         self._timer_label = f"timer {process.name}"
         self._now_ms = process.host.monotonic_us() // MS
@@ -85,15 +86,20 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        if not self._is_turn_due:
+        # What the kernel hands to this process now is handled by a turn that follows at once (``_idle``).
+        if not self._is_turn_due and (self._is_in_turn or self.kernel.running is not self.process):
             self._is_turn_due = True
             self.kernel.after(TURN_US, self._turn_label, self._turn_or_wait)
+
+    def _idle(self) -> None:
+        if self._ready and not self._is_turn_due and not self._is_in_turn:
+            self._turn()
 
     def _turn_or_wait(self) -> None:
         self.process.run(self._turn_label, self._turn)
 
     def _turn(self) -> None:
-        self._is_turn_due = False
+        self._is_turn_due, self._is_in_turn = False, True
         self._now_ms = self.process.host.monotonic_us() // MS
         ready = self._ready
         outer = events._get_running_loop()
@@ -107,9 +113,9 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
                         return
         finally:
             events._set_running_loop(outer)
-        if ready:
-            self._wake()
-        self._after_turn()
+            if ready:
+                self._wake()
+            self._is_in_turn = False
 
     def is_running(self) -> bool:
         return events._get_running_loop() is self
@@ -170,8 +176,6 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
 
     def _fired(self, handle: asyncio.TimerHandle) -> None:
         self._ready.append(handle)
-        if not self._is_turn_due:
-            self._turn()
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -201,6 +205,21 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
 
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self._tasks.pop(task, None)
+
+    def dispose(self) -> None:
+        """The world is over: end the coroutines that are left, quietly, whatever they do on their way out."""
+        hook, sys.unraisablehook = sys.unraisablehook, _ignore
+        try:
+            for task in list(self._tasks):
+                left: Any = task
+                left._log_destroy_pending = False
+                for _ in range(3):
+                    with contextlib.suppress(BaseException):
+                        left.get_coro().close()
+            self._tasks.clear()
+        finally:
+            sys.unraisablehook = hook
+        self._ready.clear()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.process.is_alive:
@@ -313,9 +332,14 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         for watched, is_due in ((self._readers, "is_readable"), (self._writers, "is_writable")):
             wanted = watched.get(number)
             if wanted is not None and sock is not None and getattr(sock, is_due):
-                # Level-triggered, as epoll: as long as it holds, in each turn.
                 wanted[0](*wanted[1])
-                self.look_at(number)
+                # Level-triggered, as epoll: as long as it holds, in each turn.
+                if number in watched and getattr(sock, is_due):
+                    self.look_at(number)
+
+
+def _ignore(_unraisable: object) -> None:
+    """A coroutine that waits for something in its ``finally``."""
 
 
 def _resolve(made: asyncio.Future[None]) -> None:

@@ -93,8 +93,8 @@ class SimNet:
         return self.hosts.get(ip, ip)
 
     def address_of(self, host: str) -> str:
-        """IP of ``host``."""
-        return next((ip for ip, name in self.hosts.items() if name == host), host)
+        """IP of ``host``; one that nobody listens on if it has none."""
+        return next((ip for ip, name in self.hosts.items() if name == host), "192.0.2.1")
 
     def unlisten(self, process: Process, address: str) -> None:
         """``process`` listens there no more; without effect on what it has accepted, and on other processes."""

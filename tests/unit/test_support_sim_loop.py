@@ -70,7 +70,7 @@ def told_by_the_simulation(program: Program, folder: Path, seed: int = 1) -> lis
     kernel = Kernel(seed)
     process = Process(Host(kernel, "here", drift_ppm=120, clock_start_us=10**9), "here")
     faults: list[dict[str, Any]] = []
-    loop = SimLoop(process, SimNet(kernel), address="here", on_fault=faults.append)
+    loop = SimLoop(process, SimNet(kernel), address="192.0.2.7", on_fault=faults.append)
     thread = SimExecutor(process, "disk", delay_us_max=lambda: 900, on_end=lambda end: pytest.fail(str(end)))
     stage = Stage("here", 4000, thread, folder, clock_ms=lambda: process.host.monotonic_us() // 1_000)
     task = loop.create_task(program(stage))

@@ -1,0 +1,95 @@
+"""
+The operator of a scenario: what somebody has to order once the faults are over, because the faults of the plan left
+nothing else.
+
+Here: the ids of machines that were thrown away, a set whose every copy a planned fault has harmed, a replica that holds
+what such an election gave up. Not here: faults (``faults``), what must hold (``oracle``).
+Rule 1: an order needs a fault of the plan, seen on the disks, not the product's word that nothing else is left. A set
+that waits for an operator although a member has all it ever had is a violation, and so is a false alarm.
+Rule 2: everything that is ordered here is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rollcall_ha.controller.contract.commands import CleanReplicas
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.controller.contract.replies import Condition
+from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.core.state import SetState
+from rollcall_ha.controller.core.views import condition_of
+from tests.support.sim_kernel import SECOND
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+class Operator:
+    """Of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stuck_since_us: dict[SetKey, int] = {}
+
+    def act(self) -> None:
+        """Look, and order what is due."""
+        self._clean_gone()
+        for key in self._world.keys:
+            self._elect_uncleanly(key)
+        self._empty_isolated()
+
+    def _clean_gone(self) -> None:
+        """``rollcall clean`` of the ids of machines that were replaced."""
+        world = self._world
+        for key, broker_id in world.gone if world.leader() is not None else ():
+            state = world.set_state(key)
+            awaited = state.recovery.awaited if state is not None and state.recovery is not None else ()
+            if state is None or (state.replica(broker_id) is None and broker_id not in awaited):
+                continue
+            # While a set waits for the reports of all whom its replicas name, only the unclean word says that one of
+            # them will never come (R7).
+            world.order(CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=bool(awaited), reason="gone"))
+
+    def _elect_uncleanly(self, key: SetKey) -> None:
+        """Where no member is left whose disk kept everything: a second after everybody is back and heard."""
+        world = self._world
+        state = world.set_state(key)
+        if state is None or not self._is_without_candidates(key, state) or not self._has_lost_every_copy(key, state):
+            self._stuck_since_us.pop(key, None)
+        elif world.kernel.now_us - self._stuck_since_us.setdefault(key, world.kernel.now_us) >= SECOND:
+            world.counts.add("unclean elections asked for")
+            world.elect(key, None, accepted_loss_bytes=1 << 40)
+
+    def _is_without_candidates(self, key: SetKey, state: SetState) -> bool:
+        away = [one.broker_id for one in state.replicas if not one.is_alive]
+        is_stuck = condition_of(state)[0] is Condition.NO_ELIGIBLE_REPLICA
+        return is_stuck and all((key, broker_id) in self._world.gone for broker_id in away)
+
+    def _has_lost_every_copy(self, key: SetKey, state: SetState) -> bool:
+        """By the faults of the plan: each member has lost something, or may have, since it was one."""
+        facts = self._world.oracle.facts(key)
+        members: set[BrokerId] = {*state.sync_state_set, *state.fallen}
+        doubtful: set[BrokerId] = set()
+        if facts.watch is not None:
+            # What the controllers have forgotten, the scenario has not: these had fallen, or lost something since.
+            members, doubtful = set(facts.watch.members), facts.watch.doubtful
+        return all(one in doubtful or self._world.is_harmed(key, one) for one in sorted(members))
+
+    def _empty_isolated(self) -> None:
+        """
+        A replica that will not cut what it knows to be confirmed (R26) gets an empty disk.
+
+        Due only where controllers that had lost their memory elected a replica of which they had forgotten that it was
+        a suspect (R7): no unclean epoch is known then.
+        """
+        world = self._world
+        for broker in world.brokers.values():
+            node = broker.node
+            if node is None or not broker.process.is_alive or node.published.state is not BrokerState.ISOLATED:
+                continue
+            if world.oracle.facts(broker.plan.set_key).forgot_a_loss:
+                world.counts.add("isolated replicas emptied")
+                world.kill(broker)
+                broker.replaced()
+                world.start(broker)
