@@ -140,15 +140,7 @@ class Replica:
             lag_bytes=lambda: self.following.lag_bytes,
         )
         self.session = self._new_session()
-        self.role = RoleShell(
-            machine=self.machine,
-            log=log,
-            files=files,
-            disk=disk,
-            parts=parts,
-            has_view=remembered.stored is not None,
-            owner=self,
-        )
+        self.role = self._new_role(has_view=remembered.stored is not None)
         self.following = Following(
             log=log,
             disk=disk,
@@ -183,6 +175,17 @@ class Replica:
             facts=self._write_facts,
             ask=lambda command: self._ask(RequestCode.SESSION_WRITES, command),
             now_us=self._parts.now_us,
+        )
+
+    def _new_role(self, *, has_view: bool) -> RoleShell:
+        return RoleShell(
+            machine=self.machine,
+            log=self._log,
+            files=self._files,
+            disk=self._disk,
+            parts=self._parts,
+            has_view=has_view,
+            owner=self,
         )
 
     def _new_put_path(self) -> PutPath:

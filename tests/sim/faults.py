@@ -304,7 +304,10 @@ class Chaos:
 
     def _failing_sync(self) -> None:
         """EIO, once: the kernel forgets pages, and the next sync says yes."""
-        self._any_broker().files.failing_syncs = 1
+        broker = self._any_broker()
+        broker.files.failing_syncs = 1
+        # It disowns its store then (R3b).
+        broker.disk.was_harmed = True
 
     def _die_in_a_call(self) -> None:
         """In front of one of its next calls that change a file, whatever that is."""
@@ -327,7 +330,7 @@ class Chaos:
         path = self._random.choice(paths)
         if size := (broker.files.folder / path).stat().st_size:
             broker.files.rot(path, self._random.randrange(size))
-            broker.is_damaged = True
+            broker.is_damaged = broker.disk.was_harmed = True
             self._kernel.counts.add("files rotted")
             self._kernel.note(f"{broker.name} rots in {path}")
         self._restart_later(broker)

@@ -67,6 +67,8 @@ class ReplicaDisk:
         """Of the log, by all faults of the disk, since the owner set it to 0."""
         self.was_replaced = False
         """An old image was put back, or the disk was emptied; the owner resets it."""
+        self.was_harmed = False
+        """A fault may have taken something since the replica last became a member; ``orders``."""
         self.is_gone = False
         """Its machine was replaced: nothing of it is left, for ever."""
         self._walked: tuple[int, tuple[Record, ...], int] | None = None

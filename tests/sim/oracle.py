@@ -8,7 +8,7 @@ Names in failures are those of docs/invariants.md (C, D, L, I) and docs/safety.m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rollcall_ha.broker.core.durable import EpochMarks
@@ -78,6 +78,8 @@ class SetFacts:
         """Elections that could lose something, as of then."""
         self.watch: Watch | None = None
         """From the loss of the controllers' memory to the next election."""
+        self.forgot_a_loss = False
+        """Controllers that had lost their memory elected a replica that had lost something, and called it no loss."""
         self.may_lose = False
         """The election after that loss could choose only among replicas whose disks had lost something."""
 
@@ -176,14 +178,14 @@ class Oracle:
         if isinstance(event, MasterElected | SyncStateSetAltered):
             facts.left_as_learners.clear()
         if isinstance(event, MasterElected):
-            self._elected(facts, event)
+            self._elected(key, facts, event)
         elif isinstance(event, MasterEntered):
             self._entered(key, facts, event)
         elif isinstance(event, LossGraded):
             self._graded(key, facts, event.verdict)
         elif isinstance(event, SyncStateSetAltered):
             self.counts.add("alters accepted")
-            self._altered(facts, event)
+            self._altered(key, facts, event)
         elif isinstance(event, AlterRefused):
             self.counts.add("alters refused")
         elif isinstance(event, ReplicaRegistered):
@@ -210,7 +212,11 @@ class Oracle:
             if "internal fault" in event.reason:
                 raise Violation(f"apply: {event.reason} in {event.command}")
 
-    def _elected(self, facts: SetFacts, event: MasterElected) -> None:
+    def _are_members_for_good(self, key: SetKey, members: Iterable[BrokerId]) -> None:
+        for member in members:
+            self._disk_of(key, member).was_harmed = False
+
+    def _elected(self, key: SetKey, facts: SetFacts, event: MasterElected) -> None:
         self.counts.add("elections")
         self.counts.add(f"elections {event.verdict.kind.value}")
         if event.master_epoch in facts.elections:
@@ -234,13 +240,19 @@ class Oracle:
                 raise Violation(broken)
             self.counts.add("elections after a loss of memory")
             facts.may_lose = facts.watch.may_lose
-            facts.watch = None
+            facts.forgot_a_loss |= facts.may_lose and verdict.kind is not ElectionKind.UNCLEAN
+        if facts.watch is not None or verdict.kind in (ElectionKind.FIRST, ElectionKind.UNCLEAN):
+            # From here on its log is by definition what there is.
+            self._are_members_for_good(key, event.sync_state_set)
+        facts.watch = None
         facts.elections[event.master_epoch] = Won(kind=event.verdict.kind, master=event.master)
 
-    def _altered(self, facts: SetFacts, event: SyncStateSetAltered) -> None:
+    def _altered(self, key: SetKey, facts: SetFacts, event: SyncStateSetAltered) -> None:
         """C7: an accepted alter was a compare-and-set on exactly the version before."""
         verdict = event.verdict
         command = facts.alters.get((verdict.master_epoch, verdict.seq))
+        if command is not None:
+            self._are_members_for_good(key, (member.broker_id for member in command.joining))
         if command is not None and command.sync_state_set_epoch + 1 != verdict.sync_state_set_epoch:
             raise Violation(
                 f"C7: alter {verdict.master_epoch}/{verdict.seq} was proposed on version {command.sync_state_set_epoch} "

@@ -29,7 +29,6 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
 )
 from rollcall_ha.controller.contract.replies import Condition
-from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
 from rollcall_ha.controller.core.state import FleetState, SetState
@@ -42,6 +41,7 @@ from tests.sim.controller import ControllerNode
 from tests.sim.log import ReplicaDisk
 from tests.sim.log_laws import LogLaws
 from tests.sim.oracle import Oracle
+from tests.sim.orders import Operator
 from tests.sim.quorum import MemoryQuorum, Quorum
 from tests.sim.violation import Violation
 from tests.support.raft_seams import replaced_library_clock
@@ -119,11 +119,14 @@ class BrokerMachine(Machine):
         self.disk.log = None
         before = self.disk.end_on_disk()
         self.files.lose_power(forgets_all=forgets_all)
+        # In mode sync every acked byte is on the disk: such a set counts a power loss as nothing (R3c).
+        self.disk.was_harmed |= self.plan.configuration.flush is FlushMode.ASYNC
         return self._lost(before)
 
     def _lost(self, before: int) -> int:
         lost = max(before - self.disk.end_on_disk(), 0)
         self.disk.lost_bytes += lost
+        self.disk.was_harmed |= lost > 0
         return lost
 
     def replaced(self) -> None:
@@ -136,7 +139,7 @@ class BrokerMachine(Machine):
     def rolled_back(self, image: Image) -> None:
         """An old image is put back while it stands still."""
         self.files.restore(image)
-        self.disk.was_replaced = True
+        self.disk.was_replaced = self.disk.was_harmed = True
 
     def mend(self) -> None:
         self.files.is_full = self.files.is_slow = False
@@ -225,7 +228,7 @@ class World:
         """All, the dead ones included: a coroutine that is collected would run its ``finally``."""
         for number, name in enumerate(self.controller_names, 1):
             self.net.hosts[f"10.0.0.{number}"] = name
-        self._stuck_since_us: dict[SetKey, int] = {}
+        self.operator = Operator(self)
         self._disks: dict[tuple[SetKey, BrokerId], ReplicaDisk] = {}
         for key in self.keys:
             for number in range(1, shape.replicas + 1):
@@ -306,6 +309,11 @@ class World:
             ):
                 return node.incarnation
         return None
+
+    def is_harmed(self, key: SetKey, broker_id: BrokerId) -> bool:
+        """Whether a fault may have taken something from this replica's disk since it was last a member for good."""
+        disk = self._disks.get((key, broker_id))
+        return disk is None or disk.is_gone or disk.was_harmed
 
     def _reigning(self, key: SetKey, broker_id: BrokerId) -> tuple[Incarnation, MasterEpoch] | None:
         for broker in self._all_brokers:
@@ -456,6 +464,8 @@ class World:
     def change_plan(self, broker: BrokerMachine, plan: BrokerPlan) -> None:
         """An operator's edit of the configuration: it counts from the next start on, which comes with it."""
         self.kill(broker)
+        # A learner is no candidate, and comes back without a vote (R23).
+        broker.disk.was_harmed |= plan.description.is_learner
         broker.plan = plan
 
     def _sort(self, machine: Machine) -> str:
@@ -533,7 +543,7 @@ class World:
             command = ElectUnclean(
                 set_key=key, designated=designated, accepted_loss_bytes=accepted_loss_bytes, reason="operator"
             )
-        self._submit(command)
+        self.order(command)
 
     # --- checks ---
 
@@ -563,9 +573,7 @@ class World:
             for machine in self.machines():
                 # A clean stop that was asked for before the end of the faults may end behind it.
                 self.start(machine)
-            self._clean_gone()
-            self._help_without_candidates()
-            self._help_isolated()
+            self.operator.act()
             why = self._unsettled()
             if not why:
                 return
@@ -573,57 +581,14 @@ class World:
         why += f"; alarms: {alarms}" if alarms else ""
         raise Violation(f"liveness: {why} after {limit_us // SECOND} s without faults")
 
-    def _clean_gone(self) -> None:
-        """What the operator who replaced a machine does then: ``rollcall clean`` of the id that is gone."""
-        leader = self.leader()
-        for key, broker_id in self.gone if leader is not None else ():
-            state = self.set_state(key)
-            awaited = state.recovery.awaited if state is not None and state.recovery is not None else ()
-            if state is None or (state.replica(broker_id) is None and broker_id not in awaited):
-                continue
-            # While a set waits for the reports of all whom its replicas name, only the unclean word says that one of
-            # them will never come (R7).
-            self._submit(CleanReplicas(set_key=key, broker_ids=(broker_id,), is_unclean=bool(awaited), reason="gone"))
-
-    def _submit(self, command: ElectMaster | ElectUnclean | CleanReplicas) -> None:
+    def order(self, command: ElectMaster | ElectUnclean | CleanReplicas) -> None:
+        """As by REST, of the controller that has authority now."""
         node = self.leader()
         assert node is not None
         node.order(
             command,
             done=lambda reply: self.kernel.note(f"asked: {type(reply).__name__} {getattr(reply, 'reason', '')}"),
         )
-
-    def _help_without_candidates(self) -> None:
-        """
-        What an operator does about NO_ELIGIBLE_REPLICA once everybody is back and heard, and it does not pass.
-
-        A machine that was replaced does not come back: with it the last copy may be gone.
-        """
-        for key in self.keys:
-            state = self.set_state(key)
-            is_stuck = state is not None and condition_of(state)[0] is Condition.NO_ELIGIBLE_REPLICA
-            away = [one.broker_id for one in state.replicas if not one.is_alive] if state is not None else []
-            if state is None or not is_stuck or not all((key, broker_id) in self.gone for broker_id in away):
-                self._stuck_since_us.pop(key, None)
-            elif self.kernel.now_us - self._stuck_since_us.setdefault(key, self.kernel.now_us) >= SECOND:
-                self.counts.add("unclean elections asked for")
-                self.elect(key, None, accepted_loss_bytes=1 << 40)
-
-    def _help_isolated(self) -> None:
-        """
-        What an operator does about a replica that will not cut what it knows to be confirmed (R26): an empty disk.
-
-        That is due only where the controllers had forgotten that the winner was a suspect (R7).
-        """
-        for broker in self._all_brokers:
-            node = broker.node
-            if node is None or not broker.process.is_alive or node.published.state is not BrokerState.ISOLATED:
-                continue
-            if self.oracle.facts(broker.plan.set_key).forgave:
-                self.counts.add("isolated replicas emptied")
-                self.kill(broker)
-                broker.replaced()
-                self.start(broker)
 
     def _unsettled(self) -> str:
         if any(producer.is_waiting or not producer.is_stopped for producer in self.producers):
