@@ -452,9 +452,12 @@ class ControllerService:
         if not isinstance(command, _REFUSED_AT_ONCE) or request_id in state.requests:
             return None
         operation = self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
-        decision = decide(state, operation)
-        # A cleaned broker that still runs asks every second, for ever: 86,400 entries and events a day that say the
-        # same.
+        try:
+            decision = decide(state, operation)
+        except Exception:  # of ours: apply makes a refusal on record of it, here the broker would have no answer
+            self._logger.exception("decision_failed", command=type(command).__name__)
+            return None
+        # A cleaned broker that still runs asks every second: 86,400 entries and events a day that say the same.
         changes_nothing = all(isinstance(event, CommandRefused) for event in decision.events)
         return decision.answer if isinstance(decision.answer, Refused) and changes_nothing else None
 

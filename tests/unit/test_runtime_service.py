@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, Request
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.runtime import background as module
+from rollcall_ha.controller.runtime import service
 from rollcall_ha.controller.runtime.background import BackgroundTasks
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId
@@ -196,5 +198,23 @@ def test_a_leader_that_meets_a_session_again_tells_it_the_view_whatever_epochs_i
             assert told[0].view is not None
             assert isinstance(told[1], HeartbeatAck)
             assert told[1].view is None
+
+    asyncio.run(story())
+
+
+def test_a_fault_in_the_decision_before_the_entry_leaves_it_to_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised, it would end the request without an answer; apply turns the same fault into a refusal."""
+
+    def faulty(*_: object) -> NoReturn:
+        raise LookupError("a fault of ours")
+
+    async def story() -> None:
+        async with running_group(tmp_path, NAMES[:1]) as group:
+            leader = await group.elect(NAMES[0])
+            monkeypatch.setattr(service, "decide", faulty)
+            answer = await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
+            assert answer.status_code == 200
 
     asyncio.run(story())
