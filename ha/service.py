@@ -135,7 +135,6 @@ class HaServer:
         self._listener = listener
         self.connections.open()
         self._accept_on(listener, loop)
-        self._last_bytes_at_ms = self._ended_at_ms = None
         self._ticker = _Ticker(loop, self._tick)
         self._ticker.start()
         bound: int = listener.getsockname()[1]
@@ -344,6 +343,8 @@ class HaClient:
     def follow(self, target: FollowTarget) -> None:
         """Leave the current link and dial ``target`` at once; call it again for another epoch of the same master."""
         self.stop_following(f"following {target.master} in masterEpoch {target.master_epoch} now")
+        # Behind the end of the old link. Left, the end of the master of 4 would be told as that of the master of 5.
+        self._last_bytes_at_ms = self._ended_at_ms = None
         loop = asyncio.get_running_loop()
         self._ticker = _Ticker(loop, self._tick)
         self._ticker.start()

@@ -430,5 +430,8 @@ def test_the_end_of_a_master_is_told_from_an_end_of_ours(logs: tuple[MappedLog, 
         await until(lambda: world.slave.told.count("ready") == 2)
         await world.master.server.stop()
         await until(lambda: client.ended_age_us is not None)
+        client.follow(world.target())
+        signs = client.heard_age_us, client.ended_age_us
+        assert signs == (None, None), "they were of the target before this one"
 
     play(logs, scene)
