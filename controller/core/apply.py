@@ -205,18 +205,19 @@ class _Entry:
         # the same time, and each outage in it no length. Order comes from (term, index, ordinal) (R14).
         if not gates.keeps_true_stamps(self._fleet):
             stamp = max(self._fleet.last_stamp_ms, stamp)
+        steady_ms = stamp - self._fleet.stepped_ms
         before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
         events = tuple(self._with_trigger(event, key) for event in decision.events)
         if gates.keeps_beginnings(self._fleet):
-            events = tuple(outages.completed(self._fleet, before, event, stamp) for event in events)
+            events = tuple(outages.completed(self._fleet, before, event, steady_ms) for event in events)
         records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
         fleet = self._fleet
         for event in events:
             fleet = evolve_fleet(fleet, event)
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
         if isinstance(operation.command, Barrier):
-            fleet = outages.heard(fleet, operation.command, stamp)
-        after = evolve_all(before, records)
+            fleet = outages.heard(fleet, operation.command, steady_ms)
+        after = evolve_all(before, records, stepped_ms=self._fleet.stepped_ms)
         after = gates.kept_to_level(self._fleet, before, after)
         # The reply is made here, from the state after the events, and nowhere else: a leader that computed it earlier
         # would show a broker an epoch that the entry before this one had already ended.

@@ -5,7 +5,8 @@ Here: ``evolve``, ``evolve_all``. Not here: whether the event may happen (``deci
 (``apply``).
 
 Rule 1: total. Any event on any state gives a state; an event about an unknown replica or kind changes nothing.
-Rule 2: all that a step needs is in the event and its stamp: the records of a set give its state.
+Rule 2: all that a step needs is in the event and its stamp: the records of a set give its state. Times of outages alone
+count the steps of the clock, too, which belong to no set.
 """
 
 from __future__ import annotations
@@ -67,17 +68,21 @@ def evolve(set_state: SetState, event: AnyEvent) -> SetState:
     return set_state if step is None else step(set_state, event)
 
 
-def evolve_all(set_state: SetState, records: Iterable[EventRecord]) -> SetState:
-    """The set after the events of all ``records``, in order, with what their stamps and names tell."""
+def evolve_all(set_state: SetState, records: Iterable[EventRecord], *, stepped_ms: int = 0) -> SetState:
+    """
+    The set after the events of all ``records``, in order, with what their stamps and names tell.
+
+    ``stepped_ms``: by how much the clock of these stamps has stepped so far (``FleetState.stepped_ms``).
+    """
     for record in records:
         event, stamped_at_ms = record.event, record.stamped_at_ms
         before, set_state = set_state, evolve(set_state, event)
         if isinstance(event, MasterElected):
             set_state = replace(set_state, last_elected_at_ms=stamped_at_ms)
         elif isinstance(event, WritesStopped) and set_state.writes is not None:
-            began_at_ms = max(0, stamped_at_ms - event.age_us // 1_000)
+            began_at_ms = max(0, stamped_at_ms - stepped_ms - event.age_us // 1_000)
             set_state = replace(set_state, writes=replace(set_state.writes, began_at_ms=began_at_ms))
-        set_state = noted(before, set_state, record)
+        set_state = noted(before, set_state, record, stamped_at_ms - stepped_ms)
     return set_state
 
 

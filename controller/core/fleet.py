@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation, RaiseFeatureLevel, TakeLeadership
-from rollcall_ha.controller.contract.events import AnyEvent, FeatureLevelRaised, FleetInitialised, LeadershipTaken
+from rollcall_ha.controller.contract.events import (
+    AnyEvent,
+    ClockStepped,
+    FeatureLevelRaised,
+    FleetInitialised,
+    LeadershipTaken,
+)
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.views import ControllerStatus
 from rollcall_ha.controller.core.decision import DONE, Decision, refuse
@@ -85,4 +91,7 @@ def evolve_fleet(fleet: FleetState, event: AnyEvent) -> FleetState:
     if isinstance(event, FeatureLevelRaised):
         # A level that fell would let an old controller in again, which stops at the first entry above its own (R15).
         return replace(fleet, feature_level=max(fleet.feature_level, event.level))
+    if isinstance(event, ClockStepped):
+        # The mark is compared with stamps of elections, and those before this step are of another clock.
+        return replace(fleet, stepped_ms=fleet.stepped_ms + event.step_ms, heard_at_ms=0)
     return fleet

@@ -37,6 +37,7 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
     requests: int
     state_digest: str = ""
     heard_at_ms: int = 0
+    stepped_ms: int = 0
 
 
 class SnapshotSet(Value, tag="set", tag_field="item"):
@@ -68,6 +69,7 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             sets=len(state.sets),
             requests=len(state.requests),
             heard_at_ms=state.heard_at_ms,
+            stepped_ms=state.stepped_ms,
         )
     )
     # Sorted: a node that started from a snapshot holds its sets in another order, and must write equal bytes (C8).
@@ -121,6 +123,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         last_stamp_ms=header.last_stamp_ms,
         state_digest=header.state_digest,
         heard_at_ms=header.heard_at_ms,
+        stepped_ms=header.stepped_ms,
         term=header.term,
         index=header.index,
     )

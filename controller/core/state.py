@@ -195,11 +195,11 @@ class WritesState(Value):
     detail: str
     is_over: bool = False
     began_at_ms: int = 0
-    """UTC of the report's entry, less the age that the master said: shown, and where the outage of a reign begins."""
+    """Of the report's entry, less the age that the master said, as ``Outage``: where the outage of a reign begins."""
 
 
 class Outage(Value):
-    """Since when a set has been without a master that serves: stamps of entries, UTC of the leader that found it."""
+    """Since when a set has been without a master that serves: stamps of entries, less ``FleetState.stepped_ms``."""
 
     found_by: EventRef
     found_at_ms: int
@@ -258,7 +258,7 @@ class SetState(Value):
     outage: Outage | None = None
     """For the record: nothing is decided by it. None: the elected master has entered, and was not found gone since."""
     alive_at_ms: int | None = None
-    """Stamp of the newest entry that the present master itself caused, by which it was alive; None: there is none."""
+    """Of the newest entry that the present master itself caused, as times of ``Outage``; None: there is none."""
     is_tombstone: bool = False
 
     def replica(self, broker_id: BrokerId | None) -> ReplicaState | None:
@@ -315,7 +315,9 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     last_stamp_ms: int = 0
     """Stamp of the newest entry, by its leader's clock. It orders nothing: (term, index) does (R14)."""
     heard_at_ms: int = 0
-    """When (UTC) a leader had surely heard every replica that counted as alive; 0: never."""
+    """When a leader had surely heard every replica that counted as alive; 0: never. Without steps of the clock."""
+    stepped_ms: int = 0
+    """Sum of the steps of the clock of entries. A stamp less this sum is of a clock that does not step."""
     term: int = 0
     index: int = 0
     """Of the newest applied entry."""

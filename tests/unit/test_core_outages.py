@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET
 
-from rollcall_ha.controller.contract.commands import Barrier, ReportWrites, TakeLeadership
+from rollcall_ha.controller.contract.commands import Barrier, ReportClockStep, ReportWrites, TakeLeadership
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected, ReplicaRegistered, ReplicaSilent
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause, StopReason
@@ -62,6 +62,54 @@ def test_the_next_leaders_election_begins_where_the_last_leader_saw_the_fault() 
     assert elected.triggered_by == silence
     assert elected.detection is not None
     assert elected.detection.detected_age_us <= elected.detection.fault_age_us
+
+
+@pytest.mark.parametrize("is_next_leader", [False, True])
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000, -20_000])
+def test_a_clock_that_is_set_while_a_set_is_down_makes_the_outage_no_longer_or_shorter(
+    step_ms: int,
+    is_next_leader: bool,
+) -> None:
+    """Set ahead by an hour, 30 s without a master were an hour on record, as a point; set back, they were 0 ms."""
+    fleet = serving()
+    fleet.passed_ms += 7_200_000
+    fleet.silence(1, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    fleet.passed_ms += 30_000 + step_ms
+    if is_next_leader:
+        next_leader(fleet)
+    fleet.do(ReportClockStep(controller=ControllerName("c2"), step_ms=step_ms))
+    fleet.elect()
+    first_ms, alive_ms = bounds_ms(fleet.event(MasterElected).detection)
+
+    assert 30_020 - BLURRED_MS <= first_ms <= 30_020 + SAME_SIGN_MS
+    assert alive_ms is not None
+    assert 30_020 <= alive_ms <= 30_020 + BLURRED_MS
+
+
+def test_a_mark_of_a_clock_that_was_ahead_bounds_nothing_after_it() -> None:
+    """The leader died with the master; its clock was 20 s ahead, and an end that nobody saw was on record as exact."""
+    fleet = serving(heard_within_ms=700)
+    fleet.passed_ms -= 20_000 - 5_000
+    next_leader(fleet)
+    fleet.do(ReportClockStep(controller=ControllerName("c2"), step_ms=-20_000))
+    fleet.silence(1, SilenceCause.TIMEOUT, detection=NEVER_HEARD)
+    first_ms, alive_ms = bounds_ms(fleet.event(ReplicaSilent).detection)
+
+    assert first_ms == 0
+    assert alive_ms is None or alive_ms >= 5_000
+
+
+def test_a_winner_that_says_it_cannot_serve_does_not_move_the_beginning() -> None:
+    """Moved from a full disk to a broker that had fenced itself: the first half minute was not on record."""
+    fleet = serving()
+    stop_writes(fleet, age_us=1_500_000)
+    fleet.passed_ms += 30_000
+    fleet.elect(to=2)
+    stop_writes(fleet, age_us=0)
+    fleet.passed_ms += 4_000
+    fleet.elect(to=3)
+
+    assert bounds_ms(fleet.event(MasterElected).detection)[0] >= 35_500
 
 
 def test_an_operators_unclean_election_names_the_beginning() -> None:
