@@ -19,6 +19,7 @@ from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake, LinkError
 from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.master_link import MasterLinkState
+from rollcall_ha.ha.service import HaClient
 from rollcall_ha.ha.slave_link import SlaveLink
 from rollcall_ha.ha.transport import HA_LIMITS
 from rollcall_ha.node.remoting.links import CloseCause, LinkTable
@@ -411,6 +412,10 @@ def test_a_port_without_descriptors_waits_before_it_accepts_again(logs: tuple[Ma
     play(logs, scene)
 
 
+def signs_of(client: HaClient) -> tuple[int | None, int | None]:
+    return client.heard_age_us, client.ended_age_us
+
+
 def test_the_end_of_a_master_is_told_from_an_end_of_ours(logs: tuple[MappedLog, MappedLog]) -> None:
     """R13: only what the master's end closed says when it ended; what this end gave up says when it was heard last."""
 
@@ -431,7 +436,6 @@ def test_the_end_of_a_master_is_told_from_an_end_of_ours(logs: tuple[MappedLog, 
         await world.master.server.stop()
         await until(lambda: client.ended_age_us is not None)
         client.follow(world.target())
-        signs = client.heard_age_us, client.ended_age_us
-        assert signs == (None, None), "they were of the target before this one"
+        assert signs_of(client) == (None, None), "they were of the target before this one"
 
     play(logs, scene)
