@@ -246,6 +246,11 @@ def _facts(event: Column) -> dict[str, Column]:
         "cut_from": milestone["cutFrom"],
         "cut_to": milestone["cutTo"],
         "released": milestone["released"],
+        "waited_us": milestone["waitedUs"],
+        "is_cleaned": f.when(kind == "replicas-cleaned", f.size(event["remaining"]) == 0),
+        "stop_reason": codes.code_of(f.when(kind == "writes-stopped", event["reason"]), codes.STOP_REASONS),
+        "age_us": event["ageUs"],
+        "stopped_us": event["stoppedUs"],
         "cause": cause,
         "grade": codes.code_of(verdict["grade"], codes.GRADES),
         "bound_bytes": verdict["boundBytes"],
@@ -286,6 +291,12 @@ def _election(event: Column) -> dict[str, Column]:
     }
     return {name: f.when(is_election, column) for name, column in columns.items()} | {
         "fault_age_us": f.coalesce(detection["firstSignAgeUs"], signs, detection["detectedAgeUs"]),
+        # Without stamps a living master was moved, or there was none: that begins with the proposal. But a master that
+        # was lost without a stamp was lost at some time before it.
+        "alive_age_us": f.coalesce(
+            detection["aliveAgeUs"],
+            f.when(detection.isNull() & ~verdict["kind"].isin("failover", "unclean"), f.lit(0).cast("bigint")),
+        ),
         "detected_age_us": detection["detectedAgeUs"],
         "last_heartbeat_age_us": detection["lastHeartbeatAgeUs"],
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rollcall_ha.controller.contract.values import Phase, SilenceCause
+from rollcall_ha.controller.contract.values import Phase, SilenceCause, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness
 
 if TYPE_CHECKING:
@@ -77,6 +77,13 @@ ELECTION_KINDS: Mapping[str, int] = {
     ElectionKind.REQUESTED: 4,
     ElectionKind.UNCLEAN: 5,
     ElectionKind.HANDOVER: 6,
+}
+
+STOP_REASONS: Mapping[str, int] = {
+    StopReason.TOO_FEW_IN_SYNC: 1,
+    StopReason.NOT_ACKNOWLEDGED: 2,
+    StopReason.DISK_FULL: 3,
+    StopReason.FENCED: 4,
 }
 
 GRADES: Mapping[str, int] = {Grade.PROVEN: 1, Grade.BOUNDED: 2, Grade.UNKNOWN: 3, Grade.REFUTED: 4}

@@ -29,7 +29,7 @@ from rollcall_ha.analytics.gold_tables import (
     ROUTE_LATE_MS,
 )
 from rollcall_ha.analytics.intervals import BY_SET, numbered, served_at
-from rollcall_ha.analytics.silver import SPANS, span_column
+from rollcall_ha.analytics.silver import OF_OUTAGE, span_column
 from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.controller.contract.verdicts import Grade
 
@@ -128,8 +128,9 @@ def failovers_daily(days: Days) -> DataFrame:
 
 
 def rto_daily(days: Days) -> DataFrame:
-    durations = {phase.value: f.col(span_column(phase)) for phase in SPANS} | {
+    durations = {phase.value: f.col(span_column(phase)) for phase in OF_OUTAGE} | {
         "total": f.col("total_us"),
+        "waited": f.col("waited_us"),
         "unattributed": f.col("unattributed_us"),
         "outage": f.col("outage_ms") * US_PER_MS,
     }
@@ -147,7 +148,7 @@ def rto_daily(days: Days) -> DataFrame:
 
 
 def dominance_daily(days: Days) -> DataFrame:
-    longest = f.greatest(*(f.col(span_column(phase)) for phase in SPANS))
+    longest = f.greatest(*(f.col(span_column(phase)) for phase in OF_OUTAGE))
     return (
         days.only_since(days.tables["failovers"])
         .where("dominating_phase is not null")

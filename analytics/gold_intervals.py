@@ -1,5 +1,5 @@
 """
-The daily gold tables of intervals: availability and exposure of sets, absence of replicas.
+The daily gold tables of intervals: availability, stops of writes and exposure of sets, absence of replicas.
 
 Here: column expressions over silver's intervals. Not here: failovers (``gold``).
 
@@ -46,7 +46,8 @@ def _wanted_days(days: Days) -> tuple[Column, Column, Column]:
 
 def sets_daily(days: Days) -> DataFrame:
     """``gold.sets_daily``. Days between two rows that are not quiet, in a long outage, have rows of their own."""
-    sums = [*(f"{name}_ms" for name in _TIMES), *(f"{name}_daily_ms" for name in _TIMES), "begun", *_COUNTED]
+    counted = ("begun", "ended", *_COUNTED)
+    sums = [*(f"{name}_ms" for name in _TIMES), *(f"{name}_daily_ms" for name in _TIMES), *counted]
     edges = numbered(_edges(days).unionByName(_counted(days))).repartition(*BY_SET)
     known = edges.groupBy(*BY_SET, "day_number").agg(*(f.sum(name).alias(name) for name in sums))
     of_set = Window.partitionBy(*BY_SET).orderBy("day_number")
@@ -59,10 +60,11 @@ def sets_daily(days: Days) -> DataFrame:
     lasted = {
         f"{name}_ms": f.when(own, f.col(f"{name}_ms")).otherwise(0) + f.col(f"{name}_daily_ms") for name in _TIMES
     }
-    counts = {name: f.when(own, f.col(name)).otherwise(0) for name in ("begun", *_COUNTED)}
-    told = rows.withColumns(lasted | counts).where((f.col("begun") + f.col("failovers") > 0) | _is_told("ms"))
+    counts = {name: f.when(own, f.col(name)).otherwise(0) for name in counted}
+    is_counted = f.col("begun") + f.col("ended") + f.col("failovers") > 0
+    told = rows.withColumns(lasted | counts).where(is_counted | _is_told("ms"))
     # Skewed stamps can make two tenures overlap by 2 s; no set is more available than it was observed.
-    available = f.least("available_ms", "observed_ms")
+    available = f.greatest(f.lit(0).cast("bigint"), f.least("available_ms", "observed_ms") - f.col("stopped_ms"))
     is_below = f.col("available_ms") * PPM < f.col("observed_ms") * SLA_PPM
     return (
         told.withColumns({"available_ms": available, "day": f.date_from_unix_date(f.col("number").cast("int"))})
@@ -71,14 +73,14 @@ def sets_daily(days: Days) -> DataFrame:
     )
 
 
-_TIMES = ("observed", "available", "exposed", "memberless")
+_TIMES = ("observed", "available", "stopped", "exposed", "memberless")
 
 
 def _is_told(suffix: str) -> Column:
     """Whether a day with these times is one to tell of: observed, but not all of it or not available, or exposed."""
-    observed, available, exposed, memberless = (f.col(f"{name}_{suffix}") for name in _TIMES)
+    observed, available, stopped, exposed, memberless = (f.col(f"{name}_{suffix}") for name in _TIMES)
     is_whole = (observed == MS_PER_DAY) & (available >= MS_PER_DAY)
-    return (exposed > 0) | (memberless > 0) | ((observed > 0) & ~is_whole)
+    return (stopped > 0) | (exposed > 0) | (memberless > 0) | ((observed > 0) & ~is_whole)
 
 
 def _edges(days: Days) -> DataFrame:
@@ -88,7 +90,9 @@ def _edges(days: Days) -> DataFrame:
     An interval that goes on after its first day gives ``daily_ms`` to each day from then on, and takes it back on its
     last one: the running sum of a set is the time that covers whole days.
     """
-    spans = reduce(lambda one, other: one.unionByName(other), (_observed(days), _available(days), *_exposed(days)))
+    available = _available(days)
+    times = (_observed(days), available.select(*_SPAN), _stopped(days, available), *_exposed(days))
+    spans = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), times)
     begin, first, last = _wanted_days(days)
 
     def edge(day: Column, lasted: Column, daily: int) -> Column:
@@ -99,7 +103,8 @@ def _edges(days: Days) -> DataFrame:
             day.alias("day_number"),
             own.alias("ms"),
             f.lit(daily).cast("bigint").alias("daily_ms"),
-            (day == f.floor(f.col("from_ms") / MS_PER_DAY)).alias("is_begin"),
+            (f.col("is_begin") & (day == f.floor(f.col("from_ms") / MS_PER_DAY))).alias("is_begin"),
+            (f.col("is_end") & (day == last)).alias("is_end"),
         )
 
     ends = f.when(first == last, f.array(edge(first, f.col("to_ms") - begin, 0))).otherwise(
@@ -110,7 +115,6 @@ def _edges(days: Days) -> DataFrame:
     )
     edges = spans.where(f.col("to_ms") > begin).select(*SET, "what", f.explode(ends).alias("edge"))
     zero = f.lit(0).cast("bigint")
-    is_begun = (f.col("what") == "observed") & f.col("edge.is_begin")
     return edges.select(
         *SET,
         "edge.day_number",
@@ -119,7 +123,8 @@ def _edges(days: Days) -> DataFrame:
             f.when(f.col("what") == name, f.col("edge.daily_ms")).otherwise(zero).alias(f"{name}_daily_ms")
             for name in _TIMES
         ),
-        f.when(is_begun, 1).otherwise(0).alias("begun"),
+        f.when(f.col("edge.is_begin"), 1).otherwise(0).alias("begun"),
+        f.when(f.col("edge.is_end"), 1).otherwise(0).alias("ended"),
         *(f.lit(0).alias(name) for name in _COUNTED),
     )
 
@@ -133,6 +138,7 @@ def _counted(days: Days) -> DataFrame:
         *(zero.alias(f"{name}_ms") for name in _TIMES),
         *(zero.alias(f"{name}_daily_ms") for name in _TIMES),
         f.lit(0).alias("begun"),
+        f.lit(0).alias("ended"),
         f.lit(1).alias("failovers"),
         *(f.col(flag).cast("int").alias(name) for name, flag in _COUNTED.items() if flag),
     )
@@ -147,11 +153,48 @@ _COUNTED = {
 """Column of ``sets_daily`` -> the flag of a failover that it counts."""
 
 
+_SPAN = (*SET, "what", "from_ms", "to_ms")
+
+
+def _cleaned(days: Days) -> DataFrame:
+    """Per set that was ever taken away: ``cleanings``, its (seq, at_ms) in order. Few sets are: it is broadcast."""
+    one = f.struct("seq", f.col("cleaned_at_ms").alias("at_ms"))
+    found = days.tables["cleanings"].groupBy(*SET).agg(f.array_sort(f.collect_list(one)).alias("cleanings"))
+    return found.hint("broadcast")
+
+
+def _with_cleanings(days: Days, rows: DataFrame) -> DataFrame:
+    """``rows`` with ``elected_seq``: how often the set had been ``cleaned`` before, and ``cleaned_at_ms`` after it."""
+    joined = rows.join(_cleaned(days), [*SET], "left")
+    later = f.filter("cleanings", lambda one: one["seq"] > f.col("elected_seq"))
+    before = f.coalesce(f.size("cleanings") - f.size(later), f.lit(0))
+    return joined.withColumns({"cleaned": before, "cleaned_at_ms": f.get(later, f.lit(0))["at_ms"]}).drop("cleanings")
+
+
 def _observed(days: Days) -> DataFrame:
-    """From each set's first serving master to the end of its fleet's events."""
-    first = days.tables["tenures"].groupBy(*SET).agg(f.min("served_at_ms").alias("from_ms"))
-    return first.join(days.horizons(), "fleet").select(
-        *SET, f.lit("observed").alias("what"), "from_ms", f.col("horizon_ms").alias("to_ms")
+    """
+    From each set's first serving master to its cleaning, else to the end of its fleet's events.
+
+    A set that was cleaned and comes back is observed anew. On the same day it has neither ended nor begun: else the day
+    would be counted twice.
+    """
+    stays = _with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
+    of_set = Window.partitionBy(*SET).orderBy("cleaned")
+    number = {name: f.floor(f.col(name) / MS_PER_DAY) for name in ("from_ms", "to_ms")}
+    return (
+        stays.groupBy(*SET, "cleaned")
+        .agg(f.min("served_at_ms").alias("from_ms"), f.max("cleaned_at_ms").alias("cleaned_at_ms"))
+        .join(days.horizons(), "fleet")
+        .withColumn("to_ms", f.coalesce("cleaned_at_ms", "horizon_ms"))
+        .withColumns(
+            {
+                "what": f.lit("observed"),
+                "is_begin": ~f.coalesce(f.lag(number["to_ms"]).over(of_set) == number["from_ms"], f.lit(False)),
+                "is_end": f.col("cleaned_at_ms").isNotNull()
+                & ~f.coalesce(f.lead(number["from_ms"]).over(of_set) == number["to_ms"], f.lit(False)),
+            }
+        )
+        .select(*_SPAN, "is_begin", "is_end")
     )
 
 
@@ -161,18 +204,24 @@ def quiet_daily(days: Days) -> DataFrame:
     told = (
         days.tables["sets_daily"]
         .groupBy(*of_fleet, "day")
-        .agg(f.sum("begun").alias("begun"), f.count_if(f.col("observed_ms") > 0).alias("told"))
+        .agg(
+            f.sum("begun").alias("begun"),
+            f.sum("ended").alias("ended"),
+            f.count_if(f.col("observed_ms") > 0).alias("told"),
+        )
     )
     in_order = Window.partitionBy(*of_fleet).orderBy("day")
     living = told.join(days.horizons(), "fleet").withColumns(
         {
-            "living": f.sum("begun").over(in_order),
+            "living": f.sum(f.col("begun") - f.col("ended")).over(in_order),
             "until": f.coalesce(f.date_sub(f.lead("day").over(in_order), 1), last_day(f.col("horizon_ms"))),
         }
     )
     each = f.explode(f.sequence("day", f.greatest("day", "until")))
-    rows = living.select(*of_fleet, each.alias("on"), "day", "living", "told")
-    sets = f.col("living") - f.when(f.col("on") == f.col("day"), f.col("told")).otherwise(0)
+    rows = living.select(*of_fleet, each.alias("on"), "day", "living", "ended", "told")
+    # A set that ends on the day of its row has that row, and lives no more on the days behind it.
+    of_row = f.when(f.col("on") == f.col("day"), f.col("told") - f.col("ended"))
+    sets = f.col("living") - f.coalesce(of_row, f.lit(0))
     return rows.withColumns({"sets": sets, "day": f.col("on")}).where("sets > 0").select(*GOLD_QUIET_DAILY.column_names)
 
 
@@ -181,7 +230,7 @@ def _available(days: Days) -> DataFrame:
     found = days.tables["silences"].select(
         "fleet", f.col("seq").alias("end_triggered_seq"), f.col("found_at_ms").alias("end_found_at_ms")
     )
-    tenures = days.tables["tenures"].where("served_at_ms is not null")
+    tenures = _with_cleanings(days, days.tables["tenures"]).where("served_at_ms is not null")
     ended = tenures.where("ended_at_ms is not null")
     # The silence itself is looked up only where no detection was stamped: few rows take part in the join.
     unstamped = ended.where("lost_at_ms is null").join(
@@ -190,8 +239,12 @@ def _available(days: Days) -> DataFrame:
     stamped = ended.where("lost_at_ms is not null").withColumn("end_found_at_ms", f.lit(None).cast("bigint"))
     until_next = stamped.unionByName(unstamped).select(
         *SET,
+        "master_epoch",
         f.col("served_at_ms").alias("from_ms"),
-        f.least("ended_at_ms", f.coalesce("lost_at_ms", "end_found_at_ms", "ended_at_ms")).alias("to_ms"),
+        # A set that was cleaned is not observed until its next master serves: nobody was there to take writes, either.
+        f.least("ended_at_ms", f.coalesce("lost_at_ms", "end_found_at_ms", "ended_at_ms"), "cleaned_at_ms").alias(
+            "to_ms"
+        ),
     )
     # The master of an open tenure may be gone without a successor: counted to the horizon, the set would look available
     # for as long as nobody could be elected.
@@ -206,22 +259,50 @@ def _available(days: Days) -> DataFrame:
             (f.col("found_at_ms") - f.coalesce(f.floor(f.col("fault_age_us") / US_PER_MS), f.lit(0))).alias("gone_ms"),
         )
     )
-    reigning = tenures.where("ended_at_ms is null").select(*SET, "broker_id", "elected_seq", "served_at_ms")
+    reigning = tenures.where("ended_at_ms is null").select(
+        *SET, "master_epoch", "broker_id", "elected_seq", "served_at_ms", "cleaned_at_ms"
+    )
     # A silence before this election was of an earlier tenure.
     gone_ms = f.when(f.col("seq") > f.col("elected_seq"), f.col("gone_ms"))
     open_ones = (
         reigning.hint("shuffle_hash")
         .join(lost, [*SET, "broker_id"], "left")
-        .groupBy(*SET, "served_at_ms")
+        .groupBy(*SET, "master_epoch", "served_at_ms", "cleaned_at_ms")
         .agg(f.min(gone_ms).alias("gone_ms"))
         .join(days.horizons(), "fleet")
-        .select(*SET, f.col("served_at_ms").alias("from_ms"), f.least("gone_ms", "horizon_ms").alias("to_ms"))
+        .select(
+            *SET,
+            "master_epoch",
+            f.col("served_at_ms").alias("from_ms"),
+            f.least("gone_ms", "horizon_ms", "cleaned_at_ms").alias("to_ms"),
+        )
     )
     return until_next.unionByName(open_ones).withColumn("what", f.lit("available"))
 
 
+def _stopped(days: Days, available: DataFrame) -> DataFrame:
+    """
+    Stops of writes within a tenure's available time.
+
+    A stop that an election ended is in the outage of that election, which begins with it: cut off at the loss, nothing
+    of it is left here.
+    """
+    stops = days.tables["stops"].join(days.horizons(), "fleet")
+    tenures = available.select(
+        *SET, "master_epoch", f.col("from_ms").alias("served_ms"), f.col("to_ms").alias("lost_ms")
+    )
+    return stops.join(tenures, [*SET, "master_epoch"]).select(
+        *SET,
+        f.lit("stopped").alias("what"),
+        f.greatest("began_at_ms", "served_ms").alias("from_ms"),
+        f.least(f.coalesce("ended_at_ms", "horizon_ms"), "lost_ms").alias("to_ms"),
+    )
+
+
 def _exposed(days: Days) -> list[DataFrame]:
-    sets = days.tables["sync_state_sets"].join(days.horizons(), "fleet")
+    # A cleaned set has no members, and needs none.
+    cleaned = days.tables["cleanings"].select("fleet", "seq").hint("broadcast")
+    sets = days.tables["sync_state_sets"].join(cleaned, ["fleet", "seq"], "left_anti").join(days.horizons(), "fleet")
     to_ms = f.coalesce("ended_at_ms", "horizon_ms").alias("to_ms")
     return [
         sets.where(f.col("set_size") == size).select(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from rollcall_ha.analytics.tables import LakeTable, columns_of
 
-GOLD_BUILT = "gold 4"
+GOLD_BUILT = "gold 5"
 """
 Key in a manifest of gold's input partitions. Another number whenever tables of gold change their meaning: gold of an
 older form then counts as never built, and the next run makes all of it anew.
@@ -33,7 +33,7 @@ LEADER_SHADOW_MS = 30_000
 """A false alarm found less than this after its finder took the lead is put down to the change of controllers."""
 
 ROUTE_LATE_MS = 1_000
-"""Routes that converge later than this after the first acknowledgement are late."""
+"""Routes that converge later than this after SERVING are late."""
 
 SLA_PPM = 999_900
 """Availability that a set should have on a day, in millionths: 99.99 %."""
@@ -63,7 +63,9 @@ promised_us bigint
 role_applied_us bigint
 serving_us bigint
 first_ack_us bigint
-total_us bigint RTO
+total_us bigint RTO: first sign of the fault to SERVING
+total_us_max bigint RTO from the last sure sign of life; equal if the fault was seen; null = no bound is known
+waited_us bigint what a sender waited after that; null = not told
 unattributed_us bigint RTO minus the phases
 dominating_phase string phase with the greatest duration
 missing_phases int phases without a duration
@@ -134,7 +136,7 @@ cluster string cluster
 day date UTC date of the elections
 kind string failover or unclean
 cause string as gold.failovers.cause
-phase string detected ... first-ack, total, unattributed, outage
+phase string detected ... serving, total, waited (after SERVING, by a sender), unattributed, outage
 duration_ms bigint whole milliseconds, rounded down
 failovers bigint how many
 """
@@ -189,10 +191,12 @@ cluster string cluster
 day date UTC date
 fleet string fleet incarnation
 broker_set string name of the set
-begun bigint 1 on the first day on which the set is observed, else 0
-observed_ms bigint from the set's first serving master to the fleet's last event, within the day
-available_ms bigint with a serving master: from served_at_ms to the loss of each tenure
+begun bigint 1 on the first day on which the set is observed, also when it comes back after it was cleaned; else 0
+ended bigint 1 on the day on which the set was cleaned, if it was not observed again on it; else 0
+observed_ms bigint from the first serving master to the set's cleaning, else to the fleet's last event, within the day
+available_ms bigint with a master that takes writes: from served_at_ms to the loss of each tenure, less stopped_ms
 outage_ms bigint observed_ms - available_ms
+stopped_ms bigint of outage_ms: writes had stopped, and no reign changed (silver.stops)
 exposed_ms bigint with a SyncStateSet of one member: one more fault and nobody could be elected
 memberless_ms bigint with an empty SyncStateSet, after it had members
 below_sla bigint 1 if available_ms is less than SLA_PPM of observed_ms, else 0
@@ -274,7 +278,7 @@ GOLD_CLUSTERS = LakeTable(
 cluster string cluster
 first_day date first day with an event
 last_day date last day with an event
-sets bigint sets with a serving master at some time
+sets bigint sets with a serving master at some time; one that was cleaned and came back on a later day counts again
 failovers bigint as failovers_daily, summed
 open bigint
 false_positives bigint
@@ -296,6 +300,7 @@ routes_late bigint
 observed_ms bigint sets_daily and quiet_daily, summed
 available_ms bigint
 outage_ms bigint
+stopped_ms bigint
 exposed_ms bigint
 set_days_below_sla bigint
 availability_ppm bigint available_ms * 1,000,000 / observed_ms, rounded down
@@ -314,9 +319,10 @@ GOLD_SETS = LakeTable(
 cluster string cluster
 fleet string fleet incarnation
 broker_set string name of the set
-observed_ms bigint sets_daily, summed, and the set's quiet days up to its fleet's last event
+observed_ms bigint sets_daily, summed, and the set's quiet days up to its cleaning or its fleet's last event
 available_ms bigint
 outage_ms bigint
+stopped_ms bigint
 exposed_ms bigint
 memberless_ms bigint
 days_below_sla bigint

@@ -118,7 +118,7 @@ def clusters(read: Read) -> DataFrame:
 
     counts = [name for name in GOLD_FAILOVERS_DAILY.column_names if name in GOLD_CLUSTERS.column_names]
     of_failovers = {name: name for name in counts if name not in ("cluster", "outage_ms")}
-    of_sets = {name: name for name in ("observed_ms", "available_ms", "outage_ms", "exposed_ms")}
+    of_sets = {name: name for name in ("observed_ms", "available_ms", "outage_ms", "stopped_ms", "exposed_ms")}
     span = (
         read(SILVER_HORIZONS)
         .where(f.col("cluster") != FLEET_CLUSTER)
@@ -146,21 +146,17 @@ def sets(read: Read) -> DataFrame:
     key = ["cluster", "fleet", "broker_set"]
     renamed = {"days_below_sla": "below_sla"}
     ends = horizon_of_fleets(read(SILVER_HORIZONS)).select("fleet", last_day(f.col("at_ms")).alias("last_day"))
-    # From its first day on a set has a row each day, or the day was quiet.
-    observed = f.date_diff("last_day", f.col("first_day")) + 1
-    quiet = f.coalesce(observed - f.col("told_days"), f.lit(0))
+    # While it is observed a set has a row each day, or the day was quiet.
+    days_left = f.date_diff("last_day", "day")
+    observed = f.sum(f.col("begun") * (days_left + 1) - f.col("ended") * days_left)
     names = [name for name in GOLD_SETS.column_names if name not in (*key, "availability_ppm", "mtbf_ms")]
     sums = [f.sum(renamed.get(name, name)).alias(name) for name in names]
     return (
         read(GOLD_SETS_DAILY)
-        .groupBy(*key)
-        .agg(
-            *sums,
-            f.min(f.when(f.col("begun") > 0, f.col("day"))).alias("first_day"),
-            f.count_if(f.col("observed_ms") > 0).alias("told_days"),
-        )
         .join(f.broadcast(ends), "fleet")
-        .withColumns(_with_quiet(quiet))
+        .groupBy(*key)
+        .agg(*sums, (observed - f.count_if(f.col("observed_ms") > 0)).alias("quiet_days"))
+        .withColumns(_with_quiet(f.col("quiet_days")))
         .withColumns(
             {
                 "availability_ppm": _availability(),

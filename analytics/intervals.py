@@ -1,5 +1,5 @@
 """
-Silver, intervals: tenures, SyncStateSets, silences, each from its beginning to the event that ended it.
+Silver, intervals: tenures, SyncStateSets, silences, stops of writes, each from its beginning to its end.
 
 Here: windows over narrow rows, one sort per table. Not here: reigns (``silver``), cutting at midnight
 (``gold_intervals``).
@@ -15,8 +15,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.codes import CAUSES, KINDS, code_of, word_of
-from rollcall_ha.analytics.tables import SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+from rollcall_ha.analytics.codes import CAUSES, KINDS, STOP_REASONS, code_of, word_of
+from rollcall_ha.analytics.tables import SILVER_SILENCES, SILVER_STOPS, SILVER_SYNC_STATE_SETS, SILVER_TENURES
 
 US_PER_MS = 1_000
 
@@ -26,6 +26,7 @@ BY_SET = ("set_number", *_SET)
 
 _CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned")
 _GONE = ("replica-silent", "goodbye-said")
+_ENDS_STOP = ("writes-resumed", "master-elected", "replicas-cleaned")
 _BACK = ("replica-registered", "session-opened", "replica-alive")
 
 
@@ -140,6 +141,77 @@ def silences(events: DataFrame, published: DataFrame | None = None) -> DataFrame
         )
         .select(*SILVER_SILENCES.column_names)
     )
+
+
+def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
+    """``silver.stops``: the next of ``_ENDS_STOP`` in the set ends a stop, as in ``controller.core.stops``."""
+    kind = f.col("kind")
+    is_begin = kind == KINDS["writes-stopped"]
+    is_end = kind.isin([KINDS[one] for one in _ENDS_STOP]) & f.coalesce("is_cleaned", f.lit(True))
+    told_ms = f.when(is_begin, f.col("stamped_at_ms") - f.floor(f.col("age_us") / US_PER_MS))
+    points = events.where(is_begin | is_end).select(
+        *_SET,
+        "seq",
+        "master_epoch",
+        "broker_id",
+        f.coalesce(told_ms, f.col("stamped_at_ms")).alias("at_ms"),
+        f.when(is_begin, f.col("stop_reason")).alias("stop_reason"),
+        "stopped_us",
+        word_of(kind, KINDS).alias("by"),
+    )
+    if published is not None:
+        points = points.unionByName(_points_of_stops(published))
+    is_begin = f.col("by") == "writes-stopped"
+    # Backwards, as for silences: the last end before a stop in the window is the next one in time.
+    backwards = Window.partitionBy(*BY_SET).orderBy(f.col("seq").desc())
+    end = f.when(~is_begin, f.struct("seq", "at_ms", "stopped_us", "by"))
+    following = numbered(points.dropDuplicates([*_SET, "seq"])).withColumn(
+        "end", f.last(end, ignorenulls=True).over(backwards)
+    )
+    return (
+        following.where(is_begin)
+        .withColumns(
+            {
+                "day": f.to_date(f.timestamp_millis("at_ms")),
+                "began_at_ms": f.col("at_ms"),
+                "reason": word_of(f.col("stop_reason"), STOP_REASONS),
+                "ended_seq": f.col("end.seq"),
+                "ended_by": f.col("end.by"),
+                "stopped_us": f.col("end.stopped_us"),
+                # By the master's own clock where it told: two leaders' stamps may differ by seconds.
+                "ended_at_ms": f.coalesce(
+                    f.col("at_ms") + f.floor(f.col("end.stopped_us") / US_PER_MS), f.col("end.at_ms")
+                ),
+            }
+        )
+        .select(*SILVER_STOPS.column_names)
+    )
+
+
+def _points_of_stops(published: DataFrame) -> DataFrame:
+    """A published row as the stop, and as its end if it is known."""
+    nothing = f.lit(None).cast("bigint").alias("stopped_us")
+    begun = published.select(
+        *_SET,
+        "seq",
+        "master_epoch",
+        "broker_id",
+        f.col("began_at_ms").alias("at_ms"),
+        code_of(f.col("reason"), STOP_REASONS).alias("stop_reason"),
+        nothing,
+        f.lit("writes-stopped").alias("by"),
+    )
+    ended = published.where(f.col("ended_seq").isNotNull()).select(
+        *_SET,
+        f.col("ended_seq").alias("seq"),
+        "master_epoch",
+        "broker_id",
+        f.col("ended_at_ms").alias("at_ms"),
+        f.lit(None).cast("int").alias("stop_reason"),
+        "stopped_us",
+        f.col("ended_by").alias("by"),
+    )
+    return begun.unionByName(ended)
 
 
 def _points(published: DataFrame) -> DataFrame:

@@ -35,11 +35,13 @@ from rollcall_ha.analytics.tables import (
     BRONZE_QUALITY,
     BRONZE_REJECTED,
     SILVER,
+    SILVER_CLEANINGS,
     SILVER_ELECTIONS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
     SILVER_REIGNS,
     SILVER_SILENCES,
+    SILVER_STOPS,
     SILVER_SYNC_STATE_SETS,
     SILVER_TENURES,
     SILVER_TRUNCATIONS,
@@ -52,6 +54,7 @@ SKEW_DAYS = 1
 OF_ONE_DAY = (
     (SILVER_ELECTIONS, silver.elections),
     (SILVER_TRUNCATIONS, silver.truncations),
+    (SILVER_CLEANINGS, silver.cleanings),
     (SILVER_LEADERSHIPS, silver.leaderships),
     (SILVER_HORIZONS, silver.horizons),
 )
@@ -66,6 +69,7 @@ FOLDED: tuple[tuple[LakeTable, Callable[[DataFrame, DataFrame | None], DataFrame
     (SILVER_REIGNS, silver.reigns),
     (SILVER_SYNC_STATE_SETS, intervals.sync_state_sets),
     (SILVER_SILENCES, intervals.silences),
+    (SILVER_STOPS, intervals.stops),
 )
 """Tables whose rows grow while later days come."""
 

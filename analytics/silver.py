@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
 from rollcall_ha.analytics.tables import (
+    SILVER_CLEANINGS,
     SILVER_ELECTIONS,
     SILVER_HORIZONS,
     SILVER_LEADERSHIPS,
@@ -33,6 +34,9 @@ LEADER_PHASES = (Phase.COMMITTED, Phase.NOTIFIED)
 WINNER_PHASES = (Phase.PROMISED, Phase.ROLE_APPLIED, Phase.SERVING, Phase.FIRST_ACK)
 SPANS = (Phase.DETECTED, Phase.PROPOSED, *LEADER_PHASES, *WINNER_PHASES)
 """Phases of a failover that have a duration, in their order."""
+
+OF_OUTAGE = SPANS[:-1]
+"""Those of the outage; the first acknowledgement comes when somebody sends, and that may be an hour later."""
 
 FAILOVERS = (ElectionKind.FAILOVER, ElectionKind.UNCLEAN)
 """Kinds of election that replace a master that was lost."""
@@ -57,12 +61,13 @@ _OF_ELECTION = {
     "set_size": "set_size",
     "regret_bytes": "regret_bytes",
     "fault_age_us": "fault_age_us",
+    "alive_age_us": "alive_age_us",
     "detected_age_us": "detected_age_us",
     "last_heartbeat_age_us": "last_heartbeat_age_us",
 }
 """Column of a fact -> column of the election's event: one event, so its maximum is itself."""
 _OF_GRADE = {"grade_code": "grade", "bound_bytes": "bound_bytes", "cut_bytes": "cut_bytes"}
-_OF_REPORT = ("phase", "elapsed_us", "observed_us", "entered_at_ms", "graded_seq", *_OF_GRADE)
+_OF_REPORT = ("phase", "elapsed_us", "observed_us", "waited_us", "entered_at_ms", "graded_seq", *_OF_GRADE)
 """A report on a reign after its election: a milestone, the winner's entry, or a grade."""
 
 
@@ -112,8 +117,8 @@ def _folds() -> list[Column]:
     return [
         # Of two reports of one phase the first: a repeat after a lost answer must not make the phase longer.
         *(f.min(at(phase, "elapsed_us")).alias(stamp_column(phase)) for phase in _STAMPED),
-        # Up to SERVING: the first acknowledgement comes when somebody sends, and that may be an hour later.
         f.min(at(Phase.SERVING, "observed_us")).alias("total_us"),
+        f.min(at(Phase.FIRST_ACK, "waited_us")).alias("told_wait_us"),
         f.max(at(Phase.ROUTE_CONVERGED, "observed_us")).alias("route_converged_us"),
         f.min("entered_at_ms").alias("entered_at_ms"),
         # The newest grade: "proven" becomes "refuted" when the old master comes back with acknowledged bytes. A minimum
@@ -149,6 +154,7 @@ def _reports_of_events(events: DataFrame) -> DataFrame:
         f.when(is_milestone, phase).alias("phase"),
         "elapsed_us",
         "observed_us",
+        "waited_us",
         f.when(is_entered, f.col("stamped_at_ms")).alias("entered_at_ms"),
         f.when(is_graded, f.col("seq")).alias("graded_seq"),
         *(f.when(is_graded, f.col(source)).alias(name) for name, source in _OF_GRADE.items()),
@@ -172,6 +178,7 @@ def _reports_of_reigns(published: DataFrame) -> DataFrame:
         {"phase": f.lit(PHASES[phase]), "elapsed_us": f.col(stamp_column(phase))} for phase in _STAMPED
     ]
     known[_STAMPED.index(Phase.SERVING)]["observed_us"] = f.col("total_us")
+    known[_STAMPED.index(Phase.FIRST_ACK)]["waited_us"] = f.col("waited_us")
     known.append({"phase": f.lit(PHASES[Phase.ROUTE_CONVERGED]), "observed_us": f.col("route_converged_us")})
     graded = {name: f.col(name) for name in ("entered_at_ms", "graded_seq", "bound_bytes", "cut_bytes")}
     known.append(graded | {"grade_code": code_of(f.col("grade"), GRADES)})
@@ -204,18 +211,22 @@ def _finished(folded: DataFrame) -> DataFrame:
     for phase, duration in zip(SPANS, durations, strict=True):
         # A first election has no fault: its missing detection is no gap in the record.
         is_due = f.col("is_failover") if phase in (Phase.DETECTED, Phase.PROPOSED) else f.lit(True)
-        if phase is not Phase.FIRST_ACK:
+        if phase in OF_OUTAGE:
             attributed = attributed + f.coalesce(duration, f.lit(0))
         missing = missing + f.when(is_due & duration.isNull(), 1).otherwise(0)
-    longest, dominating = f.greatest(*durations), f.lit(None).cast("string")
+    dominating = f.lit(None).cast("string")
+    longest = f.greatest(*durations[: len(OF_OUTAGE)])
     # Backwards, so that of two equal phases the earlier one wins: ties must not depend on the plan.
-    for phase, duration in reversed(list(zip(SPANS, durations, strict=True))):
+    for phase, duration in reversed(list(zip(OF_OUTAGE, durations[: len(OF_OUTAGE)], strict=True))):
         dominating = f.when(duration == longest, phase.value).otherwise(dominating)
-    grade = f.col("grade")
+    grade, felt = f.col("grade"), f.least("told_wait_us", "first_ack_us")
     return with_words.withColumns(
         {
             "cause": f.coalesce(word_of(f.col("cause_code"), CAUSES), f.col("kind")),
             "unattributed_us": f.col("total_us") - attributed,
+            "total_us_max": f.col("total_us") + _uncertainty(),
+            # A wait that is longer began before SERVING, and is part of the outage.
+            "waited_us": f.when(f.col("told_wait_us").isNotNull() & f.col("first_ack_us").isNotNull(), felt),
             "dominating_phase": dominating,
             "missing_phases": missing,
             # An unknown loss stays null. As 0 it would make the sum of a month look proven.
@@ -249,6 +260,22 @@ def _spans() -> tuple[dict[str, Column], Column]:
             backward = backward + f.when(~is_valid, 1).otherwise(0)
             before = f.when(is_valid, stamp).otherwise(before)
     return spans, backward
+
+
+def _uncertainty() -> Column:
+    """How much earlier than its first sign the fault may have been; null = no bound is known."""
+    # ``greatest`` skips nulls: an unknown bound would become "the fault was seen".
+    earlier_us = f.col("alive_age_us") - f.coalesce("fault_age_us", f.lit(0))
+    return f.when(earlier_us.isNotNull(), f.greatest(f.lit(0).cast("bigint"), earlier_us))
+
+
+def cleanings(events: DataFrame) -> DataFrame:
+    """``silver.cleanings``."""
+    return (
+        events.where((f.col("kind") == KINDS["replicas-cleaned"]) & f.col("is_cleaned"))
+        .withColumn("cleaned_at_ms", f.col("stamped_at_ms"))
+        .select(*SILVER_CLEANINGS.column_names)
+    )
 
 
 def elections(events: DataFrame) -> DataFrame:

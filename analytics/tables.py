@@ -112,12 +112,18 @@ observed_us bigint milestone: on the leader's clock, from the first sign of the 
 cut_from bigint truncation: first byte that was cut
 cut_to bigint truncation: end of the log before the cut
 released bigint truncation: highest end that the replica ever acknowledged
+waited_us bigint milestone first-ack: longest wait of a sender up to it, by its own word; null = none said
+is_cleaned boolean cleaning: whether it took the whole set away
+stop_reason int writes stopped: code (codes.STOP_REASONS)
+age_us bigint writes stopped or resumed: how long before the report, by the master's clock
+stopped_us bigint writes resumed: how long they had been stopped, by the master's clock
 cause int code of the silence (codes.CAUSES)
 election_kind int code (codes.ELECTION_KINDS)
 previous_master int election: the deposed master
 previous_epoch bigint election: epoch before it
 triggered_seq bigint election: seq of the event that triggered it
 fault_age_us bigint election or silence: age of the first sign of the fault at the proposal
+alive_age_us bigint election or silence: age of the last sure sign of life at the proposal; null = not known
 detected_age_us bigint election or silence: age of the detection at the proposal
 last_heartbeat_age_us bigint election or silence: age of the last heartbeat at the proposal
 candidates int election: replicas that were judged
@@ -196,6 +202,7 @@ triggered_seq bigint seq of the event that triggered the election: the silence o
 set_size int members of the new SyncStateSet
 regret_bytes bigint how much more than the winner an eligible candidate held; 0 = the best one won
 fault_age_us bigint first sign of the fault before the proposal; null = no detection stamps
+alive_age_us bigint last sure sign of life before the proposal: the fault lies between both; null = not known
 detected_age_us bigint detection before the proposal
 last_heartbeat_age_us bigint last heartbeat of the deposed master before the proposal
 at_committed_us bigint leader's clock, from the proposal; earliest report
@@ -213,7 +220,9 @@ promised_us bigint phase: from the push to the winner's durable promise
 role_applied_us bigint phase: to the role
 serving_us bigint phase: to serving
 first_ack_us bigint phase: to the first acknowledgement
-total_us bigint outage, timed by the leader alone: first sign of the fault to the report of SERVING
+total_us bigint outage, timed by the leader alone: first sign of the fault to the report of SERVING (RTO)
+total_us_max bigint the same from the last sure sign of life; equal if the fault was seen; null = no bound is known
+waited_us bigint of first_ack_us: what a sender waited; null = no client says it. The rest nobody was sending
 unattributed_us bigint total_us minus the phases before the first acknowledgement
 dominating_phase string phase with the greatest duration; of equal ones the earliest
 missing_phases int phases of the eight without a duration; the two of detection count for failovers only
@@ -322,6 +331,41 @@ is_same_incarnation boolean whether the process that came back is the one that w
     ),
 )
 
+SILVER_STOPS = LakeTable(
+    layer="silver",
+    name="stops",
+    meaning="One row per time that writes stopped within a reign, by the master's word.",
+    key=("fleet", "seq"),
+    columns=columns_of(
+        _SET
+        + """
+seq bigint of the report
+master_epoch bigint the reign in which it happened
+broker_id int its master
+began_at_ms bigint stamp of the report minus the age that the master said
+reason string too-few-in-sync, not-acknowledged, disk-full, fenced
+ended_seq bigint seq of the event that ended it; null = it goes on
+ended_by string writes-resumed, master-elected (the outage of that election begins with the stop), replicas-cleaned
+ended_at_ms bigint began_at_ms + stopped_us if writes resumed, else the stamp of the event that ended it
+stopped_us bigint how long, by the master's clock; null = it did not say
+"""
+    ),
+)
+
+SILVER_CLEANINGS = LakeTable(
+    layer="silver",
+    name="cleanings",
+    meaning="One row per time that a whole set was taken away: from then on it is not observed.",
+    key=("fleet", "seq"),
+    columns=columns_of(
+        _SET
+        + """
+seq bigint of the event
+cleaned_at_ms bigint its stamp
+"""
+    ),
+)
+
 SILVER_TRUNCATIONS = LakeTable(
     layer="silver",
     name="truncations",
@@ -387,6 +431,8 @@ SILVER = (
     SILVER_TENURES,
     SILVER_SYNC_STATE_SETS,
     SILVER_SILENCES,
+    SILVER_STOPS,
+    SILVER_CLEANINGS,
     SILVER_TRUNCATIONS,
     SILVER_LEADERSHIPS,
     SILVER_HORIZONS,

@@ -12,10 +12,13 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from rollcall_ha.analytics.gold_days import MS_PER_DAY, Days
 from rollcall_ha.analytics.gold_intervals import quiet_daily, sets_daily
-from rollcall_ha.analytics.gold_tables import GOLD_FAILOVERS
+from rollcall_ha.analytics.gold_tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold_totals import sets
 from rollcall_ha.analytics.tables import (
+    SILVER_CLEANINGS,
     SILVER_HORIZONS,
     SILVER_SILENCES,
+    SILVER_STOPS,
     SILVER_SYNC_STATE_SETS,
     SILVER_TENURES,
     LakeTable,
@@ -26,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FIRST = dt.date(2026, 1, 1)
 HOUR_MS = 3_600_000
 HORIZON = (9, 3)
-TIMES = ("observed_ms", "available_ms", "exposed_ms", "memberless_ms")
+TIMES = ("observed_ms", "available_ms", "stopped_ms", "exposed_ms", "memberless_ms")
 
 
 def at(day: int, hour: int) -> int:
@@ -40,26 +43,53 @@ def frame(spark: Any, table: LakeTable, *rows: dict[str, Any]) -> Any:
 
 
 def of(broker_set: str, day: int, **columns: Any) -> dict[str, Any]:
-    """A row of one of the two sets."""
+    """A row of one of the sets."""
     found = {"cluster": "c", "fleet": "f", "broker_set": broker_set, "day": FIRST + dt.timedelta(days=day)}
     return found | columns
 
 
 @pytest.fixture(scope="module")
 def silver(spark: Any) -> dict[str, Any]:
-    """Set a: a failover on day 2, and from day 6 on nobody serves. Set b: from midnight of day 3, exposed from 5 to 7."""
+    """
+    Set a: a failover on day 2, and from day 6 on nobody serves. Set b: from midnight of day 3, exposed from 5 to 7.
+
+    Set c: writes stop for two hours of day 4 and, until its end, on day 6, when it is cleaned; it is back on day 8. Set d:
+    cleaned at noon of day 1, and back an hour later.
+    """
     tenures = frame(
         spark,
         SILVER_TENURES,
         of("a", 0, master_epoch=1, served_at_ms=at(0, 1), ended_at_ms=at(2, 5), lost_at_ms=at(2, 4)),
         of("a", 2, master_epoch=2, broker_id=2, elected_seq=5, served_at_ms=at(2, 5)),
         of("b", 3, master_epoch=1, broker_id=1, elected_seq=6, served_at_ms=at(3, 0)),
+        of("c", 0, master_epoch=1, elected_seq=1, served_at_ms=at(0, 2), ended_at_ms=at(8, 6)),
+        of("c", 8, master_epoch=2, elected_seq=30, served_at_ms=at(8, 6)),
+        of("d", 0, master_epoch=1, elected_seq=2, served_at_ms=at(0, 5), ended_at_ms=at(1, 13)),
+        of("d", 1, master_epoch=2, elected_seq=13, served_at_ms=at(1, 13)),
+    )
+    stops = frame(
+        spark,
+        SILVER_STOPS,
+        of("c", 4, seq=15, master_epoch=1, began_at_ms=at(4, 3), ended_at_ms=at(4, 5)),
+        of("c", 6, seq=16, master_epoch=1, began_at_ms=at(6, 1), ended_at_ms=at(6, 4)),
+        # Ended by an election whose outage begins with it: nothing of it is counted twice.
+        of("a", 2, seq=4, master_epoch=1, began_at_ms=at(2, 4), ended_at_ms=at(2, 5)),
+    )
+    cleanings = frame(
+        spark,
+        SILVER_CLEANINGS,
+        of("c", 6, seq=17, cleaned_at_ms=at(6, 4)),
+        of("d", 1, seq=12, cleaned_at_ms=at(1, 12)),
     )
     exposed = of("b", 5, seq=7, began_at_ms=at(5, 1), ended_at_ms=at(7, 2), set_size=1)
     failover = {"is_false_positive": True, "is_controller_caused": False, "is_flap": False}
     return {
         "tenures": tenures,
-        "sync_state_sets": frame(spark, SILVER_SYNC_STATE_SETS, exposed),
+        "stops": stops,
+        "cleanings": cleanings,
+        "sync_state_sets": frame(
+            spark, SILVER_SYNC_STATE_SETS, exposed, of("c", 6, seq=17, began_at_ms=at(6, 4), set_size=0)
+        ),
         "silences": frame(spark, SILVER_SILENCES, of("a", 6, seq=9, broker_id=2, found_at_ms=at(6, 2))),
         "horizons": frame(spark, SILVER_HORIZONS, of("", 9, last_at_ms=at(*HORIZON))),
         "failovers": frame(spark, GOLD_FAILOVERS, of("a", 2, master_epoch=2, **failover)),
@@ -75,8 +105,15 @@ def every_day() -> dict[tuple[str, int], tuple[int, ...]]:
     """``TIMES`` of each set and day on which it was observed, one by one."""
     end = at(*HORIZON)
     stories = {
-        "a": ([(at(0, 1), end)], [(at(0, 1), at(2, 4)), (at(2, 5), at(6, 2))], []),
-        "b": ([(at(3, 0), end)], [(at(3, 0), end)], [(at(5, 1), at(7, 2))]),
+        "a": ([(at(0, 1), end)], [(at(0, 1), at(2, 4)), (at(2, 5), at(6, 2))], [], []),
+        "b": ([(at(3, 0), end)], [(at(3, 0), end)], [], [(at(5, 1), at(7, 2))]),
+        "c": (
+            [(at(0, 2), at(6, 4)), (at(8, 6), end)],
+            [(at(0, 2), at(4, 3)), (at(4, 5), at(6, 1)), (at(8, 6), end)],
+            [(at(4, 3), at(4, 5)), (at(6, 1), at(6, 4))],
+            [],
+        ),
+        "d": ([(at(0, 5), at(1, 12)), (at(1, 13), end)], [(at(0, 5), at(1, 12)), (at(1, 13), end)], [], []),
     }
     found = {
         (name, day): (*(lasted(day, *spans) for spans in story), 0)
@@ -98,17 +135,41 @@ def test_a_day_of_a_set_has_a_row_or_is_counted_as_quiet(spark: Any, silver: dic
     quiet = {number(row["day"]): row["sets"] for row in quiet_daily(Days(tables=tables, since=None)).collect()}
 
     whole = every_day()
-    assert {name: sorted(day for one, day in told if one == name) for name in "ab"} == {
+    assert {name: sorted(day for one, day in told if one == name) for name in "abcd"} == {
         "a": [0, 2, 6, 7, 8, 9],
         "b": [3, 5, 6, 7, 9],
+        "c": [0, 4, 6, 8, 9],
+        "d": [0, 1, 9],
     }
     assert told == {key: whole[key] for key in told}
     assert quiet == Counter(day for name, day in whole if (name, day) not in told)
-    assert {whole[key] for key in whole.keys() - told.keys()} == {(MS_PER_DAY, MS_PER_DAY, 0, 0)}
+    assert {whole[key] for key in whole.keys() - told.keys()} == {(MS_PER_DAY, MS_PER_DAY, 0, 0, 0)}
     counted = dict(sorted(((row["broker_set"], number(row["day"])), row) for row in rows.collect()))
-    assert [key for key, row in counted.items() if row["begun"]] == [("a", 0), ("b", 3)]
+    assert [key for key, row in counted.items() if row["begun"]] == [
+        ("a", 0),
+        ("b", 3),
+        ("c", 0),
+        ("c", 8),
+        ("d", 0),
+    ]
+    assert [key for key, row in counted.items() if row["ended"]] == [("c", 6)]
     assert [key for key, row in counted.items() if row["failovers"] and row["false_positives"]] == [("a", 2)]
-    assert [key for key, row in counted.items() if row["below_sla"]] == [("a", day) for day in (2, 6, 7, 8, 9)]
+    assert [key for key, row in counted.items() if row["below_sla"]] == [
+        *(("a", day) for day in (2, 6, 7, 8, 9)),
+        ("c", 4),
+        ("c", 6),
+    ]
+
+
+def test_a_cleaned_set_counts_up_to_its_cleaning(spark: Any, silver: dict[str, Any]) -> None:
+    """Not to the fleet's last event: 126,000 s of a set that was taken away would be its outage."""
+    rows = sets_daily(Days(tables=silver, since=None)).persist()
+    read = {GOLD_SETS_DAILY: rows, SILVER_HORIZONS: silver["horizons"]}
+    found = {row["broker_set"]: row for row in sets(lambda table: read[table]).collect()}
+    whole = every_day()
+    for name in "abcd":
+        times = [times for (one, _), times in whole.items() if one == name]
+        assert tuple(found[name][column] for column in TIMES) == tuple(map(sum, zip(*times, strict=True)))
 
 
 @pytest.mark.parametrize("first", [1, 2, 4, 6, 8])
