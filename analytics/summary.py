@@ -34,7 +34,7 @@ PHASES = (
     "promised",
     "role-applied",
     "serving",
-    "first-ack",
+    "waited",
     "unattributed",
 )
 REJECTED = "rejected:"
@@ -80,14 +80,15 @@ def _verdict(whole: Mapping[str, Any]) -> str:
     word = "ALARM" if whole["refuted"] else "LOSS POSSIBLE" if whole["unknown"] or whole["bounded"] else "OK"
     ppm = whole["availability_ppm"]
     available = "unknown" if ppm is None else f"{ppm / 10_000:.4f} %"
-    outage, exposed = (whole[name] / MS_PER_MINUTE for name in ("outage_ms", "exposed_ms"))
+    outage, stopped, exposed = (whole[name] / MS_PER_MINUTE for name in ("outage_ms", "stopped_ms", "exposed_ms"))
     grades = ", ".join(f"{whole[grade.value]:,} {grade.value}" for grade in Grade)
     alarms = f"{whole['false_positives']:,} false alarms ({whole['controller_caused']:,} by a change of controllers)"
+    without = f"{outage:,.1f} minutes without service ({stopped:,.1f} of them with a master, but no writes)"
     routes = f"{whole['routes_late']:,} of {whole['routed']:,} routes late"
     parts = (
         f"{whole['failovers']:,} failovers of {whole['sets']:,} sets, {whole['first_day']} to {whole['last_day']}",
         f"proof: {grades}, {whole['ungraded']:,} not graded",
-        f"available {available}, {outage:,.1f} minutes without a master, {exposed:,.1f} with one member in sync",
+        f"available {available}, {without}, {exposed:,.1f} with one member in sync",
         f"{alarms}, {whole['flaps']:,} flaps, {whole['regretted']:,} regretted, {routes}, {whole['open']:,} open",
     )
     return f"{word}  " + "\n    ".join(parts)

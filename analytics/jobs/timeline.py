@@ -38,6 +38,8 @@ COLUMNS = (
     "to_master",
     *(span_column(phase) for phase in SPANS),
     "total_us",
+    "total_us_max",
+    "waited_us",
     "unattributed_us",
     "grade",
     "loss_bytes",
@@ -91,7 +93,7 @@ def _rendered(rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(name, justify="right" if name == "EPOCH" else "left", no_wrap=True)
     for phase in SPANS:
         table.add_column(phase.value.upper(), justify="right", no_wrap=True)
-    for name in ("TOTAL", "REST", "LOST", "PROOF"):
+    for name in ("TOTAL", "AT MOST", "WAITED", "REST", "LOST", "PROOF"):
         table.add_column(name, justify="right" if name != "PROOF" else "left", no_wrap=True)
     for row in rows:
         when = datetime.fromtimestamp(row["elected_at_ms"] / 1000, UTC)
@@ -104,6 +106,8 @@ def _rendered(rows: Sequence[Mapping[str, Any]]) -> Table:
             f"{row['from_master'] or '-'}->{row['to_master']}",
             *(_milliseconds(row[span_column(phase)]) for phase in SPANS),
             _milliseconds(row["total_us"]),
+            _milliseconds(row["total_us_max"]),
+            _milliseconds(row["waited_us"]),
             _milliseconds(row["unattributed_us"]),
             "unknown" if row["loss_bytes"] is None else f"{row['loss_bytes']:,} B",
             row["grade"] or "unknown",

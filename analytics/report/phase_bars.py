@@ -27,9 +27,8 @@ PHASES: tuple[tuple[str, str], ...] = (
     ("promised", "promised_us"),
     ("role applied", "role_applied_us"),
     ("serving", "serving_us"),
-    ("first ack", "first_ack_us"),
 )
-"""In the order of a failover: words, and the column of ``gold.failovers``. Numbered from 1 in the pictures."""
+"""In the order of an outage: words, and the column of ``gold.failovers``. Numbered from 1 in the pictures."""
 
 UNATTRIBUTED = "no phase explains"
 ENLARGED_SHARE_MIN = 0.6
@@ -72,7 +71,7 @@ def phase_bars(rows: Sequence[Row]) -> Markup:
         width=WIDTH,
         height=top,
         title="Failovers by phase",
-        description=f"Time from the first sign of the fault to the first acknowledgement. {shown}",
+        description=f"Time from the first sign of the fault to a serving master. {shown}",
     )
 
 
@@ -205,6 +204,8 @@ def phase_numbers(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         *heads_of_phases(),
         "rest",
         "RTO",
+        "at most",
+        "waited",
         "proof",
     ]
     cells = [
@@ -213,6 +214,7 @@ def phase_numbers(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             *("-" if row[column] is None else duration_us(row[column]) for _, column in PHASES),
             "-" if row["unattributed_us"] is None else duration_us(row["unattributed_us"]),
             duration_us(row["total_us"]),
+            *("-" if row[column] is None else duration_us(row[column]) for column in ("total_us_max", "waited_us")),
             row["grade"] or UNKNOWN,
         ]
         for row in rows

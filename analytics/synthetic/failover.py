@@ -48,8 +48,9 @@ class Push:
     first_ack_us: int
 
     def phases(self) -> dict[str, int]:
-        moments = [self.notified_us, self.promised_us, self.role_applied_us, self.serving_us, self.first_ack_us]
-        names = ("promised_us", "role_applied_us", "serving_us", "first_ack_us")
+        """Those of the winner up to SERVING."""
+        moments = [self.notified_us, self.promised_us, self.role_applied_us, self.serving_us]
+        names = ("promised_us", "role_applied_us", "serving_us")
         return {name: later - sooner for name, sooner, later in zip(names, moments, moments[1:], strict=False)}
 
 
@@ -112,7 +113,8 @@ class SyntheticFailover:
         broker_set = self._set
         broker_set.later(push.role_applied_us, lambda now_us: self._enter(push, now_us))
         broker_set.later(push.serving_us, lambda now_us: self._serve(push, now_us))
-        broker_set.later(push.first_ack_us + US_PER_MS, lambda now_us: self._report_winner(push, now_us))
+        broker_set.later(push.serving_us + US_PER_MS, lambda now_us: self._report_winner(push, now_us))
+        broker_set.later(push.first_ack_us + US_PER_MS, lambda _: self._report_first_ack(push))
 
     def _row(self, record: EventRecord, event: MasterElected, push: Push, old: Process | None) -> ReignTruth:
         broker_set, verdict, detection = self._set, event.verdict, event.detection
@@ -195,7 +197,7 @@ class SyntheticFailover:
         is_there = push.winner.is_up and push.winner.number == push.number
         serving = broker_set.serving
         serves = serving is not None and serving.process is push.winner and serving.epoch == push.epoch
-        if row is None or not is_there or not serves or row.first_ack_us is not None:
+        if row is None or not is_there or not serves or row.serving_us is not None:
             return ()
         if broker_set.draws.chance(broker_set.plan.dropped_stamp_share):
             return ()
@@ -210,10 +212,19 @@ class SyntheticFailover:
             (Phase.PROMISED, push.promised_us),
             (Phase.ROLE_APPLIED, push.role_applied_us),
             (Phase.SERVING, push.serving_us),
-            (Phase.FIRST_ACK, push.first_ack_us),
         )
         milestones = [self._reported(push.winner, push, phase, at_us, arrived_us) for phase, at_us in stamps]
         return [self._record(broker_set.by_broker(push.winner), *milestones)]
+
+    def _report_first_ack(self, push: Push) -> Sequence[SyntheticOperation]:
+        broker_set, row = self._set, self._rows.get(push.epoch)
+        # With the report of SERVING lost there is no place that it could be counted from.
+        is_lost = row is None or row.serving_us is None or row.first_ack_us is not None
+        if row is None or is_lost or not push.winner.is_up or push.winner.number != push.number:
+            return ()
+        row.first_ack_us = push.first_ack_us - push.serving_us
+        milestone = self._reported(push.winner, push, Phase.FIRST_ACK, push.first_ack_us, None)
+        return [self._record(broker_set.by_broker(push.winner), milestone)]
 
     def _report_route(self, push: Push, now_us: int) -> Sequence[SyntheticOperation]:
         broker_set, row = self._set, self._rows.get(push.epoch)

@@ -46,7 +46,7 @@ class ReignTruth:
     first_ack_us: int | None = None
     """Phases chain: each is the time since the one before."""
     total_us: int | None = None
-    """From the first sign of the fault to the first acknowledgement, as the leader timed it."""
+    """From the first sign of the fault to the report of SERVING, as the leader timed it."""
     route_converged_us: int | None = None
     """From the first sign of the fault until the last route was right."""
     grade: str | None = None

@@ -40,6 +40,7 @@ def test_the_table_is_what_history_folds(spark: Any, tmp_path: Path) -> None:
         spans = {span.phase: span.duration_us for span in history.phases}
         assert {phase: row[span_column(phase)] for phase in SPANS} == {phase: spans.get(phase) for phase in SPANS}
         assert (row["total_us"], row["unattributed_us"]) == (history.total_us, history.unattributed_us)
+        assert (row["total_us_max"], row["waited_us"]) == (history.total_us_max, history.waited_us)
         assert (row["kind"], row["from_master"], row["to_master"]) == (
             history.kind,
             history.from_master,

@@ -52,7 +52,7 @@ def story() -> Fleet:
         probe_refused_age_us=7_000,
         detected_age_us=2_000,
     )
-    fleet.elect(evidence=_triggered(fleet, fleet.evidence(ends, detection=kill)))
+    fleet.elect(evidence=triggered(fleet, fleet.evidence(ends, detection=kill)))
     fleet.enter(1_000, acked=1_000)
     winner = int(fleet.set.master or 0)
     fleet.milestones(reached(2, Phase.COMMITTED, 1_500, by=None), reached(2, Phase.NOTIFIED, 1_900, by=None))
@@ -73,7 +73,7 @@ def story() -> Fleet:
     )
     fleet.silence(winner)
     hang = DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_050_000, detected_age_us=1_000)
-    fleet.elect(evidence=_triggered(fleet, fleet.evidence(ends, detection=hang)))
+    fleet.elect(evidence=triggered(fleet, fleet.evidence(ends, detection=hang)))
     other = int(fleet.set.master or 0)
     fleet.milestones(
         reached(3, Phase.COMMITTED, 2_000, by=None),
@@ -100,7 +100,7 @@ def long_story() -> Fleet:
     fleet.do(TakeLeadership(controller=ControllerName("c2"), term=1))
     fleet.silence(master)
     hang = DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_000_500, detected_age_us=500)
-    fleet.elect(evidence=_triggered(fleet, fleet.evidence(ends, detection=hang)))
+    fleet.elect(evidence=triggered(fleet, fleet.evidence(ends, detection=hang)))
     winner = int(fleet.set.master or 0)
     fleet.enter(2_000, acked=2_000)
     fleet.revive(master)
@@ -114,7 +114,7 @@ def long_story() -> Fleet:
     return fleet
 
 
-def _triggered(fleet: Fleet, evidence: Evidence) -> Evidence:
+def triggered(fleet: Fleet, evidence: Evidence) -> Evidence:
     """By the event of the last entry."""
     return msgspec.structs.replace(evidence, triggered_by=EventRef(term=1, index=fleet.index, ordinal=0))
 

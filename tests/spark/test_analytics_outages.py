@@ -1,0 +1,135 @@
+"""Outages as history tells them: bounds, waits, stops of writes, planned ends, and the end of a set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+
+from rollcall_ha.analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_SETS
+from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.tables import SILVER, SILVER_CLEANINGS, SILVER_REIGNS, SILVER_STOPS
+from rollcall_ha.controller.contract.commands import ReportWrites
+from rollcall_ha.controller.contract.values import DetectionStamps, Phase, SilenceCause, StopReason
+from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.stops import stops_of
+from tests.spark.lakes import build, content
+from tests.support.analytics_story import days_apart, lines_of, reached, triggered, write_journals
+from tests.support.core_builders import Fleet, positions
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def stop(fleet: Fleet, seq: int, *, age_us: int, stopped_us: int | None = None) -> None:
+    """The master tells that writes have stopped, or that they had."""
+    master = fleet.replica(int(fleet.set.master or 0))
+    assert master.incarnation is not None
+    fleet.do(
+        ReportWrites(
+            set_key=fleet.key,
+            broker_id=master.broker_id,
+            incarnation=master.incarnation,
+            master_epoch=fleet.set.master_epoch,
+            seq=seq,
+            reason=StopReason.DISK_FULL,
+            detail="",
+            age_us=age_us,
+            stopped_us=stopped_us,
+        )
+    )
+
+
+def troubled() -> Fleet:
+    """Two stops, of which an election ends the second; a timeout of which only bounds are known; a handover; cleaned."""
+    fleet = Fleet().serving()
+    ends = {number: positions(1_000, confirm=900) for number in (1, 2, 3)}
+    fleet.enter(0)
+    stop(fleet, 1, age_us=1_200_000)
+    stop(fleet, 1, age_us=4_100_000, stopped_us=4_000_000)
+    stop(fleet, 2, age_us=500_000)
+    fleet.silence(1)
+    hang = DetectionStamps(
+        cause=SilenceCause.TIMEOUT, first_sign_age_us=2_500_000, alive_age_us=3_000_000, detected_age_us=1_000
+    )
+    fleet.elect(evidence=triggered(fleet, fleet.evidence(ends, detection=hang)))
+    fleet.enter(1_000, acked=1_000)
+    winner = int(fleet.set.master or 0)
+    fleet.milestones(
+        reached(2, Phase.SERVING, 8_000, by=winner, observed=2_508_000),
+        msgspec.structs.replace(reached(2, Phase.FIRST_ACK, 31_000_000, by=winner), waited_us=2_000),
+    )
+    fleet.revive(1)
+    fleet.do(fleet.alter(*sorted((1, winner))))
+    fleet.goodbye(winner, end=1_000)
+    fleet.elect(evidence=triggered(fleet, fleet.evidence(ends)))
+    fleet.enter(1_000, acked=1_000)
+    fleet.clean(is_unclean=True)
+    return fleet
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    fleet = troubled()
+    fleet.records[:] = days_apart(fleet.records)
+    return fleet
+
+
+@pytest.fixture(scope="module")
+def lake(spark: Any, fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    folder = tmp_path_factory.mktemp("troubled")
+    write_journals(lines_of(fleet.records), folder)
+    found = Lake(folder / "lake")
+    build(spark, found, folder / "data")
+    return found
+
+
+def test_bounds_and_waits_are_those_of_history(spark: Any, fleet: Fleet, lake: Lake) -> None:
+    """An outage that began at some time within 500 ms is no point, and 31 s without a sender are no outage."""
+    history = {row.master_epoch: row for row in history_of(fleet.records)}
+    rows = {row["master_epoch"]: row for row in lake.read(spark, SILVER_REIGNS).collect()}
+    names = ("kind", "total_us", "total_us_max", "waited_us", "unattributed_us")
+    assert {epoch: tuple(row[name] for name in names) for epoch, row in rows.items()} == {
+        epoch: tuple(getattr(row, name) for name in names) for epoch, row in history.items()
+    }
+    assert (rows[2]["total_us"], rows[2]["total_us_max"], rows[2]["waited_us"]) == (2_508_000, 3_008_000, 2_000)
+    assert rows[2]["dominating_phase"] == "detected"
+
+
+def test_a_planned_end_is_no_failover(spark: Any, lake: Lake) -> None:
+    """A rolling restart made three failovers of which two were flaps."""
+    assert [row["master_epoch"] for row in lake.read(spark, GOLD_FAILOVERS).collect()] == [2]
+    (row,) = lake.read(spark, GOLD_SETS).collect()
+    assert (row["failovers"], row["flaps"]) == (1, 0)
+
+
+def test_stops_of_writes_are_those_of_history(spark: Any, fleet: Fleet, lake: Lake) -> None:
+    """And availability counts what no change of reign does."""
+    told = {
+        (stop.event.index, stop.reason.value, stop.began_at_ms, stop.stopped_us) for stop in stops_of(fleet.records)
+    }
+    rows = lake.read(spark, SILVER_STOPS).orderBy("seq").collect()
+    assert {(row["seq"] >> 20, row["reason"], row["began_at_ms"], row["stopped_us"]) for row in rows} == told
+    assert [row["ended_by"] for row in rows] == ["writes-resumed", "master-elected"]
+    (whole,) = lake.read(spark, GOLD_CLUSTERS).where("cluster = '*'").collect()
+    assert 4_000 <= whole["stopped_ms"] <= whole["outage_ms"]
+
+
+def test_a_cleaned_set_is_observed_no_more(spark: Any, fleet: Fleet, lake: Lake) -> None:
+    (row,) = lake.read(spark, SILVER_CLEANINGS).collect()
+    assert row["cleaned_at_ms"] == fleet.records[-1].stamped_at_ms
+
+
+def test_a_stop_that_ends_on_a_later_day_is_one_stop(spark: Any, fleet: Fleet, lake: Lake, tmp_path: Path) -> None:
+    """Read in two runs, a day apart: the same rows as in one."""
+    lines = lines_of(fleet.records)
+    begun = next(place for place, line in enumerate(lines) if "writes-stopped" in line) + 1
+    halves = Lake(tmp_path / "lake")
+    for name, part in (("first", lines[:begun]), ("second", lines[begun:])):
+        (tmp_path / name / "events").mkdir(parents=True)
+        (tmp_path / name / "events" / "000001.jsonl").write_text("\n".join(part) + "\n")
+        build(spark, halves, tmp_path / name)
+    assert content(spark, halves, SILVER) == content(spark, lake, SILVER)
