@@ -91,7 +91,7 @@ def silver(spark: Any) -> dict[str, Any]:
             spark, SILVER_SYNC_STATE_SETS, exposed, of("c", 6, seq=17, began_at_ms=at(6, 4), set_size=0)
         ),
         "silences": frame(spark, SILVER_SILENCES, of("a", 6, seq=9, broker_id=2, found_at_ms=at(6, 2))),
-        "horizons": frame(spark, SILVER_HORIZONS, of("", 9, last_at_ms=at(*HORIZON))),
+        "horizons": frame(spark, SILVER_HORIZONS, of("", 9, last_at_ms=at(*HORIZON), last_seq=99)),
         "failovers": frame(spark, GOLD_FAILOVERS, of("a", 2, master_epoch=2, **failover)),
     }
 
