@@ -1,7 +1,7 @@
 """
 The fixed list of mutants: which rule, what goes wrong without it, and the one function that is replaced.
 
-Here: the whole list. Not here: its parts (``mutations_sets``, ``mutations_replicas``, ``mutations_disks``), running it
+Here: the whole list. Not here: its parts (``mutations_sets``, ``mutations_replicas``, ``mutations_reigns``, ``mutations_disks``), running it
 (``mutants``), cases that one machine is enough for (``directed``, ``directed_disks``).
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tests.sim.mutation import Mutation
 from tests.sim.mutations_disks import DISKS
+from tests.sim.mutations_reigns import REIGNS
 from tests.sim.mutations_replicas import REPLICAS
 from tests.sim.mutations_sets import SETS
 
-MUTATIONS: tuple[Mutation, ...] = (*SETS, *REPLICAS, *DISKS)
+MUTATIONS: tuple[Mutation, ...] = (*SETS, *REPLICAS, *REIGNS, *DISKS)
