@@ -9,7 +9,7 @@
     --trace-hashes        print "seed hash" only
     --jobs N              processes; 0 = one per core
 
-Exit 0: no violation, every expected count above zero, traces equal under two hash seeds. A failure is one line that
+Exit 0: no violation, every expected count above zero, every floor reached, traces equal under two hash seeds. A failure is one line that
 reproduces it.
 """
 
@@ -99,6 +99,19 @@ EXPECTED = (
 )
 """Zero of one of these over a whole run of ``SEEDS_FOR_COUNTS`` seeds or more fails it: the simulation saw too little."""
 
+FLOORS: dict[str, float] = {
+    "truncations": 3.0,
+    "alters with lost answers": 3.0,
+    "elections": 5.0,
+    "alters accepted": 5.0,
+    "raft terms": 2.0,
+    "messages acked": 150.0,
+    "acks compared": 150.0,
+    "logs compared at joins": 5.0,
+    "logs compared at cuts": 1.0,
+}
+"""Per seed, in the mean: with less, a run of ``SEEDS_FOR_FLOORS`` seeds or more fails. The two first are what the proof is about."""
+
 RESULT: dict[str, tuple[str, ...]] = {
     "elections": ("elections",),
     "terms": ("raft terms",),
@@ -114,6 +127,7 @@ RESULT: dict[str, tuple[str, ...]] = {
 """The last line: what it says, and the counts that it adds up."""
 
 SEEDS_FOR_COUNTS = 100
+SEEDS_FOR_FLOORS = 30
 SEEDS_HASHED = 3
 """Seeds whose traces are compared under two hash seeds."""
 
@@ -184,6 +198,7 @@ def _run_many(seeds: list[int], *, steps_max: int, jobs: int) -> int:
     missing = [name for name in EXPECTED if len(seeds) >= SEEDS_FOR_COUNTS and not total[name]]
     for name in missing:
         print(f"FAILED nothing happened: {name} is 0 over {len(seeds)} seeds")
+    low = _below_floors(total, len(seeds))
     hashed = seeds[:SEEDS_HASHED]
     one, two = trace_hashes(hashed, "1"), trace_hashes(hashed, "2")
     for first, second in zip(one, two, strict=True):
@@ -193,10 +208,28 @@ def _run_many(seeds: list[int], *, steps_max: int, jobs: int) -> int:
         print("FAILED traces depend on the hash seed")
     if failed:
         print(f"FAILED {failed} of {len(seeds)} seeds")
-    sums = {name: sum(total[count] for count in counts) for name, counts in RESULT.items()}
-    result = {"seeds": len(seeds), "failed": failed, **sums, "same_trace": one == two, "zero_counts": len(missing)}
+    sums: dict[str, float] = {name: sum(total[count] for count in counts) for name, counts in RESULT.items()}
+    result = {
+        "seeds": len(seeds),
+        "failed": failed,
+        **sums,
+        "same_trace": one == two,
+        "zero_counts": len(missing),
+        "below_floors": low,
+    }
     print(f"RESULT {json.dumps(result)}")
-    return int(bool(failed or missing or one != two))
+    return int(bool(failed or missing or low or one != two))
+
+
+def _below_floors(total: Counts, seeds: int) -> int:
+    """Print each floor with its count; how many counts are below."""
+    low = 0
+    for name, floor in FLOORS.items():
+        mean = total[name] / seeds
+        is_low = seeds >= SEEDS_FOR_FLOORS and mean < floor
+        low += is_low
+        print(f"{'FAILED ' if is_low else ''}{name}: {mean:.1f} per seed, the floor is {floor:.1f}")
+    return low
 
 
 def _run_story(seed: int, *, steps_max: int) -> int:

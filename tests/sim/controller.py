@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, RequestId, SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, SetView
+from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, SetView
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
@@ -24,6 +24,8 @@ from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import NoAuthority, Ports, request_ids
 from rollcall_ha.controller.runtime.service import ControllerService, OperatorCommand
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.frame import Frame
 from tests.sim.violation import Violation
 from tests.support.sim_kernel import Process
 from tests.support.sim_loop import SimLoop
@@ -57,6 +59,7 @@ class ControllerNode:
         addresses: dict[ControllerName, str],
         on_applied: Callable[[ControllerNode, AppliedEntry[FleetState]], None],
         on_violation: Callable[[Violation], None],
+        loses_alter_answer: Callable[[], bool],
     ) -> None:
         """Subscribes; ``start`` begins."""
         self.name = name
@@ -92,6 +95,7 @@ class ControllerNode:
             ),
         )
         self.port = BrokerPortServer(self.service)
+        self._lose_answers(net, loses_alter_answer)
 
     # --- life ---
 
@@ -103,6 +107,19 @@ class ControllerNode:
         await self.port.start(self._own_address)
         self.service.start(self.port)
         self.log.start()
+
+    def _lose_answers(self, net: SimNet, is_lost: Callable[[], bool]) -> None:
+        """Answers to alters pass here: a place to lose them, with the connection that should have carried them."""
+        port: Any = self.port
+        answer = port._answer
+
+        def answered(connection: RemotingConnection, frame: Frame, reply: AnyReply) -> None:
+            transport: Any = connection._transport
+            if isinstance(reply, AlterDecided) and transport is not None and is_lost():
+                net.break_connection(transport._stream.end)
+            answer(connection, frame, reply)
+
+        port._answer = answered
 
     def _fault(self, context: dict[str, Any]) -> None:
         error = context.get("exception")

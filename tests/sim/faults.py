@@ -7,7 +7,7 @@ Rule: whatever is done is undone by ``World.heal`` at the latest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -19,6 +19,10 @@ from tests.support.sim_files import Image
 from tests.support.sim_kernel import MS, SECOND
 from tests.support.sim_net import Weather
 
+STRAND_MEAN_MS = 300
+"""Between two moments at which a master loses its slaves."""
+TAIL_TRIES_MAX = 15
+"""Looks whether something was appended that no slave has."""
 AMNESIA_PROBABILITY = 0.3
 """Of a seed in which the controllers lose their memory once."""
 
@@ -32,7 +36,7 @@ class Chaos:
         self._random = world.kernel.random
         self._until_us = until_us
         self._images: dict[str, Image] = {}
-        self._mean_ms = self._random.choice((150, 300, 600))
+        self._mean_ms = self._random.choice((200, 400, 800))
         self._faults: list[tuple[int, Callable[[], None]]] = [
             (10, self._kill_broker),
             (5, self._kill_master),
@@ -66,7 +70,10 @@ class Chaos:
         if not any(self._weights):
             self._weights[0] = 1
         world.before_a_cut = self._before_a_cut
+        world.loses_alter_answer = self._loses_alter_answer
+        self._lost_answers = self._random.choice((0.3, 0.5, 0.7))
         self._schedule()
+        self._strand_again()
         if self._kernel.chance(AMNESIA_PROBABILITY):
             self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
 
@@ -104,6 +111,61 @@ class Chaos:
             if master is not None and node is not None and (broker.plan.set_key, node.broker_id) == (key, master):
                 return broker
         return None
+
+    # --- what the proof is about: logs that differ, and alters that nobody hears of (R1, R2, S01, S23) ---
+
+    def _strand_again(self) -> None:
+        self._later(100, 2 * STRAND_MEAN_MS, "strand", self._strand)
+
+    def _strand(self) -> None:
+        """
+        A master loses its slaves until it has something that no other log has; then its life, or every link it has.
+
+        What was sent to it meanwhile has to go when it comes back behind its successor.
+        """
+        if self._kernel.now_us >= self._until_us:
+            return
+        broker = self._master()
+        # Where nothing is in sync there is nobody to succeed it, and nothing comes of it.
+        if broker is None or not broker.process.is_alive or broker.process.is_paused or not self._is_spare(broker):
+            self._later(50, 200, "strand", self._strand)
+            return
+        self._strand_again()
+        self._kernel.counts.add("masters stranded")
+        slaves = [one for one in self._world.brokers.values() if one.plan.set_key == broker.plan.set_key]
+        pairs = self._cut_off(broker, [one for one in slaves if one is not broker])
+        self._later(30, 120, "tail", lambda: self._strand_with_a_tail(broker, pairs, TAIL_TRIES_MAX))
+
+    def _strand_with_a_tail(self, broker: BrokerMachine, pairs: list[tuple[str, str]], tries: int) -> None:
+        log = broker.disk.log
+        if broker.process.is_alive and log is not None and log.max_offset == log.confirm_offset and tries > 0:
+            self._later(20, 60, "tail", lambda: self._strand_with_a_tail(broker, pairs, tries - 1))
+            return
+        tail_bytes = log.max_offset - log.confirm_offset if log is not None else 0
+        self._kernel.note(f"{broker.name} is stranded with {tail_bytes} bytes")
+        # What it has sent its slaves is under way still, and would arrive when the cut is healed.
+        self._world.net.break_host(broker.name)
+        if self._kernel.chance(0.85):
+            self._world.kill(broker)
+            self._later(300, 900, "restart", lambda: self._world.start(broker))
+            self._later(1, 20, "heal", lambda: self._heal(pairs))
+        else:
+            others = self._cut_off(broker, list(self._world.controllers.values()))
+            self._later(1_500, 2_500, "heal", lambda: self._heal([*pairs, *others]))
+
+    def _cut_off(self, broker: BrokerMachine, others: Sequence[Machine]) -> list[tuple[str, str]]:
+        pairs = [pair for other in others for pair in ((broker.name, other.name), (other.name, broker.name))]
+        for source, target in pairs:
+            self._world.net.cut(source, target)
+        return pairs
+
+    def _heal(self, pairs: list[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            self._world.net.heal(source, target)
+
+    def _loses_alter_answer(self) -> bool:
+        """The answer to an alter is about to leave: now and then its link is reset instead."""
+        return self._kernel.now_us < self._until_us and self._kernel.chance(self._lost_answers)
 
     # --- brokers ---
 

@@ -214,7 +214,9 @@ class Oracle:
 
     def _are_members_for_good(self, key: SetKey, members: Iterable[BrokerId]) -> None:
         for member in members:
-            self._disk_of(key, member).was_harmed = False
+            # One that lost its power behind the election, which does not know of it yet, is harmed still.
+            if self.incarnation_of(key, member) is not None:
+                self._disk_of(key, member).was_harmed = False
 
     def _elected(self, key: SetKey, facts: SetFacts, event: MasterElected) -> None:
         self.counts.add("elections")

@@ -35,7 +35,7 @@ def shape_of(seed: int) -> Shape:
         learners=1 if seed % 3 == 1 else 0,
         producers=2,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
-        pause_ms=(5, 25, 60)[seed % 3],
+        pause_ms=(10, 25, 60)[seed % 3],
     )
 
 
@@ -57,7 +57,7 @@ def _run(world: World, steps_max: int) -> Outcome:
         world.kernel.run_until(1_500 * MS, steps_max=steps_max)
         world.start_producers()
         world.kernel.run_until(2 * SECOND, steps_max=steps_max)
-        end_us = world.kernel.random.randrange(8, 20) * SECOND
+        end_us = world.kernel.random.randrange(8, 15) * SECOND
         Chaos(world, end_us)
         world.kernel.run_until(end_us, steps_max=steps_max)
         world.settle()

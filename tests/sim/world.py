@@ -220,6 +220,8 @@ class World:
         self.brokers: dict[str, BrokerMachine] = {}
         self.before_a_cut: Callable[[BrokerMachine], None] = lambda _broker: None
         """Told in front of a cut; a place to plan a death inside of it."""
+        self.loses_alter_answer: Callable[[], bool] = lambda: False
+        """Asked in front of each answer to an alter; True: its link is reset instead."""
         self.broken: Violation | None = None
         """What was found where nothing may be raised: raised after the event."""
         self.gone: list[tuple[SetKey, BrokerId]] = []
@@ -357,6 +359,7 @@ class World:
             addresses=self._broker_ports,
             on_applied=self._applied,
             on_violation=self.found,
+            loses_alter_answer=self._loses_alter_answer,
         )
         self._lives.append(machine.node)
         machine.node.start()
@@ -380,6 +383,10 @@ class World:
             (machine.plan.set_key, broker_id), machine.disk
         )
         machine.node.start()
+
+    def _loses_alter_answer(self) -> bool:
+        """Chaos comes later than the first controllers."""
+        return self.loses_alter_answer()
 
     def _applied(self, node: ControllerNode, entry: AppliedEntry[FleetState]) -> None:
         try:

@@ -404,6 +404,9 @@ class FileCalls:
         if flags & os.O_ACCMODE == os.O_WRONLY:
             flags = (flags & ~os.O_ACCMODE) | os.O_RDWR
         descriptor = int(self._real["open"](path, flags, mode))
+        if flags & os.O_TRUNC:
+            # What is written from here on is dirty, also where it says the same as pages that a failed sync has dropped.
+            disk.file_at(inner).dropped.clear()
         self._open[descriptor] = (disk, disk.file_at(inner), inner)
         return descriptor
 
