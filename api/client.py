@@ -349,7 +349,7 @@ class Client:
         body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason, "requestId": identity}
         content = msgspec.json.encode(body)
         call = _Call(method="POST", path="/v1/feature-level", body=content, request_id=identity)
-        return self._decode(self._ask(call), Done)
+        return self._decode(self._ask(call), Done, request_id=identity)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""

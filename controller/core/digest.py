@@ -9,6 +9,8 @@ set that differs is noticed at the latest with the next entry that changes it.
 Rule 2: it begins, over all sets, with the entry that raises the fleet to level 2. Controllers of level 1 have none.
 Rule 3: stored answers are not in it: their hints are words for people, and may differ between builds of one level. All
 that was decided is in the chain.
+Rule 4: a field that a later level adds to a set has the default ``UNSET``, and keeps it until that level is raised:
+it is not encoded then. With another default, a controller with the newer program would differ, and stop, in an upgrade.
 """
 
 from __future__ import annotations

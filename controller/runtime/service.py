@@ -504,7 +504,7 @@ class ControllerService:
     async def _report_clock_step(self, step_ms: int) -> None:
         name = self.settings.name
         command = ReportClockStep(controller=name, step_ms=step_ms)
-        # Not proposed again: the stamps are true without it, and the log line has said it.
+        # Not proposed again: nothing is decided by it, and the log line has said it.
         with contextlib.suppress(ProposeError):
             await self._submit(
                 self.operation(command, request_id=self.ports.new_request_id(), requested_by=f"controller:{name}")

@@ -159,6 +159,10 @@ class Sessions:
         if view is not None and view.master is not None:
             self._reigning[key] = (key, view.master)
             self._ended.pop(key, None)
+        elif not known:
+            # Cleaned. Under the same name a set may begin anew, and its first election is no end of an outage.
+            self._reigning.pop(key, None)
+            self._ended.pop(key, None)
 
     def _track_member(self, key: SetKey, member: MemberView, now_ns: int) -> None:
         replica = (key, member.broker_id)

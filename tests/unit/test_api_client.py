@@ -183,12 +183,14 @@ def test_an_order_that_a_proxy_answers_with_502_is_not_known_to_be_refused(respo
 def test_an_order_that_is_answered_with_a_page_is_not_known_to_be_done() -> None:
     """200 and the login page of a proxy: neither done nor refused. Of a read it is a bad answer."""
     page = httpx.Response(200, text="<html>")
-    paths = (("POST", f"{SET_PATH}/elect"), ("GET", SET_PATH))
+    paths = (("POST", f"{SET_PATH}/elect"), ("POST", "/v1/feature-level"), ("GET", SET_PATH))
     fake = FakeControllers({("c1", method, path): lambda _: page for method, path in paths})
     client, _ = client_of(fake)
 
     with pytest.raises(OutcomeUnknown, match="the answer is not a Elected"):
         client.elect(KEY)
+    with pytest.raises(OutcomeUnknown, match="the answer is not a Done"):
+        client.raise_level(None)
     with pytest.raises(BadAnswer):
         client.set(KEY)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rollcall_ha.controller.contract.commands import ElectUnclean, SayGoodbye
+from rollcall_ha.controller.contract.commands import CleanReplicas, ElectUnclean, SayGoodbye
 from rollcall_ha.controller.contract.events import MasterElected, MilestoneReached
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import CleanMark, DetectionStamps, Phase, SilenceCause
+from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS
 from rollcall_ha.controller.runtime.sessions import AGE_US_MAX
 from tests.support.runtime_world import Replica, World, set_key
 
@@ -169,7 +170,7 @@ def test_a_leader_that_was_told_of_no_sign_of_life_has_the_newest_entry_that_sho
     first_ms, alive_ms = bounds_ms(world)
     assert first_ms < TIMEOUT_MS
     assert alive_ms is not None
-    assert 60_000 + 5_000 + TIMEOUT_MS < alive_ms < 60_000 + 5_000 + TIMEOUT_MS + 1_000
+    assert 60_000 + 5_000 + TIMEOUT_MS < alive_ms < 60_000 + 5_000 + TIMEOUT_MS + 500 + CLOCK_DIFFERENCE_MS
 
 
 def test_a_master_that_is_back_before_it_was_found_gone_leaves_the_time_of_its_end() -> None:
@@ -185,6 +186,20 @@ def test_a_master_that_is_back_before_it_was_found_gone_leaves_the_time_of_its_e
 
     assert detection(world).cause is SilenceCause.REPLACED
     assert bounds_ms(world) == (80, 80)
+
+
+def test_a_set_that_begins_anew_under_its_old_name_had_no_outage_before_its_first_election() -> None:
+    """Its last master had come back wiped, a month before: a month of outage was on record for the new set."""
+    world, master, *slaves = serving()
+    world.close(master)
+    for slave in slaves:
+        world.close(slave)
+    world.pass_ms(5_000)
+    world.register(KEY, int(master.broker_id), incarnation="next")
+    world.apply(CleanReplicas(set_key=KEY, is_unclean=True, reason="gone"))
+    world.duties.sessions.track(KEY, world.now_ns)
+
+    assert world.duties.sessions.stamps_of_lost(KEY, None) is None
 
 
 def test_a_goodbye_is_the_sign_of_an_end() -> None:
