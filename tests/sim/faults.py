@@ -420,6 +420,9 @@ class Chaos:
         (an image of the same life looks intact: only a reboot gives it away).
         """
         broker = self._any_broker()
+        if broker.is_damaged:
+            # Its image would bring the damage back to a disk that was replaced since.
+            return
         image = self._images.get(broker.name)
         self._images[broker.name] = broker.files.image()
         if image is None or self._world.is_sync_flush:

@@ -419,6 +419,8 @@ class FileCalls:
         if found is not None:
             found[0].changes(f"write {found[2]}")
             found[0].takes_room(found[2])
+            if found[1] is not None:
+                found[0].rewritten(found[1], os.lseek(descriptor, 0, os.SEEK_CUR), len(data))
         return int(self._real["write"](descriptor, data))
 
     def _on_pwrite(self, descriptor: int, data: Any, offset: int) -> int:
