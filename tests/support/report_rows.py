@@ -19,7 +19,7 @@ from rollcall_ha.analytics.tables import LakeTable
 CAUSES = {"dead-at-once": (90, 0.4), "timeout": (3_150, 0.08), "goodbye": (60, 0.3), "replaced": (400, 0.6)}
 """Cause -> median of its RTO in ms, and how far it spreads."""
 
-PHASES = ("detected", "proposed", "committed", "notified", "promised", "role-applied", "serving", "first-ack")
+PHASES = ("detected", "proposed", "committed", "notified", "promised", "role-applied", "serving")
 MS_PER_DAY = 86_400_000
 BEGIN_MS = 1_767_225_600_000
 
@@ -39,7 +39,7 @@ def row(table: LakeTable, **given: Any) -> dict[str, Any]:
 
 
 def failover(epoch: int, cause: str, spans_ms: tuple[float | None, ...], **given: Any) -> dict[str, Any]:
-    """A row of ``report.failovers`` with these eight phases; 3 % of the RTO are not explained."""
+    """A row of ``report.failovers`` with these seven phases; 3 % of the RTO are not explained."""
     known = [span for span in spans_ms if span is not None]
     columns = {
         f"{name.replace('-', '_')}_us": None if span is None else round(span * 1000)
@@ -70,11 +70,11 @@ def story(*, days: int = 120, sets: int = 50, seed: int = 7) -> Contents:
     draw = random.Random(seed)
     rows: dict[str, list[dict[str, Any]]] = {
         contents.FAILOVERS.name: [
-            failover(9, "dead-at-once", (5.9, 8, 14, 2, 22, 6, 0.1, 33), shown_as="typical, newest"),
-            failover(8, "timeout", (3010, 4, 15, 2, 30, 5, 0.2, 95), shown_as="typical"),
-            failover(7, "timeout", (3050, 4, 15, 2, None, None, None, None), grade=None, broker_set="orders-7"),
-            failover(6, "goodbye", (0.1, 3, 9, 2, 18, 4, 0.1, 21), shown_as="typical", to_master=2),
-            failover(5, "replaced", (1, 340, 12, 2, 28, 7, 0.1, 41), broker_set="a-set-with-a-very-long-name-indeed"),
+            failover(9, "dead-at-once", (5.9, 8, 14, 2, 22, 6, 0.1), shown_as="typical, newest"),
+            failover(8, "timeout", (3010, 4, 15, 2, 30, 5, 0.2), shown_as="typical"),
+            failover(7, "timeout", (3050, 4, 15, 2, None, None, None), grade=None, broker_set="orders-7"),
+            failover(6, "goodbye", (0.1, 3, 9, 2, 18, 4, 0.1), shown_as="typical", to_master=2),
+            failover(5, "replaced", (1, 340, 12, 2, 28, 7, 0.1), broker_set="a-set-with-a-very-long-name-indeed"),
         ],
         contents.WHAT_IF.name: [
             row(
@@ -128,7 +128,7 @@ def _durations(draw: random.Random) -> dict[str, list[dict[str, Any]]]:
     everything.sort()
     rto.append(_percentiles("*", "total", everything))
     for number, phase in enumerate(PHASES):
-        share = (0.5, 0.06, 0.12, 0.02, 0.1, 0.05, 0.0008, 0.15)[number]
+        share = (0.5, 0.06, 0.12, 0.02, 0.1, 0.05, 0.15)[number]
         rto.append(_percentiles("*", phase, [value * share for value in everything]))
     return {contents.RTO_HISTOGRAM.name: bins, contents.RTO.name: rto, contents.GRADES.name: grades}
 

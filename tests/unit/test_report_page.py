@@ -131,7 +131,7 @@ def test_pictures_without_rows_say_why() -> None:
 
 def test_names_cannot_break_the_page() -> None:
     """A set may be called anything."""
-    nasty = failover(2, "timeout", (3_000, 1, 1, 1, 1, 1, 1, 1), broker_set="</svg><script>alert(1)</script>")
+    nasty = failover(2, "timeout", (3_000, 1, 1, 1, 1, 1, 1), broker_set="</svg><script>alert(1)</script>")
     base = story(days=3, sets=2)
     text = page(replace(base, rows={**base.rows, "failovers": [nasty]}))
 

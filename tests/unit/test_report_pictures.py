@@ -16,8 +16,8 @@ from rollcall_ha.analytics.report.markup import element, label
 from rollcall_ha.analytics.report.scales import LEVELS, Levels, LogAxis, duration, rough, share, size, whole_ms
 from tests.support.report_rows import failover, row
 
-SPANS_MS = (5.9, 8.0, 14.0, 2.0, 22.0, 6.0, 0.0, 33.0)
-HANG_MS = (3_010.0, 4.0, 15.0, 2.0, 30.0, 5.0, 1.0, 95.0)
+SPANS_MS = (5.9, 8.0, 14.0, 2.0, 22.0, 0.0, 33.0)
+HANG_MS = (3_010.0, 4.0, 15.0, 2.0, 30.0, 5.0, 95.0)
 
 
 def widths(picture: str, class_: str) -> list[float]:
@@ -60,13 +60,13 @@ def test_text_from_journals_stays_text() -> None:
 
 
 def test_parts_of_a_bar_are_as_wide_as_their_shares() -> None:
-    """Eight phases and the rest fill the bar; a phase of no time has no width and no number."""
+    """Seven phases and the rest fill the bar; a phase of no time has no width and no number."""
     one = failover(9, "dead-at-once", SPANS_MS)
     picture = phase_bars.phase_bars([one])
     whole = phase_bars.RIGHT - phase_bars.LEFT
-    drawn = {n: widths(picture, f"phase-{n}") for n in range(9)}
+    drawn = {n: widths(picture, f"phase-{n}") for n in range(8)}
 
-    assert drawn[7] == []
+    assert drawn[6] == []
     for number, ms in enumerate(SPANS_MS, start=1):
         if ms:
             assert drawn[number] == [pytest.approx(whole * ms * 1000 / one["total_us"], abs=0.06)]
@@ -78,7 +78,7 @@ def test_phases_are_told_by_more_than_colour() -> None:
     """Each drawn part has a pattern of its own number over it; wide ones have the number in words."""
     picture = phase_bars.phase_bars([failover(9, "dead-at-once", SPANS_MS)])
 
-    for number in (1, 2, 3, 4, 5, 6, 8):
+    for number in (1, 2, 3, 4, 5, 7):
         assert f"over pattern-{number}" in picture
         assert f">{number}</text>" in picture or widths(picture, f"phase-{number}")[0] < 13
 
@@ -90,24 +90,24 @@ def test_what_follows_a_long_detection_is_enlarged() -> None:
 
     assert "enlarged" in hang
     assert "enlarged" not in kill
-    first, second = widths(hang, "phase-8")
+    first, second = widths(hang, "phase-7")
     assert second > 10 * first
 
 
 def test_missing_stamps_are_said() -> None:
     """A phase that nobody stamped is not drawn as 0."""
-    one = failover(7, "timeout", (3_050, 4, 15, 2, None, None, None, None))
+    one = failover(7, "timeout", (3_050, 4, 15, 2, None, None, None))
 
-    assert "not stamped: promised, role applied, serving, first ack" in phase_bars.phase_bars([one])
+    assert "not stamped: promised, role applied, serving" in phase_bars.phase_bars([one])
     _, cells = phase_bars.phase_numbers([one])
-    assert cells[0][5:9] == ["-", "-", "-", "-"]
+    assert cells[0][5:8] == ["-", "-", "-"]
 
 
 def test_phases_that_exceed_the_rto_still_fit() -> None:
     """Clocks of two machines: the sum may be greater than the total. Nothing is drawn past the end."""
     one = failover(3, "dead-at-once", SPANS_MS, total_us=60_000, unattributed_us=-30_900)
 
-    drawn = [width for n in range(9) for width in widths(phase_bars.phase_bars([one]), f"phase-{n}")]
+    drawn = [width for n in range(8) for width in widths(phase_bars.phase_bars([one]), f"phase-{n}")]
     assert sum(drawn) <= phase_bars.RIGHT - phase_bars.LEFT + 0.5
 
 
