@@ -34,7 +34,7 @@ from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration, Value
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry, LogOffset
-from rollcall_ha.ha.actions import LinkReady, SlaveAction
+from rollcall_ha.ha.actions import HigherEpochSeen, LinkReady, SlaveAction
 from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.slave_link import SlaveLink
 from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
@@ -367,7 +367,9 @@ class BrokerNode:
     # --- links ---
 
     def _acted(self, target: FollowTarget, action: SlaveAction) -> None:
-        if isinstance(action, LinkReady):
+        if isinstance(action, HigherEpochSeen):
+            self.counts.add("higher epochs seen by peers")
+        elif isinstance(action, LinkReady):
             key, incarnation, epoch = self.plan.set_key, target.master_incarnation, target.master_epoch
             self.laws.joined(key, self.disk, target.master, incarnation, epoch)
             self.oracle.link_ready(self.plan.name, self.durable_marks(), epoch)
