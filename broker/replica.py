@@ -225,7 +225,7 @@ class Replica:
         self.session.start()
 
     def ask_to_stop(self, *, at_once: bool = False) -> None:
-        """Stop cleanly; ``ended`` says when and how. ``at_once``: whoever waits for this replica."""
+        """Stop cleanly; ``ended`` says when and how. ``at_once``: also while others wait for this replica."""
         self.role.feed(Stop(leave_ms=0 if at_once else self._config.timing.handover_ms))
 
     async def close(self) -> None:

@@ -71,7 +71,7 @@ class WriteReports:
             self.dropped += 1
 
     def forget(self) -> None:
-        """The reign is over by the controllers' word: they would refuse whatever is told of it."""
+        """The reign is over by the controllers' word: they would refuse each report on it."""
         self._pending.clear()
 
     def session_opened(self) -> None:

@@ -59,7 +59,7 @@ class MemberView(Value):
     is_alive: bool
     is_suspect: bool
     is_stopping: bool = False
-    """It has announced that it is about to stop: whoever waits for it should not."""
+    """It has announced that it is about to stop: its master proposes to remove it."""
 
 
 class AlterVerdict(Value):

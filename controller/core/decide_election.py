@@ -106,7 +106,7 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
     """
     Elect a successor of the master that asks for one, because it is about to stop.
 
-    Every member holds every byte: the master asks when the last one is confirmed. Whoever wins, nothing is cut.
+    Every member holds every byte: the master asks when the last one is confirmed. Nothing is cut, whichever wins.
     """
     replica = validate_session(fleet, operation, command)
     if isinstance(replica, Decision):
