@@ -87,7 +87,6 @@ EXPECTED = (
     "restarts sync-flush",
     "restarts not-intact",
     "restarts suspect",
-    "higher epochs seen by peers",
     "waiters failed as unknown",
     "outcomes unknown",
     "duplicates answered",
