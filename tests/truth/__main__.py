@@ -316,7 +316,7 @@ def run(directory: Path, only: Sequence[str], *, with_spark: bool) -> int:
         fleet.up(deadline_s=UP_DEADLINE_S)
         stage = Stage(fleet=fleet, key=fleet.set_keys()[0])
         lines, skipped = run_rows(stage, only)
-        differences = spark.differences(stage, history) if with_spark else []
+        compared, differences = spark.differences(stage, history) if with_spark else (0, [])
     for text in differences:
         say(f"SPARK  {text}")
     untrue = [line for line in lines if line.complaints]
@@ -325,10 +325,10 @@ def run(directory: Path, only: Sequence[str], *, with_spark: bool) -> int:
     result = {
         "rows": len(lines), "kinds_of_ends": len(kinds), "untrue": len(untrue), "disagreements": disagreed,
         "answers_compared": sum(sum(line.sampled.compared.values()) for line in lines),
-        "skipped": len(skipped), "spark_differences": len(differences) if with_spark else None,
+        "skipped": len(skipped), "spark_values_compared": compared, "spark_differences": len(differences) if with_spark else None,
     }  # fmt: skip
     say(f"RESULT {json.dumps(result)}")
-    is_enough = bool(lines) and (bool(only) or len(kinds) >= KINDS_MIN)
+    is_enough = bool(lines) and (bool(only) or len(kinds) >= KINDS_MIN) and (bool(compared) or not with_spark)
     return 0 if is_enough and not untrue and not disagreed and not differences else 1
 
 

@@ -73,3 +73,24 @@ def test_the_stopwatch_imports_nothing_but_the_standard_library() -> None:
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     assert names
     assert names <= sys.stdlib_module_names
+
+
+def test_a_row_that_spark_gives_differently_is_found() -> None:
+    """And one that only one side has; the count says how much was compared."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
+    from tests.truth.spark import REIGN, STOP, compare
+
+    reign = dict.fromkeys(REIGN.values(), 1)
+    stop = dict.fromkeys(STOP.values(), 2)
+    told = {
+        "rows": [{"masterEpoch": 7, **dict.fromkeys(REIGN, 1)}],
+        "stops": [{"event": {"index": 3, "ordinal": 1}, **dict.fromkeys(STOP, 2)}],
+    }
+    seq = 3 * (1 << 20) + 1
+    assert compare(told, {7: reign}, {seq: stop}) == (len(REIGN) + len(STOP), [])
+    assert compare(told, {7: reign | {"total_us": 9}}, {seq: stop})[1] == ["epoch 7 totalUs: history 1, Spark 9"]
+    assert compare(told, {8: reign}, {})[1] == [
+        "only one side has epoch 7",
+        "only one side has epoch 8",
+        f"only one side has stop {seq}",
+    ]
