@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.events import ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import StopReason
-from rollcall_ha.controller.contract.views import StopEnd
+from rollcall_ha.controller.contract.views import SetStatus, StopEnd
 from rollcall_ha.deploy.local.faults import hanging
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
@@ -130,6 +130,7 @@ def test_a_log_whose_synced_bytes_are_gone_is_refused_with_the_remedy_and_the_re
     exit_status = ended_by(fleet, victim)
     shutil.rmtree(data)
     after = heal(fleet).view
+    wait_silent(fleet, old_id)
     # An empty directory is another replica; the one that is gone for good is forgotten by an operator's word.
     fleet.client().clean(key, broker_ids=[old_id], reason="its disk is gone")
     counted(said=said, exit_status=exit_status, audit=judge(fleet))
@@ -167,6 +168,7 @@ def test_a_rotten_record_of_the_master_is_copied_by_nobody_and_its_master_says_s
     finally:
         flip(first, ROTTEN_AT)
     heal(fleet)
+    wait_silent(fleet, old_id)
     fleet.client().clean(key, broker_ids=[old_id], reason="its disk is gone")
     counted(said=said, copied=copied, audit=judge(fleet))
     assert "does not match its CRC" in said
@@ -198,6 +200,15 @@ def test_a_lone_controller_whose_journal_lost_its_end_says_so_and_goes_on_by_an_
     assert exit_status == ExitCode.DIRECTORY
     assert "committed entries are gone" in said
     assert leader == name
+
+
+def wait_silent(fleet: Fleet, broker_id: BrokerId) -> None:
+    """The new process on its address may be whole before the old id's timeout is over: alive, it is not cleaned."""
+
+    def is_silent(status: SetStatus) -> bool:
+        return not any(one.broker_id == broker_id and one.is_alive for one in status.replicas)
+
+    fleet.wait_set(only_set(fleet), is_silent, what=f"to find replica {broker_id} silent")
 
 
 def flip(path: Path, at: int) -> None:

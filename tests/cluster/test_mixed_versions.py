@@ -200,23 +200,27 @@ def _agree(fleet: MixedFleet) -> int:
     Compared: the head of the chain of events, which covers every event before it byte for byte, and the view of every
     set. A program's own fields are left out where the other one has none.
     """
-    told: dict[str, tuple[int, str, str]] = {}
+    told: dict[str, tuple[tuple[int, ...], str, str]] = {}
 
     def is_even() -> bool:
         told.update({name: _told(section.rest) for name, section in fleet.file.controllers.items()})
-        return len({index for index, _, _ in told.values()}) == 1
+        # An event is shown when its journal is synced, which is later than its entry is applied.
+        return len({places for places, _, _ in told.values()}) == 1
 
     wait_until(is_even, deadline_s=DEADLINE_S, what="all controllers to have applied the same entries")
     assert len({chain for _, chain, _ in told.values()}) == 1, f"the chains of events differ: {told}"
     assert len({views for _, _, views in told.values()}) == 1, f"the states differ: {told}"
-    return next(iter(told.values()))[0]
+    return next(iter(told.values()))[0][0]
 
 
-def _told(address: str) -> tuple[int, str, str]:
+def _told(address: str) -> tuple[tuple[int, ...], str, str]:
+    """The applied index with the place of the newest event, the chain's head there, and the views at that index."""
     status = curl(address, "/v1/status?consistency=local&limit=500").document
     views = [_common(one["view"]) for one in status["sets"]]
     events = _all_events(address)
-    return int(status["freshness"]["index"]), str(events[-1]["chain"]), json.dumps(views, sort_keys=True)
+    last = events[-1]
+    places = (int(status["freshness"]["index"]), last["term"], last["index"], last["ordinal"])
+    return places, str(last["chain"]), json.dumps(views, sort_keys=True)
 
 
 def _common(view: dict[str, Any]) -> dict[str, Any]:
