@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -252,28 +251,6 @@ def test_a_program_does_the_same_on_the_simulated_loop_as_on_real_ones(program: 
     assert simulated
     for make, folder in zip(REAL, folders[1:], strict=True):
         assert told_by_a_real_loop(program, make, folder) == simulated
-
-
-def test_a_seed_gives_one_trace() -> None:
-    """Byte for byte, or no failure could be seen again."""
-
-    def trace(seed: int) -> str:
-        kernel = Kernel(seed)
-        process = Process(Host(kernel, "here"), "here")
-        loop = SimLoop(process, SimNet(kernel), address="here", on_fault=lambda context: pytest.fail(str(context)))
-        thread = SimExecutor(process, "disk", delay_us_max=lambda: 900, on_end=lambda end: pytest.fail(str(end)))
-        task = loop.create_task(remoting(Stage("here", 4000, thread)))
-        # The collector runs by how much other tests have allocated, and a link that it finds says its end to the kernel.
-        gc.collect()
-        gc.disable()
-        try:
-            kernel.run_until(60 * SECOND, stop=task.done)
-        finally:
-            gc.enable()
-        task.result()
-        return kernel.trace_hash
-
-    assert trace(3) == trace(3) != trace(4)
 
 
 def test_a_killed_process_runs_nothing_and_a_stopped_one_later() -> None:
