@@ -146,7 +146,9 @@ def judge(fleet: Fleet) -> dict[str, Any]:
         ends = {replica.max_offset for replica in status.replicas}
         return len(ends) == 1 and None not in ends and ends == {one.confirm_offset for one in status.replicas}
 
-    fleet.wait_set(only_set(fleet), is_level, what="all replicas at the same confirmed end", deadline_s=HEAL_DEADLINE_S)
+    key = only_set(fleet)
+    level = fleet.wait_set(key, is_level, what="all replicas at the same confirmed end", deadline_s=HEAL_DEADLINE_S)
+    wait_until(lambda: _has_stored(fleet, level), deadline_s=HEAL_DEADLINE_S, what="the confirmed end on disk")
     done = subprocess.run(
         [sys.executable, "-I", str(Path(audit.__file__)), str(fleet.directory), "--json"],
         capture_output=True,
@@ -160,6 +162,13 @@ def judge(fleet: Fleet) -> dict[str, Any]:
     assert found["audited_replicas"] == len(status.replicas)
     assert (found["lost"], found["duplicated"], found["troubles"]) == (0, 0, 0)
     return found
+
+
+def _has_stored(fleet: Fleet, level: SetStatus) -> bool:
+    """Checkpoints are a flush interval old: read at once, those of a fleet's first second say that nothing is confirmed."""
+    (replicas,) = audit.broker_directories(fleet.directory).values()
+    stored = max(audit.read_confirm(path) for path in replicas.values())
+    return stored == max(replica.confirm_offset or 0 for replica in level.replicas)
 
 
 def wait_row(fleet: Fleet, epoch: MasterEpoch, condition: Callable[[HistoryRow], bool] = is_complete) -> HistoryRow:
