@@ -38,6 +38,11 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long controllers keep the record of events."""
     event_bytes: int = 8 * 1024**3
     """How much of it each controller keeps, whole segments of 64 MiB; whichever limit is met first counts."""
+    rest_names: tuple[str, ...] = ()
+    """
+    Host names under which REST ports are reached besides their addresses and loopback's: those of a proxy or a tunnel.
+    A request with another name in ``Host`` is refused.
+    """
     open_broker_ports: bool = False
     """
     Brokers, and broker ports of controllers, may be bound to any address. None of these ports has authentication: only

@@ -20,9 +20,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
+from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
 from rollcall_ha.api.rest.peers import Peers
-from rollcall_ha.api.rest.routes import BadRequestBody, Routes, _json
-from rollcall_ha.api.rest.schemas import OPERATION_IDS, Liveness, answers, components
+from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes, _json
+from rollcall_ha.api.rest.schemas import OPERATION_IDS, Liveness, answers, components, only_problems
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime.authority import Authority
@@ -47,7 +48,9 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
     )
     app.include_router(Routes(service, queries, peers).router)
     _add_health(app, service, telemetry)
-    _add_failures(app, service)
+    counts = EdgeCounts(telemetry.registry)
+    _add_failures(app, service, counts)
+    app.add_middleware(Edge, names=service.settings.rest_hosts, counts=counts)
     _document(app)
     return app
 
@@ -75,12 +78,13 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
     app.add_api_route("/livez", livez, methods=["GET"], tags=["health"], responses=answers(Liveness))
     app.add_api_route("/readyz", readyz, methods=["GET"], tags=["health"], responses=answers(Liveness, problems=(503,)))
     text: dict[int | str, dict[str, Any]] = {
-        200: {"description": "Exposition.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+        200: {"description": "Exposition.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        **only_problems(421),
     }
     app.add_api_route("/metrics", metrics, methods=["GET"], tags=["health"], responses=text)
 
 
-def _add_failures(app: FastAPI, service: ControllerService) -> None:
+def _add_failures(app: FastAPI, service: ControllerService, counts: EdgeCounts) -> None:
     def request_id_of(request: Request) -> RequestId | None:
         found: RequestId | None = getattr(request.state, "request_id", None)
         return found
@@ -101,6 +105,10 @@ def _add_failures(app: FastAPI, service: ControllerService) -> None:
         found = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         return problems.bad_request(422, found)
 
+    def not_json(error: NotJson) -> Response:
+        counts.refused(RefusedFor.MEDIA_TYPE)
+        return problems.not_json(str(error))
+
     def http_error(error: HTTPException) -> Response:
         answer = problems.bad_request(error.status_code, str(error.detail))
         answer.headers.update(error.headers or {})
@@ -114,6 +122,7 @@ def _add_failures(app: FastAPI, service: ControllerService) -> None:
         EntryOutcomeUnknown: lambda _, error: problems.outcome_unknown(error.request_id, str(error)),
         Overloaded: lambda request, error: problems.overloaded(request_id_of(request), str(error)),
         NotFound: lambda _, error: problems.not_found(error),
+        NotJson: lambda _, error: not_json(error),
         BadRequestBody: lambda _, error: problems.bad_request(error.status, str(error)),
         RequestValidationError: lambda _, error: invalid(error),
         ValueError: lambda request, error: problems.bad_request(422, str(error), request_id=request_id_of(request)),

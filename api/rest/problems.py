@@ -121,6 +121,22 @@ def bad_request(status: int, detail: str, *, request_id: RequestId | None = None
     return _respond("BAD_REQUEST", status, detail=detail, hint="see /openapi.json", request_id=request_id)
 
 
+def not_json(detail: str) -> Response:
+    """The body is of a media type that a form, or a page of another site, can send without asking first."""
+    return _respond("UNSUPPORTED_MEDIA_TYPE", 415, detail=detail, hint="send Content-Type: application/json")
+
+
+def misdirected(detail: str) -> Response:
+    """``Host`` names somebody else (421)."""
+    hint = "ask by the configured address, or add the name to fleet.rest_names in the fleet file"
+    return _respond("MISDIRECTED_REQUEST", 421, detail=detail, hint=hint)
+
+
+def cross_site(detail: str) -> Response:
+    """A browser sends this for a page of another site (403)."""
+    return _respond("CROSS_SITE", 403, detail=detail, hint="send it from a program, or from a page of this address")
+
+
 def not_ready(reason: str) -> Response:
     """Alive, but not able to serve (S60)."""
     return _respond("NOT_READY", 503, detail=reason, hint="wait; see /v1/controllers for what the others say")

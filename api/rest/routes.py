@@ -8,6 +8,7 @@ Rule 1: every route is ``async def`` and answers with bytes that msgspec encoded
 Rule 2: mutating routes take a request id (body, or header ``X-Request-Id``), draw one if there is none, and return it.
 Rule 3: an order with ``dryRun`` is decided as the real one, on the same state and evidence, and proposes nothing (S68).
 Rule 4: reads are linearizable unless ``consistency=local``; each controller answers for events from its own journal.
+Rule 5: a changing request has a body of ``application/json``, at most ``BODY_BYTES_MAX``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.responses import Response
 
+from rollcall_ha.api.rest.edge import SHOWN_CHARACTERS_MAX
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.api.rest.requests import (
@@ -33,7 +35,7 @@ from rollcall_ha.api.rest.requests import (
     RequestBody,
     RequestIdText,
 )
-from rollcall_ha.api.rest.schemas import ControllersAnswer, answers, body
+from rollcall_ha.api.rest.schemas import ControllersAnswer, answers, body, only_problems
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
@@ -93,13 +95,17 @@ INT64_MAX = 2**63 - 1
 T = TypeVar("T")
 
 _READ = (307, 404, 422, 503)
-_WRITE = (307, 400, 404, 409, 413, 422, 503, 504)
+_WRITE = (307, 400, 403, 404, 409, 413, 415, 422, 503, 504)
 
 ClusterPath = Annotated[str, Path(min_length=1, max_length=255)]
 SetPath = Annotated[str, Path(alias="set", min_length=1, max_length=255)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_SETS_MAX)]
 How = Annotated[Consistency, Query()]
 FromMark = Annotated[str | None, Query(alias="from", pattern=r"^\d{1,18}\.\d{1,18}\.\d{1,9}$")]
+
+
+class NotJson(Exception):
+    """The body does not say that it is JSON; the message names what it says."""
 
 
 class BadRequestBody(Exception):
@@ -134,6 +140,12 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 
 
 async def _read_body(request: Request, kind: type[T]) -> T:
+    # Rule 5. A form, text/plain and a body without a type are all that a page may send to another site without being
+    # asked for CORS first: one of text/plain moved a master.
+    types = request.headers.getlist("Content-Type")
+    if [one.partition(";")[0].strip().lower() for one in types] != ["application/json"]:
+        told = repr(", ".join(types)[:SHOWN_CHARACTERS_MAX]) if types else "missing"
+        raise NotJson(f"Content-Type is {told}; a changing request must be application/json")
     content = bytearray()
     async for chunk in request.stream():
         # Counted as it comes: a body without a Content-Length, or with a wrong one, would fill the leader's memory.
@@ -189,7 +201,7 @@ class Routes:
         stream: dict[int | str, dict[str, Any]] = {
             200: {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": _TEXT}}}
         }
-        stream[422] = answers(SetPage, problems=(422,))[422]
+        stream |= only_problems(421, 422)
         add("/events/stream", self.stream, **read, responses=stream)
 
     async def status(

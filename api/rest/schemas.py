@@ -125,17 +125,18 @@ def ref(kind: type) -> dict[str, Any]:
 
 
 def answers(*kinds: type, problems: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
-    """What a route answers: 200 with one of ``kinds``, and these problem statuses."""
+    """What a route answers: 200 with one of ``kinds``, these problem statuses, and those that the edge has for all."""
     schema = ref(kinds[0]) if len(kinds) == 1 else {"anyOf": [ref(kind) for kind in kinds]}
     found: dict[int | str, dict[str, Any]] = {
         200: {"description": "Done.", "content": {"application/json": {"schema": schema}}}
     }
-    for status in problems:
-        found[status] = {
-            "description": _STATUS_WORDS[status],
-            "content": {"application/problem+json": {"schema": ref(Problem)}},
-        }
-    return found
+    return found | only_problems(*problems, 421)
+
+
+def only_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The part of ``answers`` that is not 200."""
+    content = {"application/problem+json": {"schema": ref(Problem)}}
+    return {status: {"description": _STATUS_WORDS[status], "content": content} for status in sorted(statuses)}
 
 
 def body(kind: type) -> dict[str, Any]:
@@ -146,9 +147,12 @@ def body(kind: type) -> dict[str, Any]:
 _STATUS_WORDS = {
     307: "Another controller leads: follow Location.",
     400: "The body is not JSON.",
+    403: "A browser sends it for a page of another site.",
     404: "There is no such thing.",
     409: "Refused: it conflicts with the state; both values and the remedy are in the document.",
     413: "The body is too large.",
+    415: "The body is not application/json.",
+    421: "Host is no name of this controller.",
     422: "A value is not acceptable.",
     503: "No controller leads, or too much is waiting: nothing was executed.",
     504: "The outcome is unknown: ask again with the same request id.",

@@ -8,6 +8,7 @@ Raises ``ConfigError`` with key, value and remedy.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
@@ -16,8 +17,10 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from rollcall_ha.controller.runtime.event_journal import SEGMENT_BYTES_MAX
 from rollcall_ha.controller.runtime.journal_retention import MS_PER_DAY, Retention
-from rollcall_ha.node.config import ConfigError, FleetFile, refuse_unsafe_bind
+from rollcall_ha.node.config import ConfigError, FleetFile, refuse_unsafe_bind, split_address
 
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+_HOST_NAME = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 EVENT_DAYS_MAX = 36_500
 EVENT_BYTES_MIN = 2 * SEGMENT_BYTES_MAX
 
@@ -40,6 +43,8 @@ class ServiceSettings:
     timing: Timing
     controllers: dict[ControllerName, ControllerAddresses]
     retention: Retention = field(default_factory=Retention)
+    rest_names: tuple[str, ...] = ()
+    """Further host names of the REST ports (``fleet.rest_names``)."""
 
     @property
     def own(self) -> ControllerAddresses:
@@ -50,6 +55,11 @@ class ServiceSettings:
         """Where brokers reach controllers, this one first."""
         others = (addresses.broker for name, addresses in self.controllers.items() if name != self.name)
         return (self.own.broker, *others)
+
+    @property
+    def rest_hosts(self) -> frozenset[str]:
+        """What ``Host`` may say to our REST port: lower case, without port and brackets."""
+        return frozenset((*LOOPBACK_HOSTS, split_address(self.own.rest)[0].lower(), *self.rest_names))
 
     def rest_base(self, name: ControllerName | None) -> str | None:
         """Base URL of a controller's REST port."""
@@ -98,7 +108,19 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
             for member, section in document.controllers.items()
         },
         retention=retention,
+        rest_names=_rest_names(document),
     )
+
+
+def _rest_names(document: FleetFile) -> tuple[str, ...]:
+    found = tuple(name.lower() for name in document.fleet.rest_names)
+    for name in found:
+        if not _HOST_NAME.fullmatch(name):
+            raise ConfigError(
+                f"fleet.rest_names has {name!r}; it takes host names and addresses alone, without scheme, port and "
+                "brackets, such as 'rollcall.example.org'"
+            )
+    return found
 
 
 def _retention(document: FleetFile) -> Retention:

@@ -228,7 +228,7 @@ def test_bad_requests_are_problems_that_name_the_fault(tmp_path: Path) -> None:
             ("/v1/replicas", msgspec.json.encode(register_body(1)), 404, "NEED_TO_BE_REGISTERED"),
         ]
         for path, content, status, words in cases:
-            answer = await leader.http.post(path, content=content)
+            answer = await leader.http.post(path, content=content, headers={"Content-Type": "application/json"})
             assert (path, status) == (path, answer.status_code), answer.text
             assert words in answer.text
         for path in ("/v1/sets?limit=0", "/v1/sets?limit=501", "/v1/events?from=1.2", "/v1/sets?consistency=maybe"):
@@ -348,7 +348,9 @@ async def _listen(app: Any, headers: dict[str, str], count: int, *, stops_readin
         "method": "GET",
         "path": "/v1/events/stream",
         "query_string": b"",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "headers": [
+            (name.lower().encode(), value.encode()) for name, value in ({"Host": "localhost"} | headers).items()
+        ],
     }
     async with asyncio.timeout(10):
         await app(scope, receive, send)
