@@ -366,10 +366,7 @@ class Chaos:
 
     def _failing_sync(self) -> None:
         """EIO, once: the kernel forgets pages, and the next sync says yes."""
-        broker = self._any_broker()
-        broker.files.failing_syncs = 1
-        # It disowns its store then (R3b).
-        broker.disk.was_harmed = True
+        self._any_broker().files.failing_syncs = 1
 
     def _die_in_a_call(self) -> None:
         """In front of one of its next calls that change a file, whatever that is."""

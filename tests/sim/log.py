@@ -69,6 +69,8 @@ class ReplicaDisk:
         """An old image was put back, or the disk was emptied; the owner resets it."""
         self.was_harmed = False
         """A fault may have taken something since the replica last became a member; ``orders``."""
+        self.has_failed_sync = False
+        """And no process has registered since: a set that it becomes a member of does not know it yet."""
         self.is_gone = False
         """Its machine was replaced: nothing of it is left, for ever."""
         self._walked: tuple[int, tuple[Record, ...], int] | None = None

@@ -202,7 +202,7 @@ class Oracle:
                 facts.watch.registered(event, has_lost=has_lost)
             if self.incarnation_of(key, event.broker_id) == event.incarnation:
                 # What its disk lost before is judged now: from here on the replica answers for what it holds.
-                disk.lost_bytes, disk.was_replaced = 0, False
+                disk.lost_bytes, disk.was_replaced, disk.has_failed_sync = 0, False, False
         elif isinstance(event, ReplicasCleaned):
             self.counts.add("ids cleaned", len(event.broker_ids))
             if facts.watch is not None:
@@ -216,7 +216,8 @@ class Oracle:
         for member in members:
             # One that lost its power behind the election, which does not know of it yet, is harmed still.
             if self.incarnation_of(key, member) is not None:
-                self._disk_of(key, member).was_harmed = False
+                disk = self._disk_of(key, member)
+                disk.was_harmed = disk.has_failed_sync
 
     def _elected(self, key: SetKey, facts: SetFacts, event: MasterElected) -> None:
         self.counts.add("elections")

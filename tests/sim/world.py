@@ -98,6 +98,7 @@ class BrokerMachine(Machine):
         super().__init__(world, plan.name)
         self.files = world.file_calls.disk(world.kernel, plan.name)
         self.disk = ReplicaDisk(self.files)
+        self.files.on_failed_sync = self._failed_sync
         self.plan = plan
         self.first_plan = plan
         """As an operator wants it in the end."""
@@ -128,6 +129,10 @@ class BrokerMachine(Machine):
         self.disk.lost_bytes += lost
         self.disk.was_harmed |= lost > 0
         return lost
+
+    def _failed_sync(self) -> None:
+        """The process disowns its store now, and registers as one that may have lost something (R3b)."""
+        self.disk.was_harmed = self.disk.has_failed_sync = True
 
     def replaced(self) -> None:
         """A new machine under the old name: its disk is empty, and it will get an id of its own."""

@@ -25,7 +25,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from tests.support.sim_kernel import MS, Died, Kernel
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
 IN_MEMORY = Path("/dev/shm")
+ROOT_PREFIX = "rollcall-sim-"
+"""Of the folder of a process, its id comes next."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +80,8 @@ class SimFiles:
         """And takes the page cache with it."""
         self.on_death: Callable[[bool], None] = lambda _with_power: None
         """Told when it dies inside of a call: whether the power goes, too."""
+        self.on_failed_sync: Callable[[], None] = lambda: None
+        """Told when a sync fails."""
         self.version = 0
         """Raised whenever a call, or a fault, may have changed a file."""
         self._calls = calls
@@ -271,6 +275,7 @@ class SimFiles:
             self._kernel.counts.add("syncs failed")
             self._kernel.note(f"{self.name} fails a sync")
             self._lose_pages(file, content)
+            self.on_failed_sync()
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.name)
         if not file.dropped:
             file.durable = content
@@ -322,6 +327,26 @@ class SimFiles:
             file.write(content)
 
 
+@cache
+def remove_leftovers(place: Path) -> None:
+    """What a process that was killed has left there: it lies in memory until somebody removes it."""
+    for found in place.glob(f"{ROOT_PREFIX}*-*"):
+        pid = found.name.removeprefix(ROOT_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not _is_alive(int(pid)):
+            shutil.rmtree(found, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # Of another user.
+        return True
+    return True
+
+
 class FileCalls:
     """
     All simulated disks of one world, below ``root``; while it is open, calls of ``os`` go through it. One at a time.
@@ -331,7 +356,9 @@ class FileCalls:
 
     def __init__(self) -> None:
         is_writable = IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK)
-        self.root = Path(tempfile.mkdtemp(prefix="rollcall-sim-", dir=IN_MEMORY if is_writable else None))
+        place = IN_MEMORY if is_writable else Path(tempfile.gettempdir())
+        remove_leftovers(place)
+        self.root = Path(tempfile.mkdtemp(prefix=f"{ROOT_PREFIX}{os.getpid()}-", dir=place))
         self._prefix = f"{self.root}/"
         self._disks: dict[str, SimFiles] = {}
         self._open: dict[int, tuple[SimFiles, _File | None, str]] = {}

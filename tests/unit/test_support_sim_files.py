@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rollcall_ha.node.files import atomic_replace, fsync_directory
-from tests.support.sim_files import PAGE_BYTES, SECTOR_BYTES, FileCalls, SimFiles
+from tests.support.sim_files import PAGE_BYTES, ROOT_PREFIX, SECTOR_BYTES, FileCalls, SimFiles, remove_leftovers
 from tests.support.sim_kernel import Died, Kernel
 
 
@@ -154,3 +155,36 @@ def test_os_is_as_before_when_it_is_closed() -> None:
 
     assert (os.open, os.fsync, os.rename, os.unlink) == before
     assert not found.root.exists()
+
+
+def test_a_small_file_that_is_replaced_again_after_a_failed_sync_is_whole(calls: FileCalls) -> None:
+    """The same bytes are written into the same temporary file: they are dirty, whatever the failed sync has called them."""
+    for seed in range(8):
+        disk = calls.disk(Kernel(seed), f"again{seed}")
+        disk.boot()
+        atomic_replace(disk.folder / "view.json", b"old")
+        failures: list[None] = []
+        disk.on_failed_sync = lambda failures=failures: failures.append(None)  # type: ignore[misc]
+        disk.failing_syncs = 1
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            atomic_replace(disk.folder / "view.json", b"new")
+        assert len(failures) == 1
+        assert (disk.folder / "view.json").read_bytes() == b"old"
+        atomic_replace(disk.folder / "view.json", b"new")
+        disk.crash()
+        assert (disk.folder / "view.json").read_bytes() == b"new"
+        disk.lose_power(forgets_all=True)
+        assert (disk.folder / "view.json").read_bytes() == b"new"
+
+
+def test_what_a_killed_run_left_in_memory_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left, lives, of_others = (
+        tmp_path / f"{ROOT_PREFIX}{name}" for name in (f"{gone.pid}-a", f"{os.getpid()}-a", "abc-d")
+    )
+    for folder in (left, lives, of_others):
+        (folder / "h1").mkdir(parents=True)
+    remove_leftovers(tmp_path)
+
+    assert sorted(tmp_path.iterdir()) == sorted([lives, of_others])
