@@ -11,6 +11,7 @@ Rule 3: stored answers are not in it: their hints are words for people, and may 
 that was decided is in the chain.
 Rule 4: a field that a later level adds to a set has the default ``UNSET``, and keeps it until that level is raised:
 it is not encoded then. With another default, a controller with the newer program would differ, and stop, in an upgrade.
+``tests/unit/test_feature_levels.py`` holds the fields and defaults of each level.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.snapshot import encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET
 from rollcall_ha.controller.replication.codec import encode_operations
-from tests.levels.shapes import shapes
+from tests.levels.shapes import hold, shapes
 from tests.support.core_builders import FLEET, Fleet, positions, stored
 from tests.support.core_strategies import Step, live, lives, settled
 
@@ -104,6 +104,7 @@ def main() -> None:
     with lzma.open(path_of(FEATURE_LEVEL), "wb", preset=9) as out:
         out.writelines(json.dumps(life, separators=(",", ":")).encode("ascii") + b"\n" for life in found)
     shapes_of(FEATURE_LEVEL).write_text(json.dumps(shapes(), indent=1) + "\n", encoding="ascii")
+    hold()
     print(f"{len(found)} lives, {sum(len(life['entries']) for life in found)} entries: {path_of(FEATURE_LEVEL)}")
 
 

@@ -14,7 +14,7 @@ from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Barrier, Ele
 from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
 from tests.levels.recorded import shapes_of
-from tests.levels.shapes import Shape, shapes
+from tests.levels.shapes import Defaults, Shape, digested, digested_of, shapes
 from tests.support.core_builders import SET_A
 
 WHAT_TO_DO = (
@@ -105,6 +105,62 @@ def test_a_new_kind_a_new_field_and_a_new_word_are_each_found() -> None:
     }
 
     assert added(before, now) == {"Drain", "Barrier.reason", "SilenceCause.drained"}
+
+
+# --- the digest of the state ---------------------------------------------------------------------------------------------
+
+WHAT_A_DIGEST_WANTS = (
+    "Sets are hashed into the digest of the state (controller/core/digest.py, rule 4): an upgraded controller that writes "
+    "a set otherwise than the older ones differs from their majority, and stops. A new field has the type 'X | UnsetType' "
+    "and the default UNSET, and keeps it until the fleet is at its level (controller/core/gates.py); an old one keeps its "
+    f"name and default. Only while no release has level {FEATURE_LEVEL}: hold the new shape with "
+    "python -m tests.levels.shapes"
+)
+
+
+def held() -> dict[str, Defaults]:
+    """What the newest level that is held digests."""
+    newest = max(level for level in range(2, FEATURE_LEVEL + 1) if digested_of(level).exists())
+    found: dict[str, Defaults] = json.loads(digested_of(newest).read_text())
+    return found
+
+
+def otherwise(before: dict[str, Defaults], now: dict[str, Defaults]) -> list[str]:
+    """What is written of a set now and was not before, or the other way round, while nothing of it is set."""
+    found = []
+    for name, old in before.items():
+        new = now.get(name, {})
+        found += [f"{name}.{field} is gone" for field in old.keys() - new.keys()]
+        found += [
+            f"{name}.{field} is new, with {new[field]}" for field in new.keys() - old.keys() if new[field] != "UNSET"
+        ]
+        found += [
+            f"{name}.{field} had {old[field]}, has {new[field]}"
+            for field in old.keys() & new.keys()
+            if old[field] != new[field]
+        ]
+    return sorted(found)
+
+
+def test_a_set_is_written_as_older_controllers_of_its_level_write_it() -> None:
+    """A field that a later program adds, and nobody has set, is not in the digest."""
+    differing = otherwise(held(), digested())
+
+    assert not differing, f"{differing}. {WHAT_A_DIGEST_WANTS}"
+
+
+def test_a_default_that_would_make_an_upgraded_controller_differ_is_found() -> None:
+    """The pin itself: one change of each kind, planted; a new field that is unset is none."""
+    before = held()
+    assert {"SetState", "ReplicaState", "Outage", "AlterVerdict"} <= before.keys()
+    planted = {**before["SetState"], "drainedUs": "0", "paused": "UNSET", "hasEntered": "None"}
+    del planted["fallen"]
+
+    assert otherwise(before, {**before, "SetState": planted}) == [
+        "SetState.drainedUs is new, with 0",
+        "SetState.fallen is gone",
+        "SetState.hasEntered had False, has None",
+    ]
 
 
 # --- operations as a level takes them ----------------------------------------------------------------------------------
