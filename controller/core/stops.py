@@ -31,18 +31,19 @@ def stops_of(records: Iterable[EventRecord]) -> tuple[WriteStop, ...]:
         records: Events of one set, in order; others are ignored. A repeated event changes nothing (S81).
     """
     stops: dict[tuple[int, int], WriteStop] = {}
+    going_on: set[tuple[int, int]] = set()
     for record in records:
         event = record.event
-        if isinstance(event, WritesStopped):
-            stops.setdefault((event.master_epoch, event.seq), _begun(record, event))
-        elif isinstance(event, WritesResumed):
-            key = (event.master_epoch, event.seq)
-            if key in stops and stops[key].end is None:
-                stops[key] = replace(stops[key], stopped_us=event.stopped_us, end=StopEnd.RESUMED)
-        elif isinstance(event, MasterElected):
-            _end_all(stops, StopEnd.ELECTION)
-        elif isinstance(event, ReplicasCleaned) and event.master is None:
-            _end_all(stops, StopEnd.CLEANED)
+        if isinstance(event, WritesStopped) and (key := (event.master_epoch, event.seq)) not in stops:
+            stops[key] = _begun(record, event)
+            going_on.add(key)
+        elif isinstance(event, WritesResumed) and (key := (event.master_epoch, event.seq)) in going_on:
+            going_on.remove(key)
+            stops[key] = replace(stops[key], stopped_us=event.stopped_us, end=StopEnd.RESUMED)
+        elif isinstance(event, MasterElected) or (isinstance(event, ReplicasCleaned) and event.master is None):
+            end = StopEnd.ELECTION if isinstance(event, MasterElected) else StopEnd.CLEANED
+            stops |= {key: replace(stops[key], end=end) for key in going_on}
+            going_on.clear()
     return tuple(reversed(stops.values()))
 
 
@@ -57,7 +58,3 @@ def _begun(record: EventRecord, event: WritesStopped) -> WriteStop:
         end=None,
         event=record.ref,
     )
-
-
-def _end_all(stops: dict[tuple[int, int], WriteStop], end: StopEnd) -> None:
-    stops.update({key: replace(stop, end=end) for key, stop in stops.items() if stop.end is None})
