@@ -81,6 +81,8 @@ from rollcall_ha.node.telemetry import get_logger
 
 DAMAGE_BYTES_MAX = 64 * 1024 * 1024
 """Read again when a slave refuses a record: more than is ever under way on one link."""
+DAMAGE_CHECK_PAUSE_US = 60_000_000
+"""From one such reading to the next: a refused slave comes back, with the same refusal, every few seconds."""
 
 _log = get_logger("replica")
 
@@ -122,7 +124,7 @@ class Replica:
         self._reign: Mastership | None = None
         self._no_sends_since_s: float | None = None
         """Since when no sends are taken, if the last role that was left is a master's."""
-        self._is_checking = False
+        self._next_check_us = 0
         self._registration = _registration_of(config, remembered, RegisterCode(parts.draw()))
         self.machine = RoleMachine(
             set_key=config.set_key,
@@ -493,17 +495,18 @@ class Replica:
         """A link is gone."""
         if self._reign is None:
             return
-        if code is ErrorCode.RECORD_DAMAGED and not self._is_checking:
+        now_us = self._parts.now_us()
+        if code is ErrorCode.RECORD_DAMAGED and now_us >= self._next_check_us:
+            # On the thread of promises and marks: read at each refusal, they would wait behind 64 MiB each time.
+            self._next_check_us = now_us + DAMAGE_CHECK_PAUSE_US
             acked = self._reign.sync.acked(broker_id)
             start = self._log.min_offset if acked is None else acked
-            self._is_checking = True
             work = self._loop.run_in_executor(self._disk, self._log.find_damage, start, DAMAGE_BYTES_MAX)
             work.add_done_callback(lambda found: self._checked(broker_id, detail, found))
         self._reign.slave_closed(broker_id, link_generation, code, detail)
 
     def _checked(self, broker_id: BrokerId, detail: str, work: asyncio.Future[str]) -> None:
         """A slave refused bytes of ours as damaged: whether they are so here."""
-        self._is_checking = False
         if work.cancelled() or work.exception() is not None:
             return
         if damage := work.result():

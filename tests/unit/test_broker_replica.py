@@ -22,7 +22,7 @@ from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_frame
-from rollcall_ha.broker.replica import Replica
+from rollcall_ha.broker.replica import DAMAGE_BYTES_MAX, DAMAGE_CHECK_PAUSE_US, Replica
 from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.broker.server import release
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
@@ -65,6 +65,7 @@ from rollcall_ha.controller.contract.values import (
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, Verdict
 from rollcall_ha.epoch.history import EpochHistory
 from rollcall_ha.ha.actions import TruncateLog
+from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget
 from rollcall_ha.ha.truncation import Cut
 from rollcall_ha.node.process import ExitCode
@@ -367,6 +368,40 @@ def test_a_session_that_is_lost_while_the_ha_address_opens_does_not_open_it_twic
             assert replica.machine.view is not None
             assert replica.machine.view.index == 2
             assert not replica.ended.done()
+
+    asyncio.run(story())
+
+
+def test_each_refusal_of_a_damaged_record_had_64_mib_read_in_front_of_the_promises(tmp_path: Path) -> None:
+    """The slave came back every second, with the same refusal; one thread does these readings and the durable writes."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            read_from: list[LogOffset] = []
+
+            async def ask(code: RequestCode, command: Value) -> AnyReply:
+                del code, command
+                return Done()
+
+            def find_damage(start: LogOffset, bytes_max: int) -> str:
+                assert bytes_max == DAMAGE_BYTES_MAX
+                read_from.append(start)
+                return ""
+
+            async def refuse() -> None:
+                replica.slave_closed(BrokerId(2), 1, ErrorCode.RECORD_DAMAGED, "the body at 0")
+                await asyncio.get_running_loop().run_in_executor(replica._disk, lambda: None)
+
+            replica.session.ask = ask  # type: ignore[method-assign]
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: replica.gate.state.is_serving)
+            replica._log.find_damage = find_damage  # type: ignore[method-assign]
+            for _ in range(3):
+                await refuse()
+            assert read_from == [0]
+            replica._next_check_us -= DAMAGE_CHECK_PAUSE_US
+            await refuse()
+            assert read_from == [0, 0]
 
     asyncio.run(story())
 
