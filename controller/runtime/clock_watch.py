@@ -6,8 +6,8 @@ good for (docs/timing.md).
 
 A stamp is the UTC clock of the leader that proposed the entry. It is shown, and orders nothing (R14). The watch
 compares it with this controller's monotonic clock, which nobody sets: the difference is constant unless a clock steps.
-Rule 1: the leader alone reports, with the size. A report that is lost is not repeated: no decision rests on it, and an
-outage over that step has wrong bounds (``controller.core.outages``).
+Rule 1: the leader alone reports, with the size, until its report is answered or another controller leads. No decision
+rests on it; an outage over a step that is not on record has wrong bounds (``controller.core.outages``).
 Rule 2: a follower learns the leader's clock from entries that it applies as they are committed. One that it catches up
 with may be hours old, and tells nothing.
 Rule 3: a new leader that has learned nothing can still tell a step back: the newest entry lies in its future.
@@ -27,7 +27,6 @@ class ClockWatch:
     """The clock of entries, as an offset to this controller's monotonic clock."""
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
         self._offset_ms: int | None = None
         self._even_since_ns: int | None = None
         self._even_ns = 0

@@ -72,15 +72,14 @@ from rollcall_ha.controller.runtime.background import BackgroundTasks, Wakeup
 from rollcall_ha.controller.runtime.barriers import SharedBarriers
 from rollcall_ha.controller.runtime.clock_watch import ClockWatch
 from rollcall_ha.controller.runtime.decision_log import log_decisions
-from rollcall_ha.controller.runtime.duties import LeaderDuties
+from rollcall_ha.controller.runtime.duties import OWN_ORDERS, LeaderDuties
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId
 from rollcall_ha.controller.runtime.settings import ServiceSettings
-from rollcall_ha.controller.runtime.state_watch import StateWatch
-from rollcall_ha.controller.runtime.state_watch import judge as judge_states
+from rollcall_ha.controller.runtime.state_watch import DIGESTS_TOLD, judge_states
 from rollcall_ha.node.telemetry import get_logger
 
 LEADERSHIP_POLL_MS = 20
@@ -101,6 +100,8 @@ OperatorCommand = Electing | CleanReplicas | ImportSet | RaiseFeatureLevel
 
 STATES_INTERVAL_MS = 1_000
 """Between two comparisons of this controller's state with the others'."""
+CLOCK_REPORT_PAUSE_MS = 1_000
+"""Between two attempts to put one step of the clock on record."""
 ENTRIES_PENDING_MAX = 50_000
 """Applied entries that the loop has not seen; beyond it the leader takes everything over anew."""
 
@@ -117,6 +118,7 @@ class ControllerService:
     ) -> None:
         """Subscribes to ``log``, which must not be started yet; the journal must be."""
         self.settings = settings
+        self._own_name = f"{OWN_ORDERS}{settings.name}"
         self.journal = journal
         self.metrics = metrics
         self.ports = ports or Ports()
@@ -135,7 +137,8 @@ class ControllerService:
         self._founded_term: int | None = None
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._barriers = SharedBarriers(self._commit_barrier)
-        self.state_watch = StateWatch()
+        self._digests: deque[tuple[int, str]] = deque(maxlen=DIGESTS_TOLD)
+        """Of the newest entries: (index, digest of the state)."""
         self.differing: tuple[ControllerName, ...] = ()
         """Controllers whose state is not ours, by the last comparison."""
         self._clock_watch = ClockWatch()
@@ -283,6 +286,11 @@ class ControllerService:
         operation, needed = fitted(operation, level)
         return operation if needed <= level else msgspec.structs.replace(operation, version=needed)
 
+    def _own_operation(self, command: AnyCommand, *, evidence: Evidence | None = None) -> Operation:
+        """An order of this controller itself, under a request id of its own."""
+        request_id = self.ports.new_request_id()
+        return self.operation(command, request_id=request_id, requested_by=self._own_name, evidence=evidence)
+
     async def submit(
         self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
     ) -> AnyReply:
@@ -336,10 +344,7 @@ class ControllerService:
             raise NoAuthority(replace(authority, is_held=False, reason=reason)) from None
 
     async def _commit_barrier(self) -> None:
-        request_id = self.ports.new_request_id()
-        await self._submit(
-            self.operation(Barrier(), request_id=request_id, requested_by=f"controller:{self.settings.name}")
-        )
+        await self._submit(self._own_operation(Barrier()))
 
     def evidence_for(self, command: OperatorCommand) -> Evidence | None:
         """The leader's soft facts about the set of an election that an operator orders; other orders need none."""
@@ -363,7 +368,7 @@ class ControllerService:
             self.operation(
                 command,
                 request_id=RequestId("preview"),
-                requested_by=f"controller:{self.settings.name}",
+                requested_by=self._own_name,
                 evidence=evidence,
             ),
         )
@@ -499,16 +504,16 @@ class ControllerService:
         step_ms = self._clock_watch.lead(self.ports.wall_ms(), now_ns=now_ns)
         if step_ms is not None:
             self._logger.warning("clock_stepped", step_ms=step_ms, term=term)
-            self._background.spawn(self._report_clock_step(step_ms))
+            self._background.spawn(self._report_clock_step(step_ms, term))
 
-    async def _report_clock_step(self, step_ms: int) -> None:
-        name = self.settings.name
-        command = ReportClockStep(controller=name, step_ms=step_ms)
-        # Not proposed again: nothing is decided by it, and the log line has said it.
-        with contextlib.suppress(ProposeError):
-            await self._submit(
-                self.operation(command, request_id=self.ports.new_request_id(), requested_by=f"controller:{name}")
-            )
+    async def _report_clock_step(self, step_ms: int, term: int) -> None:
+        # One request id for all attempts: a step whose first report was executed all the same must not count twice.
+        operation = self._own_operation(ReportClockStep(controller=self.settings.name, step_ms=step_ms))
+        while self._taken_term == term:
+            with contextlib.suppress(ProposeError):
+                await self._submit(operation)
+                return
+            await asyncio.sleep(CLOCK_REPORT_PAUSE_MS / 1000)
 
     def _look_at_leadership(self) -> None:
         leadership = self._log.leadership
@@ -530,29 +535,20 @@ class ControllerService:
             self._taking_term = leadership.term if is_taking else None
 
     async def _take_leadership(self, term: int) -> None:
-        requested_by = f"controller:{self.settings.name}"
         commands: tuple[AnyCommand, ...] = (
             InitialiseFleet(fleet_incarnation=self.settings.fleet_incarnation),
             TakeLeadership(controller=self.settings.name, term=term),
         )
         try:
             for command in commands if self._must_initialise() else commands[1:]:
-                reply = await self._submit(
-                    self.operation(command, request_id=self.ports.new_request_id(), requested_by=requested_by)
-                )
+                reply = await self._submit(self._own_operation(command))
                 if isinstance(reply, Refused):
                     self._logger.error("leadership_refused", term=term, code=reply.code.name, reason=reply.reason)
                 self._drain()
                 # A fleet that begins here begins at this program's level. The event tells whether it does: a leader
                 # that has not applied the log of earlier terms yet initialises it again, and must raise nothing.
                 if self._founded_term == term and isinstance(command, InitialiseFleet):
-                    await self._submit(
-                        self.operation(
-                            RaiseFeatureLevel(level=FEATURE_LEVEL),
-                            request_id=self.ports.new_request_id(),
-                            requested_by=requested_by,
-                        )
-                    )
+                    await self._submit(self._own_operation(RaiseFeatureLevel(level=FEATURE_LEVEL)))
         except ProposeError as error:
             self._logger.warning("leadership_not_taken", term=term, reason=str(error))
             # Tried again at the next look. Left set, this controller would lead its term without duties: no election.
@@ -592,7 +588,7 @@ class ControllerService:
                 self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
 
     def _compare_states(self) -> None:
-        own = self.state_watch.told
+        own = tuple(self._digests)
         others = self._log.exchange_states(own)
         judgement = judge_states(dict(own), others, members=len(self.settings.controllers))
         if judgement.differing and judgement.differing != self.differing:
@@ -603,9 +599,11 @@ class ControllerService:
             self.ports.diverged(judgement.stop_reason)
 
     def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
-        self.state_watch.applied(entry.index, entry.state.state_digest)
+        # Below feature level 2 there is none.
+        if entry.state.state_digest:
+            self._digests.append((entry.index, entry.state.state_digest))
         for record in entry.records:
-            if isinstance(record.event, FleetInitialised) and record.requested_by == f"controller:{self.settings.name}":
+            if isinstance(record.event, FleetInitialised) and record.requested_by == self._own_name:
                 self._founded_term = record.term
             if isinstance(record.event, LeadershipTaken):
                 self._note_leadership(record.event)
@@ -616,7 +614,7 @@ class ControllerService:
         # A follower pushes nothing: it has no sessions, and its view may be older than the leader's last notice.
         if not self.duties.is_active:
             return
-        self.metrics.observe(entry.records)
+        self.metrics.observe(entry.records, entry.state)
         actions = self.duties.handle_applied(entry.records, applied_ns)
         assert self._broker_port is not None
         # Pushed BEFORE the actions are done, each of which costs a task: the winner hears first.
@@ -660,12 +658,7 @@ class ControllerService:
                 self._background.spawn(self._probe(action))
 
     async def _propose(self, action: ProposeCommand, term: int | None) -> None:
-        operation = self.operation(
-            action.command,
-            request_id=self.ports.new_request_id(),
-            requested_by=f"controller:{self.settings.name}",
-            evidence=action.evidence,
-        )
+        operation = self._own_operation(action.command, evidence=action.evidence)
         reply: AnyReply | None = None
         is_certainly_not_executed = False
         try:

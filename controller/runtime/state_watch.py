@@ -1,7 +1,7 @@
 """
 Comparing controllers: have all of them made the same state of the same entries?
 
-Here: ``StateWatch``, a pure machine, and ``judge``. Not here: the digest (``controller.core.digest``), how it travels
+Here: ``judge_states``, pure. Not here: the digest (``controller.core.digest``), how it travels
 (``controller.replication.raft``: links between controllers).
 
 Every controller asks the others, and judges about itself alone.
@@ -14,7 +14,6 @@ Rule 3: without a majority that agrees nobody is right for certain, and nobody s
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,7 +36,7 @@ class StateJudgement:
     """Why this controller must stop; empty: it need not."""
 
 
-def judge(own: Digests, others: Mapping[ControllerName, Digests], *, members: int) -> StateJudgement:
+def judge_states(own: Digests, others: Mapping[ControllerName, Digests], *, members: int) -> StateJudgement:
     """Compare our newest digests with those of the others; ``members`` counts all controllers of the fleet."""
     differing = []
     for name, told in sorted(others.items()):
@@ -57,21 +56,3 @@ def judge(own: Digests, others: Mapping[ControllerName, Digests], *, members: in
                 )
                 return StateJudgement(differing=tuple(differing), stop_reason=reason)
     return StateJudgement(differing=tuple(differing))
-
-
-class StateWatch:
-    """The digests of the newest entries that this controller has applied."""
-
-    def __init__(self) -> None:
-        """Nothing is applied yet."""
-        self._newest: deque[tuple[int, str]] = deque(maxlen=DIGESTS_TOLD)
-
-    def applied(self, index: int, digest: str) -> None:
-        """An entry was applied; ``digest`` empty: the fleet has none at its level."""
-        if digest:
-            self._newest.append((index, digest))
-
-    @property
-    def told(self) -> tuple[tuple[int, str], ...]:
-        """For the others."""
-        return tuple(self._newest)

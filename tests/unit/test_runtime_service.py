@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
-from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, Operation
+from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, Operation, ReportClockStep
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
+from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, Overloaded
 from rollcall_ha.controller.runtime import background as module
 from rollcall_ha.controller.runtime import service
 from rollcall_ha.controller.runtime.background import BackgroundTasks
@@ -224,4 +226,37 @@ def test_a_fault_in_the_decision_before_the_entry_leaves_it_to_the_entry(
             answer = await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
             assert answer.status_code == 200
 
+    asyncio.run(story())
+
+
+def test_a_step_of_the_clock_whose_report_was_lost_never_came_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R14: an outage over it had wrong bounds. Repeated under one request id, it is on record once."""
+    submit = ControllerService._submit
+    attempts: list[Operation] = []
+
+    async def losing(service: ControllerService, operation: Operation) -> AnyReply:
+        if not isinstance(operation.command, ReportClockStep):
+            return await submit(service, operation)
+        attempts.append(operation)
+        if len(attempts) == 1:
+            raise Overloaded("too many wait already")
+        reply = await submit(service, operation)
+        if len(attempts) == 2:
+            raise EntryOutcomeUnknown(operation.request_id, "the answer was lost")
+        return reply
+
+    async def story() -> None:
+        async with running_group(tmp_path, NAMES[:1]) as group:
+            leader = await group.elect(NAMES[0])
+            ports = leader.service.ports
+            leader.service.ports = replace(ports, wall_ms=lambda: ports.wall_ms() + 3_600_000)
+            await until(lambda: len(attempts) == 3)
+            await until(lambda: not leader.service._background._tasks)
+            assert abs(leader.service.published.state.stepped_ms - 3_600_000) < 1_000
+            assert len({attempt.request_id for attempt in attempts}) == 1
+
+    monkeypatch.setattr(ControllerService, "_submit", losing)
+    monkeypatch.setattr(service, "CLOCK_REPORT_PAUSE_MS", 1)
     asyncio.run(story())

@@ -11,7 +11,7 @@ import msgspec
 from rollcall_ha.controller.contract.commands import Barrier
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import Published
-from rollcall_ha.controller.runtime.state_watch import judge
+from rollcall_ha.controller.runtime.state_watch import judge_states
 from tests.support.core_builders import SET_A, Fleet
 from tests.support.runtime_controller import running_group, until
 
@@ -19,7 +19,7 @@ C2, C3 = ControllerName("c2"), ControllerName("c3")
 
 
 def test_a_controller_that_differs_from_a_majority_that_agrees_must_stop() -> None:
-    found = judge({7: "mine", 8: "mine too"}, {C2: {7: "theirs"}, C3: {6: "old", 7: "theirs"}}, members=3)
+    found = judge_states({7: "mine", 8: "mine too"}, {C2: {7: "theirs"}, C3: {6: "old", 7: "theirs"}}, members=3)
 
     assert found.differing == (C2, C3)
     assert "the state after entry 7 is mine here and theirs on c2, c3" in found.stop_reason
@@ -27,11 +27,11 @@ def test_a_controller_that_differs_from_a_majority_that_agrees_must_stop() -> No
 
 def test_nobody_stops_where_no_majority_agrees_against_it() -> None:
     """One of three differs from us, or each has a state of its own, or nothing can be compared."""
-    assert judge({7: "a"}, {C2: {7: "a"}, C3: {7: "b"}}, members=3).stop_reason == ""
-    assert judge({7: "a"}, {C2: {7: "a"}, C3: {7: "b"}}, members=3).differing == (C3,)
-    each_its_own = judge({7: "a"}, {C2: {7: "b"}, C3: {7: "c"}}, members=3)
+    assert judge_states({7: "a"}, {C2: {7: "a"}, C3: {7: "b"}}, members=3).stop_reason == ""
+    assert judge_states({7: "a"}, {C2: {7: "a"}, C3: {7: "b"}}, members=3).differing == (C3,)
+    each_its_own = judge_states({7: "a"}, {C2: {7: "b"}, C3: {7: "c"}}, members=3)
     assert (each_its_own.differing, each_its_own.stop_reason) == ((C2, C3), "")
-    assert judge({7: "a"}, {C2: {6: "b"}, C3: {}}, members=3) == judge({}, {}, members=3)
+    assert judge_states({7: "a"}, {C2: {6: "b"}, C3: {}}, members=3) == judge_states({}, {}, members=3)
 
 
 def test_the_digest_follows_every_change_and_nothing_else() -> None:
