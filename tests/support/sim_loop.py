@@ -9,6 +9,7 @@ Rule 2: a process that is stopped has no turns; one that is dead never has any a
 collected: a coroutine that is collected runs its ``finally``, and a dead process runs nothing.
 Rule 3: time is that of ``uvloop``: whole milliseconds, read once per turn and at each timer.
 Rule 4: an error that nobody handles is a finding: ``on_fault`` hears it.
+Rule 5: what the product keeps per thread is kept per loop: many simulated processes, and many worlds, share one thread.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
+from rollcall_ha.node.remoting.receive import _shared as _receive_shared
 from tests.support.sim_kernel import MS, Kernel, Process, Timer
 from tests.support.sim_net import End, SimNet
 from tests.support.sim_streams import Address, SimServer, SimSocket, SimTransport, Stream
@@ -82,6 +84,7 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         self._writers: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
         self._looks: dict[int, None] = {}
         self._tasks: dict[asyncio.Future[Any], None] = {}
+        self._spares: list[bytearray] = []
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -104,6 +107,9 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         ready = self._ready
         outer = events._get_running_loop()
         events._set_running_loop(self)
+        # Rule 5. A spare buffer may be larger than was asked for, and a link reads as much as it has room for: with those
+        # of other processes and of worlds before this one, a seed had one trace alone and another one behind other seeds.
+        outer_spares, _receive_shared.spares = _receive_shared.spares, self._spares
         try:
             for _ in range(len(ready)):
                 handle = ready.popleft()
@@ -113,6 +119,7 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
                         return
         finally:
             events._set_running_loop(outer)
+            _receive_shared.spares = outer_spares
             if ready:
                 self._wake()
             self._is_in_turn = False
