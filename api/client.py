@@ -270,9 +270,9 @@ class Client:
         """
         body = _election_body(guards) | {"dryRun": True}
         if accepted_loss_bytes is None:
-            return self._post(key, "elect", body, ElectionPreview, None)
+            return self._post(f"{_set_path(key)}/elect", body, ElectionPreview, None)
         body["acceptedLossBytes"] = accepted_loss_bytes
-        return self._post(key, "elect-unclean", body, ElectionPreview, None)
+        return self._post(f"{_set_path(key)}/elect-unclean", body, ElectionPreview, None)
 
     def elect(
         self,
@@ -284,7 +284,7 @@ class Client:
     ) -> Elected:
         """Elect by policy, clean only. Raises ``ClientError``; a refusal carries the verdict on every replica."""
         body = _election_body(guards) | {"reason": reason}
-        return self._post(key, "elect", body, Elected, request_id)
+        return self._post(f"{_set_path(key)}/elect", body, Elected, request_id)
 
     def elect_unclean(
         self,
@@ -297,14 +297,14 @@ class Client:
     ) -> Elected:
         """Elect outside the SyncStateSet: the only call that can lose. Raises ``ClientError``."""
         body = _election_body(guards) | {"reason": reason, "acceptedLossBytes": accepted_loss_bytes}
-        return self._post(key, "elect-unclean", body, Elected, request_id)
+        return self._post(f"{_set_path(key)}/elect-unclean", body, Elected, request_id)
 
     def bootstrap(
         self, key: SetKey, *, master: BrokerId, reason: str = "", request_id: RequestId | None = None
     ) -> Elected:
         """First election by an operator's decision (R8). Raises ``ClientError``."""
         body = {"master": master, "reason": reason}
-        return self._post(key, "bootstrap", body, Elected, request_id)
+        return self._post(f"{_set_path(key)}/bootstrap", body, Elected, request_id)
 
     def clean(
         self,
@@ -317,24 +317,24 @@ class Client:
     ) -> Done:
         """Remove replicas, or with none named the whole set; epochs stay in a tombstone. Raises ``ClientError``."""
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
-        return self._post(key, "clean", body, Done, request_id)
+        return self._post(f"{_set_path(key)}/clean", body, Done, request_id)
 
     def preview_clean(
         self, key: SetKey, *, broker_ids: Sequence[BrokerId] = (), is_unclean: bool = False
     ) -> OrderPreview:
         """What ``clean`` would do, as ``preview_election``. Raises ``ClientError``."""
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "dryRun": True}
-        return self._post(key, "clean", body, OrderPreview, None)
+        return self._post(f"{_set_path(key)}/clean", body, OrderPreview, None)
 
     def preview_import(self, command: ImportSet) -> OrderPreview:
         """What ``import_set`` would do, as ``preview_election``. Raises ``ClientError``."""
         body = {**_import_body(command), "dryRun": True}
-        return self._post(command.set_key, "import", body, OrderPreview, None)
+        return self._post(f"{_set_path(command.set_key)}/import", body, OrderPreview, None)
 
     def import_set(self, command: ImportSet, *, request_id: RequestId | None = None) -> Done:
         """Know a set that moves here from RocketMQ's controllers. Raises ``ClientError``."""
         body = _import_body(command)
-        return self._post(command.set_key, "import", body, Done, request_id)
+        return self._post(f"{_set_path(command.set_key)}/import", body, Done, request_id)
 
     def raise_level(
         self,
@@ -345,11 +345,8 @@ class Client:
         request_id: RequestId | None = None,
     ) -> Done:
         """Raise the fleet's feature level, None: to that of the leader's program. Raises ``ClientError``."""
-        identity = request_id or new_request_id()
-        body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason, "requestId": identity}
-        content = msgspec.json.encode(body)
-        call = _Call(method="POST", path="/v1/feature-level", body=content, request_id=identity)
-        return self._decode(self._ask(call), Done, request_id=identity)
+        body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason}
+        return self._post("/v1/feature-level", body, Done, request_id)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""
@@ -363,13 +360,13 @@ class Client:
     def _read(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
         return self._decode(self._ask(_Call(method="GET", path=path, params=params or {})), kind)
 
-    def _post(self, key: SetKey, verb: str, body: dict[str, Any], kind: type[T], request_id: RequestId | None) -> T:
+    def _post(self, path: str, body: dict[str, Any], kind: type[T], request_id: RequestId | None) -> T:
         # Drawn once for all attempts, and in the body: the second attempt is the same bytes. With a fresh id for each,
         # the order would be judged twice: after a lost answer its caller hears "2 is master already", a refusal of an
         # order that was done.
         identity = request_id or new_request_id()
         content = msgspec.json.encode({**body, "requestId": identity})
-        call = _Call(method="POST", path=f"{_set_path(key)}/{verb}", body=content, request_id=identity)
+        call = _Call(method="POST", path=path, body=content, request_id=identity)
         return self._decode(self._ask(call), kind, request_id=identity)
 
     def _look_at(self, base: str) -> Reached:

@@ -45,7 +45,7 @@ from rollcall_ha.broker.core.role_io import (
     ViewArrived,
 )
 from rollcall_ha.broker.core.session import SessionMachine
-from rollcall_ha.broker.core.write_watch import WriteFacts
+from rollcall_ha.broker.core.write_watch import WriteFacts, fenced_facts
 from rollcall_ha.broker.following import Following
 from rollcall_ha.broker.ha_ends import HaEnds
 from rollcall_ha.broker.handlers.listen import ListenService
@@ -530,28 +530,17 @@ class Replica:
 
     def _write_facts(self) -> tuple[BrokerId, WriteFacts] | None:
         """The reign as a sender meets it; None = no master, or one that stops on purpose."""
-        broker_id, view, role = self._registration.broker_id, self.machine.view, self.machine.published
-        facts = self._reign.write_facts() if self._reign is not None else None
+        broker_id = self._registration.broker_id
         if broker_id is None:
             return None
+        facts = self._reign.write_facts() if self._reign is not None else None
         if facts is not None:
-            return broker_id, replace(
-                facts,
-                disk_trouble=self.status.append_trouble(self.put),
-                released_us=self.put.released_us,
-                waiting_since_us=self.put.waiting_since_us,
-            )
-        # Deposed by nobody: another replica's word, or a fault, has stopped this master, and the controllers go on
-        # calling it one. Its set is without writes until they elect.
-        is_ours = view is not None and (view.master, view.master_incarnation) == (broker_id, self._process.incarnation)
-        if view is None or not is_ours or role.state not in (BrokerState.FENCED, BrokerState.ISOLATED):
-            return None
-        return broker_id, WriteFacts(
-            master_epoch=view.master_epoch,
-            is_fenced=True,
-            fenced_reason=role.reason,
-            released_us=self.put.released_us,
-        )
+            trouble = self.status.append_trouble(self.put)
+            facts = replace(facts, disk_trouble=trouble, waiting_since_us=self.put.waiting_since_us)
+        else:
+            machine, incarnation = self.machine, self._process.incarnation
+            facts = fenced_facts(machine.view, machine.published, broker_id=broker_id, incarnation=incarnation)
+        return None if facts is None else (broker_id, replace(facts, released_us=self.put.released_us))
 
     def _log_extended(self) -> None:
         if self._reign is not None:

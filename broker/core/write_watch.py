@@ -20,8 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from rollcall_ha.broker.core.role_io import PublishRole
 from rollcall_ha.controller.contract.commands import STOP_DETAIL_CHARS_MAX
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SyncStateSet
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SyncStateSet
+from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import StopReason
 
 US_PER_MS: Final = 1_000
@@ -61,6 +64,21 @@ class WriteFacts:
     """Of the last release of this process; 0 = none yet."""
     waiting_since_us: int | None = None
     """When the oldest send that waits was appended; None = none waits."""
+
+
+def fenced_facts(
+    view: SetView | None, role: PublishRole, *, broker_id: BrokerId, incarnation: Incarnation
+) -> WriteFacts | None:
+    """
+    The facts of a master that has stopped itself, while the newest view goes on calling this process master.
+
+    None: it has not, or another one is master by now. Until the controllers elect, such a set is without writes.
+    """
+    if view is None or (view.master, view.master_incarnation) != (broker_id, incarnation):
+        return None
+    if role.state not in (BrokerState.FENCED, BrokerState.ISOLATED):
+        return None
+    return WriteFacts(master_epoch=view.master_epoch, is_fenced=True, fenced_reason=role.reason)
 
 
 @dataclass(slots=True, kw_only=True)

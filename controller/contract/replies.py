@@ -48,6 +48,11 @@ class Condition(StrEnum):
     NO_ELIGIBLE_REPLICA = "no-eligible-replica"
     CLEANED = "cleaned"
 
+    @property
+    def has_master(self) -> bool:
+        """A master is elected and alive, by replicated state. It may be entering, or acknowledge nothing."""
+        return self in (Condition.SERVING, Condition.ENTERING, Condition.WRITES_STOPPED)
+
 
 class MemberView(Value):
     """One registered replica, from replicated state."""

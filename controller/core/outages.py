@@ -83,29 +83,27 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
         return replace(after, alive_at_ms=at_ms)
     if isinstance(event, ReplicaAlive | SessionOpened) and event.broker_id == after.master:
         # Back without an election. One that has not entered yet serves nobody: the outage goes on (rule 1).
-        return replace(
-            after, outage=_stopped(after, record, at_ms) if after.has_entered else after.outage, alive_at_ms=at_ms
-        )
+        outage = _stopped(after, record, at_ms) if after.has_entered else after.outage
+        return replace(after, outage=outage, alive_at_ms=at_ms)
     if isinstance(event, WritesStopped | WritesResumed):
         # A winner that cannot enter says so, too: what began before its election goes on (rule 1).
         is_own = before.outage is None or (before.outage.cause is SilenceCause.WRITES_STOPPED and before.has_entered)
-        return after if not is_own else replace(after, outage=_stopped(after, record, at_ms))
+        return replace(after, outage=_stopped(after, record, at_ms)) if is_own else after
     if isinstance(event, ReplicasCleaned):
         return after if after.replicas and after.is_established else replace(after, outage=None, alive_at_ms=None)
-    begun = _begun(before, record, at_ms)
-    if begun is None or before.outage is None:
-        return after if begun is None else replace(after, outage=begun)
-    if before.outage.cause is SilenceCause.WRITES_STOPPED:
-        # Disk full for a minute, and then its process dies: one outage, of which this is how it was found.
-        stop, off_ms = before.outage, 0 if before.outage.found_by.term == record.term else CLOCK_DIFFERENCE_MS
-        found = replace(
-            begun,
-            # Where another leader's clock put the stop: a bound on this one's.
-            first_sign_at_ms=min(begun.first_sign_at_ms, stop.first_sign_at_ms + off_ms),
-            alive_at_ms=stop.first_sign_at_ms - off_ms,
-        )
-        return replace(after, outage=found)
-    return after
+    begun, stop = _begun(before, record, at_ms), before.outage
+    if begun is None:
+        return after
+    if stop is None:
+        return replace(after, outage=begun)
+    if stop.cause is not SilenceCause.WRITES_STOPPED:
+        return after
+    # Disk full for a minute, and then its process dies: one outage, of which this is how it was found.
+    off_ms = 0 if stop.found_by.term == record.term else CLOCK_DIFFERENCE_MS
+    # Where another leader's clock put the stop: a bound on this one's.
+    first_sign_at_ms = min(begun.first_sign_at_ms, stop.first_sign_at_ms + off_ms)
+    alive_at_ms = stop.first_sign_at_ms - off_ms
+    return replace(after, outage=replace(begun, first_sign_at_ms=first_sign_at_ms, alive_at_ms=alive_at_ms))
 
 
 def _begun(before: SetState, record: EventRecord, at_ms: int) -> Outage | None:

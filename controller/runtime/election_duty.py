@@ -50,7 +50,6 @@ RETRIES_PER_TICK_MAX = 200
 PreviewOf = Callable[[ElectMaster, Evidence], Elected | Refused]
 """``decide`` without ``evolve`` on the newest applied state."""
 
-_REIGNS = (Condition.SERVING, Condition.ENTERING, Condition.WRITES_STOPPED)
 _LOST_MASTER = (Condition.MASTER_SILENT, Condition.NO_ELIGIBLE_REPLICA)
 
 
@@ -159,7 +158,7 @@ class ElectionDuty:
         session = self._sessions.get(key, silence.broker_id)
         is_masters = (
             view is not None
-            and view.condition in _REIGNS
+            and view.condition.has_master
             and (view.master, view.master_incarnation) == (silence.broker_id, silence.incarnation)
         )
         # Evidence names a replica only by its positions. Without the master in it nothing would tie the election to the

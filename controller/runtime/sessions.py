@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import MarkAlive, MarkSilent
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, ReplicaKind, SessionOrdinal, SetKey
-from rollcall_ha.controller.contract.replies import Condition, MemberView, Refused, SetView
+from rollcall_ha.controller.contract.replies import MemberView, Refused, SetView
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef, Evidence, Positions, ReplicaEvidence, SilenceCause
@@ -81,8 +81,6 @@ FRESH_INTERVALS = 3
 """Heartbeat intervals after which a replica is not called ready any more (Rule 5)."""
 
 ViewOf = Callable[[SetKey], SetView | None]
-
-_REIGNS = (Condition.SERVING, Condition.ENTERING, Condition.WRITES_STOPPED)
 
 
 class Sessions:
@@ -273,7 +271,7 @@ class Sessions:
         # Rule 7. These controllers came back from a backup of epoch 5 while the broker serves in 7: counted as heard,
         # it would keep epoch 5 looking alive, and the leader would grant epochs 6 and 7 a second time.
         view = self._view_of(beat.set_key)
-        if view is not None and beat.known_master_epoch > view.master_epoch and view.condition in _REIGNS:
+        if view is not None and beat.known_master_epoch > view.master_epoch and view.condition.has_master:
             return _knows_more(beat, view)
         # As a registration is: a forged epoch of 2**70 would be in the evidence, and the floor of a first election.
         if complaint := too_high(beat.positions):

@@ -55,7 +55,8 @@ _CONDITION_PROBLEMS = {
     Condition.WRITES_STOPPED: ProblemCode.WRITES_STOPPED,
 }
 
-_REIGNS = (Condition.SERVING, Condition.WRITES_STOPPED)
+_ENTERED = (Condition.SERVING, Condition.WRITES_STOPPED)
+"""Conditions of a set whose master has entered and lives, by replicated state."""
 
 _ORDER = {code: place for place, code in enumerate(ProblemCode)}
 
@@ -81,7 +82,7 @@ def _has_stopped_itself(view: SetView, master: ReplicaSession | None) -> bool:
     """Whether the master on record says that it is fenced or isolated, although it knows of its epoch."""
     # A winner's last word may be of before its election: fenced in an older epoch, it is about to enter this one.
     return (
-        view.condition in _REIGNS
+        view.condition in _ENTERED
         and master is not None
         and master.known_master_epoch == view.master_epoch
         and master.state in (BrokerState.FENCED, BrokerState.ISOLATED)
@@ -152,7 +153,7 @@ def problems_of(
     found = {_CONDITION_PROBLEMS[view.condition]} if view.condition in _CONDITION_PROBLEMS else set()
     if has_stopped_itself:
         found.add(ProblemCode.MASTER_NOT_SERVING)
-    if view.condition in _REIGNS and len(view.sync_state_set) < view.configuration.effective_min_in_sync:
+    if view.condition in _ENTERED and len(view.sync_state_set) < view.configuration.effective_min_in_sync:
         found.add(ProblemCode.BELOW_MIN_IN_SYNC)
     if view.condition is Condition.SERVING and view.configuration.expected_replicas > 1 and failure_budget(view) == 0:
         found.add(ProblemCode.NO_SPARE)
