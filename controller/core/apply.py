@@ -11,7 +11,8 @@ Rule 3: a repeated request id gets the first answer again, and nothing is record
 Rule 4: an operation above this node's feature level stops the node before anything of the entry is applied (R15).
 Rule 5: one entry may hold "replica 1 is silent" and the election that follows from it. The proposer could not name the
 first event, it had no index yet; so apply writes its name into the election (``triggered_by``).
-Rule 6: the dictionaries of the state are copied once per entry, never per operation.
+Rule 6: the dictionaries of the state are copied once per entry, never per operation; that of answered requests only for
+an entry that adds one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from rollcall_ha.controller.contract.events import (
     ReplicaSilent,
     chain_of,
 )
-from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.core import gates, outages
@@ -139,8 +140,9 @@ class _Entry:
 
     def __init__(self, state: FleetState, *, term: int, index: int) -> None:
         self._sets = dict(state.sets)
-        self._requests = dict(state.requests)
-        self._fleet = replace(state, sets=self._sets, requests=self._requests, term=term, index=index)
+        self._requests = state.requests
+        """Those of the state before, until ``_remember`` has copied them."""
+        self._fleet = replace(state, sets=self._sets, term=term, index=index)
         self._before = state
         self._changed: set[SetKey] = set()
         self._silences: dict[SetKey, EventRef] = {}
@@ -149,13 +151,14 @@ class _Entry:
     def finished(self) -> FleetState:
         """The state after the entry."""
         # By count, the oldest first: both are replicated. By a clock, two nodes would forget different requests, and
-        # one would execute a repeated command that the other one only answers.
-        while len(self._requests) > REQUEST_WINDOW_ENTRIES:
+        # one would execute a repeated command that the other one only answers. With the entry's end, as any release: an
+        # item may repeat a request that an earlier item of the same entry pushes out.
+        while self._requests is not self._before.requests and len(self._requests) > REQUEST_WINDOW_ENTRIES:
             del self._requests[next(iter(self._requests))]
+        digest = self._fleet.state_digest
         if gates.chains_states(self._fleet):
             digest = digest_after(self._before, self._fleet, self._changed)
-            self._fleet = replace(self._fleet, state_digest=digest)
-        return self._fleet
+        return replace(self._fleet, requests=self._requests, state_digest=digest)
 
     def run(self, operation: Operation) -> AnyReply:
         """Apply one item: all of it, or nothing but a refusal."""
@@ -182,7 +185,7 @@ class _Entry:
         answered = self._requests.get(operation.request_id)
         if answered is None:
             reply = self._commit(operation, decide(self._fleet, operation))
-            self._requests[operation.request_id] = AnsweredRequest(digest=digest, reply=reply)
+            self._remember(operation.request_id, AnsweredRequest(digest=digest, reply=reply))
             return reply
         if answered.digest == digest:
             # The first answer was lost and the caller asks again. Decided anew, an election that was held would be
@@ -196,6 +199,12 @@ class _Entry:
             "draw a new request id for every request",
         )
         return self._commit(operation, reused)
+
+    def _remember(self, request_id: RequestId, answered: AnsweredRequest) -> None:
+        # A state that was handed out never changes; most entries of a failover, silences and alters, add nothing here.
+        if self._requests is self._before.requests:
+            self._requests = dict(self._requests)
+        self._requests[request_id] = answered
 
     def _commit(self, operation: Operation, decision: Decision) -> AnyReply:
         """Make the decision true. Everything that can fail comes before the first change."""

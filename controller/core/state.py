@@ -4,8 +4,8 @@ Replicated state of the control plane, as one frozen value.
 Here: its shape. Not here: how it changes (``evolve``, ``apply``), how it travels (``snapshot``), what brokers see of it
 (``views``).
 
-Rule 1: a state that was handed out never changes. The two dictionaries of ``FleetState`` are copied once per entry by
-``apply`` and never written to afterwards.
+Rule 1: a state that was handed out never changes. A dictionary of ``FleetState`` is copied by an entry that changes it
+(``apply``), once, and never written to afterwards.
 Rule 2: only ``evolve`` makes a new ``SetState``, and only out of an event: the events give the state.
 Rule 3: epochs, the next id and session ordinals never fall. A cleaned set stays as a tombstone that keeps them.
 """

@@ -102,6 +102,22 @@ def test_request_ids_are_deduplicated_within_a_bounded_window() -> None:
     assert "q" not in fleet.state.requests
 
 
+def test_an_answer_that_its_entry_pushes_out_is_given_within_the_entry() -> None:
+    """The window is cut at the entry's end, on every node; and no entry changes the window of the state before."""
+    fleet = Fleet()
+    ask = ApplyBrokerId(set_key=SET_A, register_code=RegisterCode("a"), address="x")
+    first = fleet.do(ask, request_id="q")
+    fleet.apply([fleet.operation(ask) for _ in range(REQUEST_WINDOW_ENTRIES - len(fleet.state.requests))])
+    before, kept = fleet.state, tuple(fleet.state.requests)
+    assert "q" in kept[:3]
+
+    fleet.apply([*(fleet.operation(ask) for _ in range(3)), fleet.operation(ask, request_id="q")])
+
+    assert fleet.last.replies[-1] == first
+    assert "q" not in fleet.state.requests
+    assert tuple(before.requests) == kept
+
+
 def test_one_clock_an_hour_ahead_does_not_freeze_the_time_of_later_events() -> None:
     """R14: each entry keeps the time of the leader that proposed it; (term, index, ordinal) is the order."""
     fleet = Fleet()
