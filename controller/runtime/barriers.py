@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
+
+LOOKS: Final = 4
+"""Into so many waits a reader's limit is divided; after each it looks whether its barrier has passed."""
 
 
 class SharedBarriers:
@@ -22,13 +26,24 @@ class SharedBarriers:
         self._out: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
 
-    async def passed(self) -> None:
-        """Return when everything that was committed before the call is applied here. Raises as ``commit`` does."""
+    async def passed(self, limit_ms: int) -> None:
+        """
+        Return when everything that was committed before the call is applied here. Raises as ``commit`` does.
+
+        Raises ``TimeoutError`` after ``limit_ms``, and the time for which the loop was busy meanwhile.
+        """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._run(self._out))
             self._next.add_done_callback(_consume)
-        # Shielded: a reader that gives up must not take the barrier away from those that share it.
-        await asyncio.shield(self._next)
+        barrier = self._next
+        # One timer for all of it would end the read in the first turn after 40 readers had kept the loop busy for
+        # ``limit_ms``: before their barrier is proposed at all.
+        for _ in range(LOOKS):
+            # Does not cancel it: a reader that gives up must not take the barrier away from those that share it.
+            await asyncio.wait((barrier,), timeout=limit_ms / 1000 / LOOKS)
+            if barrier.done():
+                return barrier.result()
+        raise TimeoutError
 
     async def _run(self, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:

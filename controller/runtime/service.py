@@ -336,8 +336,7 @@ class ControllerService:
         """
         self.require_authority()
         try:
-            async with asyncio.timeout(READ_WAIT_MS_MAX / 1000):
-                await self._barriers.passed()
+            await self._barriers.passed(READ_WAIT_MS_MAX)
         except (TimeoutError, ProposeError):
             authority = self.authority()
             reason = authority.reason or "the barrier of this read did not commit in time"

@@ -471,6 +471,42 @@ def test_readers_share_barriers(tmp_path: Path, count: int) -> None:
     _run(tmp_path, scenario)
 
 
+def test_a_read_outlives_a_loop_that_was_busy_for_longer_than_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty readers at once took the loop 600 ms before their barrier was proposed: 503, though nothing was wrong."""
+    limit_ms = 30
+    monkeypatch.setattr("rollcall_ha.controller.runtime.service.READ_WAIT_MS_MAX", limit_ms)
+
+    def busy() -> None:
+        until_s = time.monotonic() + 2 * limit_ms / 1000
+        while time.monotonic() < until_s:
+            pass
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        reads = [asyncio.ensure_future(leader.service.read_barrier()) for _ in range(3)]
+        # Behind the first steps of the readers, and in the same turn.
+        asyncio.get_running_loop().call_soon(busy)
+        await asyncio.gather(*reads)
+
+    _run(tmp_path, scenario)
+
+
+def test_a_read_whose_barrier_does_not_commit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S52: within its limit, not when the proposal is given up; one that was proposed before does not count either."""
+    monkeypatch.setattr("rollcall_ha.controller.runtime.service.READ_WAIT_MS_MAX", 30)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        group.memory.cut_off_leader()
+        reads = (leader.service.read_barrier() for _ in range(3))
+        answers = await asyncio.gather(*reads, return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["the barrier of this read did not commit in time"] * 3
+
+    _run(tmp_path, scenario)
+
+
 def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
     """``Consistency`` and ``ImportBody`` were named and not there; an id was ``elect_v1_sets__cluster___set__elect_post``."""
 
