@@ -190,6 +190,7 @@ class Server:
                 now_ms=parts.wall_ms,
                 on_flush_due=parts.on_flush_due,
                 clock_s=lambda: parts.now_us() / 1_000_000,
+                boot_id=parts.boot_id(),
             )
 
         try:

@@ -64,6 +64,8 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="l
     released_offset: LogOffset = LogOffset(0)
     start_offset: LogOffset | None = None
     """First byte of the log; None: not said, as by a cut that has moved it."""
+    boot_id: str = ""
+    """Boot of the machine on which this was written; empty: not said."""
 
     def lost(self, start: LogOffset, end: LogOffset) -> str:
         """The bytes that a log of ``[start, end)`` lacks beside this state, in words; empty if it lacks none."""

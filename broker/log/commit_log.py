@@ -91,6 +91,7 @@ class CommitLog:
         self._on_room: list[Callable[[], object]] = []
         self._post: Callable[[Callable[[], None]], object] = lambda call: call()
         self._now_ms = _now_ms
+        self._boot_id = ""
 
     @classmethod
     def open(
@@ -110,6 +111,7 @@ class CommitLog:
         on_loss: Callable[[], None] = lambda: None,
         on_flush_due: Callable[[], None] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
+        boot_id: str = "",
     ) -> Self:
         """
         Blocking. Recover the log below ``root`` (made if it is not there), rebuild the index, start the flush thread.
@@ -118,7 +120,7 @@ class CommitLog:
         (``loop.call_soon_threadsafe``); ``stop_process`` ends the process after a failed sync; ``on_loss`` is called
         before anything is changed if the log lacks bytes that it had synced or confirmed. With ``on_flush_due`` there
         is no flush thread: it is called when a flush should not wait, and the caller runs ``flush_turn``, then and
-        each ``flush_interval_ms``.
+        each ``flush_interval_ms``. ``boot_id`` is that of this boot of the machine; empty: not known.
 
         Raises:
             SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human; nothing was
@@ -127,10 +129,10 @@ class CommitLog:
             OSError: the disk.
         """
         files, state, report = recover(
-            root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step, on_loss=on_loss
+            root, segment_bytes=segment_bytes, now_ms=now_ms, before_step=before_step, on_loss=on_loss, boot_id=boot_id
         )
         log = cls(files, state, report, store_host=store_host)
-        log._post, log._now_ms, log._flush_mode = post, now_ms, flush_mode
+        log._post, log._now_ms, log._flush_mode, log._boot_id = post, now_ms, flush_mode, boot_id
         log._load_index()
         remove_expired(root, now_ms=now_ms(), keep_days=quarantine_days, keep_bytes=quarantine_bytes)
         log._prepare_first()
@@ -581,6 +583,7 @@ class CommitLog:
             confirm_offset=self._confirm,
             released_offset=self._released,
             start_offset=self.min_offset,
+            boot_id=self._boot_id,
         )
         if state == self._state:
             return

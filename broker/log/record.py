@@ -27,6 +27,9 @@ from rollcall_ha.ha.errors import ReceivedDamaged
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 """Topic longer than 127 bytes: its length takes two."""
+MAGIC_COMMON: Final = b"\xda\xa3\x20"
+"""The first bytes of both."""
+MAGIC_AT: Final = 4
 MAGIC_BLANK: Final = 0xCBD43194
 BLANK_BYTES_MIN: Final = 8
 """Every segment keeps room for a blank at its end: size and magic."""

@@ -3,7 +3,7 @@ Opening a log after a stop of any kind: find its end, finish an interrupted cut,
 
 Clean stop: the mark names the end, and everything was synced. Otherwise every record behind the last durable boundary
 is checked (``record.check``), and the log ends before the first one that fails: the recovered
-bytes are a prefix of the lost ones (D13). The bytes behind are cut with the same steps as any cut (R20). Synced records
+bytes are a prefix of the lost ones (D13). On the boot that wrote them, only the newest record can be torn (R3). The bytes behind are cut with the same steps as any cut (R20). Synced records
 that have changed since are not looked for, but near both ends (``soundness``), and reported, never cut.
 
 Rule 1: an interrupted cut is finished before anything is read.
@@ -30,7 +30,7 @@ from rollcall_ha.broker.log.checkpoint import (
 )
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, LogFiles, run_cut
 from rollcall_ha.broker.log.ports import CutReason, RecoveryReport
-from rollcall_ha.broker.log.record import RecordError, blank_bytes, check
+from rollcall_ha.broker.log.record import MAGIC_AT, MAGIC_COMMON, RecordError, blank_bytes, check
 from rollcall_ha.broker.log.segment import LogSegment, open_segments
 from rollcall_ha.broker.log.soundness import damage_at_the_ends
 from rollcall_ha.epoch.history import EpochHistory
@@ -46,11 +46,13 @@ def recover(
     now_ms: Callable[[], int],
     before_step: Callable[[str], None],
     on_loss: Callable[[], None],
+    boot_id: str = "",
 ) -> tuple[LogFiles, LogState, RecoveryReport]:
     """
     The files, the state that was durable beside them, and a report.
 
-    ``on_loss`` is called before anything is changed if the log lacks bytes that it had synced or confirmed.
+    ``on_loss`` is called before anything is changed if the log lacks bytes that it had synced or confirmed, or that no
+    power cut can have taken: ``boot_id`` is that of this boot, and the log was written on it.
 
     Raises:
         SegmentError, EpochFileMissing, EpochFileCorrupt, CheckpointError: the folder needs a human.
@@ -83,6 +85,11 @@ def recover(
         end, records, torn_reason = _check_records(segments, checked_from)
         data_end = _data_end(segments, end)
     lost = stored.lost(start, end)
+    if not lost and boot_id and stored.boot_id == boot_id and (behind := _record_behind(segments, end)) is not None:
+        # A process that dies leaves half of its newest record, and nothing behind it. The kernel has kept all pages
+        # since: the record at ``end`` was whole, and was acked. Called torn, it would be cut, and the same boot would
+        # vouch for a log that lacks it (R3).
+        lost = f"the record at {end} is damaged, one at {behind} is whole, and no power was lost since: {torn_reason}"
     if lost:
         # Before the state below is clamped: killed in between, the next start would find nothing amiss, and this store
         # would vouch for bytes that are gone (R3).
@@ -207,6 +214,20 @@ def _check_records(segments: list[LogSegment], start: int) -> tuple[LogOffset, i
             return LogOffset(segment.base + at), records, str(error)
         offset = segment.end
     return LogOffset(offset), records, ""
+
+
+def _record_behind(segments: list[LogSegment], end: LogOffset) -> LogOffset | None:
+    """The first whole record behind the one at ``end``, which is none; None: there is none."""
+    for segment in segments:
+        at = max(end - segment.base, -1) + 1
+        while (found := segment.find(MAGIC_COMMON, at + MAGIC_AT) - MAGIC_AT) >= at:
+            try:
+                check(segment.view, found, segment.base + found)
+            except RecordError:
+                at = found + 1
+            else:
+                return LogOffset(segment.base + found)
+    return None
 
 
 def _data_end(segments: list[LogSegment], end: LogOffset) -> LogOffset:

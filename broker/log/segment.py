@@ -126,6 +126,10 @@ class LogSegment:
             end = low
         return start
 
+    def find(self, pattern: bytes, start: int) -> int:
+        """Where ``pattern`` comes first at or behind ``start``, counted from the segment's first byte; -1: nowhere."""
+        return self._map.find(pattern, start)
+
     def close(self) -> None:
         """Unmap. Raises ``BufferError`` if somebody still holds a view (rule 2 of ``ha.ports``)."""
         self.view.release()

@@ -28,6 +28,7 @@ def open_log(
     flush_mode: FlushMode = FlushMode.ASYNC,
     before_step: Callable[[str], None] = lambda _step: None,
     on_loss: Callable[[], None] = lambda: None,
+    boot_id: str = "",
 ) -> CommitLog:
     """A log whose flush thread hands over directly."""
     return CommitLog.open(
@@ -41,6 +42,7 @@ def open_log(
         now_ms=lambda: 1_700_000_000_000,
         before_step=before_step,
         on_loss=on_loss,
+        boot_id=boot_id,
     )
 
 

@@ -570,3 +570,43 @@ def test_a_sparse_copy_without_room_for_the_rest_is_refused_with_both_sizes(
     allocated = path.stat().st_blocks * 512
     with pytest.raises(OSError, match=rf"{allocated} of {SEGMENT_BYTES} bytes are on the disk: No space.*--sparse"):
         open_log(tmp_path)
+
+
+def rotten_tail(root: Path, *, at: int) -> None:
+    """Ten records behind the checkpoint of boot b1, a kill, and a byte of record ``at`` that rots."""
+    log = never_synced(open_log(root, boot_id="b1"))
+    log._do_chores()
+    places = append_all(log, *(draft(b"%05d" % number * 40) for number in range(10)))
+    crash(log)
+    (path,) = (root / "commitlog").iterdir()
+    with path.open("r+b") as file:
+        file.seek(places[at][0] + 120)
+        file.write(b"#")
+
+
+@pytest.mark.parametrize(("boot", "is_lost"), [("b1", True), ("b2", False), ("", False)])
+def test_r3_a_rotten_record_in_the_tail_was_cut_as_torn_and_the_same_boot_vouched_for_the_rest(
+    tmp_path: Path, boot: str, is_lost: bool
+) -> None:
+    """
+    A kill tears the newest record only: with a whole one behind it, the damaged one was whole, and may have been acked.
+
+    On another boot a power cut explains it: pages go to a disk in any order.
+    """
+    rotten_tail(tmp_path, at=6)
+    losses: list[None] = []
+    log = open_log(tmp_path, boot_id=boot, on_loss=lambda: losses.append(None))
+
+    assert log.recovery.checked_records == 6
+    assert bool(losses) is is_lost
+    assert ("is damaged, one at" in log.recovery.lost) is is_lost
+    crash(log)
+
+
+def test_half_of_the_newest_record_is_no_loss_on_the_same_boot(tmp_path: Path) -> None:
+    rotten_tail(tmp_path, at=9)
+    log = open_log(tmp_path, boot_id="b1", on_loss=lambda: pytest.fail("a torn tail is no loss"))
+
+    assert log.recovery.checked_records == 9
+    assert not log.recovery.lost
+    crash(log)
