@@ -2,9 +2,10 @@
 Opening a log after a stop of any kind: find its end, finish an interrupted cut, make files and history agree.
 
 Clean stop: the mark names the end, and everything was synced. Otherwise every record behind the last durable boundary
-is checked (``record.check``), and the log ends before the first one that fails: the recovered
-bytes are a prefix of the lost ones (D13). On the boot that wrote them, only the newest record can be torn (R3). The bytes behind are cut with the same steps as any cut (R20). Synced records
-that have changed since are not looked for, but near both ends (``soundness``), and reported, never cut.
+is checked (``record.check``), and the log ends before the first one that fails: the recovered bytes are a prefix of the
+lost ones (D13). On the boot that wrote them the newest record alone can be torn (R3). The bytes behind are cut with the
+same steps as any cut (R20). Synced records that have changed since are not looked for, but near both ends
+(``soundness``), and reported, never cut.
 
 Rule 1: an interrupted cut is finished before anything is read.
 Rule 2 (R9): epoch entries that begin beyond the end are dropped, so that the next bytes get the epoch they are of.
@@ -73,23 +74,17 @@ def recover(
     start = LogOffset(segments[0].base) if segments else LogOffset(0)
     files_end = LogOffset(segments[-1].end) if segments else LogOffset(0)
     checked_from = min(max(start, stored.checked_offset), files_end)
-    torn_reason = ""
-    records = 0
+    torn_reason, records = "", 0
     # The clean file is believed with one doubt: if bytes lie behind its end, it is that of an older copy of this
     # folder.
     if clean is not None and _is_end(files, clean.end_offset):
-        end, data_end = clean.end_offset, clean.end_offset
-        checked_from = end
+        end = data_end = checked_from = clean.end_offset
     else:
         clean = None
         end, records, torn_reason = _check_records(segments, checked_from)
         data_end = _data_end(segments, end)
-    lost = stored.lost(start, end)
-    if not lost and boot_id and stored.boot_id == boot_id and (behind := _record_behind(segments, end)) is not None:
-        # A process that dies leaves half of its newest record, and nothing behind it. The kernel has kept all pages
-        # since: the record at ``end`` was whole, and was acked. Called torn, it would be cut, and the same boot would
-        # vouch for a log that lacks it (R3).
-        lost = f"the record at {end} is damaged, one at {behind} is whole, and no power was lost since: {torn_reason}"
+    is_same_boot = bool(boot_id) and stored.boot_id == boot_id
+    lost = stored.lost(start, end) or (_rotten(segments, end, torn_reason) if is_same_boot else "")
     if lost:
         # Before the state below is clamped: killed in between, the next start would find nothing amiss, and this store
         # would vouch for bytes that are gone (R3).
@@ -216,8 +211,22 @@ def _check_records(segments: list[LogSegment], start: int) -> tuple[LogOffset, i
     return LogOffset(offset), records, ""
 
 
+def _rotten(segments: list[LogSegment], end: LogOffset, torn_reason: str) -> str:
+    """
+    Why the record at ``end``, which is none, was one, in a log that was written on this boot; empty: it may be torn.
+
+    A process that dies leaves half of its newest record, and nothing behind it. The kernel has kept all pages since, so
+    a record with a whole one behind it was whole, and was acked. Called torn, it would be cut, and the same boot would
+    vouch for a log that lacks it (R3).
+    """
+    behind = _record_behind(segments, end)
+    if behind is None:
+        return ""
+    return f"the record at {end} is damaged, one at {behind} is whole, and no power was lost since: {torn_reason}"
+
+
 def _record_behind(segments: list[LogSegment], end: LogOffset) -> LogOffset | None:
-    """The first whole record behind the one at ``end``, which is none; None: there is none."""
+    """The first whole record behind ``end``; None: there is none."""
     for segment in segments:
         at = max(end - segment.base, -1) + 1
         while (found := segment.find(MAGIC_COMMON, at + MAGIC_AT) - MAGIC_AT) >= at:

@@ -1,5 +1,5 @@
 """
-The controllers lose their memory: all of them are wiped, or an old backup is put back (R7).
+The controllers lose their memory: all of them are wiped, or an old backup is put back (R7), or one alone is wiped.
 
 Here: doing it, as an operator would with everything stopped, and what must then hold until the next election of each
 set. Not here: when (``faults``), what the controllers do about it (``controller.core.recovery``).
@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaRegistered
-from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, SyncStateSet
+from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, RequestId, SyncStateSet
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.recovery import begin_again
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
+from rollcall_ha.controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME
 from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
 from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME, encode_snapshot
 from tests.support.raft_seams import raise_stopped
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.world import ControllerMachine, World
 
 JUMP = 2**20
 
@@ -96,11 +99,52 @@ def wipe(world: World) -> None:
     world.kernel.note("all controllers wiped")
 
 
+def can_lose(world: World, machine: ControllerMachine) -> bool:
+    """Whether a majority keeps its memory without this one: two wiped ones of three are a fleet to be restored (R7)."""
+    others = [one for one in world.controllers.values() if one is not machine]
+    remembering = [one for one in others if one.disk.names() and not one.disk.exists(CATCHING_UP_FILE_NAME)]
+    return 2 * len(remembering) > len(world.controllers)
+
+
+def wipe_one(world: World, machine: ControllerMachine) -> None:
+    """It comes back with an empty directory, the others go on: its votes and what it acknowledged are forgotten."""
+    world.kill(machine)
+    machine.disk.wipe()
+    machine.mend()
+    world.counts.add("single controllers wiped")
+    world.kernel.note(f"{machine.name} is wiped")
+
+
+def found_at_level(world: World, level: int) -> None:
+    """The directories of all controllers are those of a fleet that an older program has founded."""
+    operation = Operation(
+        version=level,
+        request_id=RequestId("founding"),
+        stamped_at_ms=0,
+        requested_by="controller:c1",
+        command=InitialiseFleet(fleet_incarnation=world.fleet_incarnation),
+    )
+    machine = FleetMachine()
+    founded = machine.apply(machine.initial(), encode_operations((operation,)), term=1, index=2)
+    assert founded.state.feature_level == level
+    world.oracle.forgotten(founded.state)
+    _install(world, founded.state)
+    world.counts.add("fleets founded at an older feature level")
+
+
 def restore(world: World, backup: FleetState) -> None:
     """All controllers begin with ``backup``, by ``begin_again``, under a new name."""
     world.fleet_incarnation = FleetIncarnation(world.kernel.hex_digits())
     state = begin_again(backup, world.fleet_incarnation)
     _stop_all(world)
+    _install(world, state)
+    world.oracle.forgotten(state)
+    world.counts.add("old backups restored")
+    world.kernel.note(f"controllers restored to entry {state.index}")
+
+
+def _install(world: World, state: FleetState) -> None:
+    """On the empty disks of all controllers."""
     previous, last = (NO_OP, state.index - 1, state.term), (NO_OP, state.index, state.term)
     snapshot = encode_snapshot(previous, last, FleetMachine().encode(state))
     for controller in world.controllers.values():
@@ -111,9 +155,6 @@ def restore(world: World, backup: FleetState) -> None:
         journal.sync()
         disk.replace(SNAPSHOT_FILE_NAME, snapshot)
         disk.replace(FOUNDING_FILE_NAME, b"founding\n")
-    world.oracle.forgotten(state)
-    world.counts.add("old backups restored")
-    world.kernel.note(f"controllers restored to entry {state.index}")
 
 
 def _stop_all(world: World) -> None:

@@ -258,6 +258,14 @@ class BrokerNode:
         self.counts.add("interrupted cuts finished", int(report.finished_cut))
         self.counts.add("epochs dropped at start", len(report.dropped_epochs))
         self.counts.add("logs that lack synced bytes", int(bool(report.lost)))
+        if self.disk.rotten:
+            # What a start cuts there as a torn tail was whole once: power that is lost tears nothing that was synced.
+            self.disk.lost_bytes += report.torn_bytes
+            self.counts.add("rotten tails cut", int(report.torn_bytes > 0))
+            self.disk.look_for_rot()
+        if replica.status.alarm:
+            # Of what the start has found, before anybody looked on.
+            self._alarmed(replica.status.alarm)
         self._watch(replica, log)
         self.process.after(MS, "flush", self._flush_tick)
 

@@ -13,8 +13,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, RequestId, SetKey
-from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, SetView
+from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import view_of
@@ -96,6 +98,7 @@ class ControllerNode:
         )
         self.port = BrokerPortServer(self.service)
         self._lose_answers(net, loses_alter_answer)
+        self._count_levels()
 
     # --- life ---
 
@@ -120,6 +123,19 @@ class ControllerNode:
             answer(connection, frame, reply)
 
         port._answer = answered
+
+    def _count_levels(self) -> None:
+        """Commands that the fleet's feature level does not take (R15)."""
+        service: Any = self.service
+        submit, counts = service._submit, self.process.kernel.counts
+
+        async def submitted(operation: Operation) -> AnyReply:
+            reply: AnyReply = await submit(operation)
+            if isinstance(reply, Refused) and reply.code is RefusalCode.FEATURE_LEVEL:
+                counts.add("commands above the feature level refused")
+            return reply
+
+        service._submit = submitted
 
     def _fault(self, context: dict[str, Any]) -> None:
         error = context.get("exception")

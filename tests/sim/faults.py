@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.core.state import FleetState
 from tests.sim import amnesia
 from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World
@@ -64,6 +65,10 @@ class Chaos:
             (2, self._change_role),
             (5, self._switchover),
             (6, self._late_duplicate),
+            (2, self._wipe_controller),
+            (2, self._edit_min_in_sync),
+            (2, self._rot_segment),
+            (4, self._hide_elections),
         ]
         # Each seed has its own taste: some faults often, some never.
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
@@ -74,6 +79,9 @@ class Chaos:
         self._lost_answers = self._random.choice((0.3, 0.5, 0.7))
         self._schedule()
         self._strand_again()
+        if world.shape.feature_level < FEATURE_LEVEL:
+            # Tried until somebody leads, and at the latest when the faults are over.
+            self._later(500, (until_us - self._kernel.now_us) // MS, "raise level", world.operator.raise_level)
         if self._kernel.chance(AMNESIA_PROBABILITY):
             self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
 
@@ -127,7 +135,12 @@ class Chaos:
             return
         broker = self._master()
         # Where nothing is in sync there is nobody to succeed it, and nothing comes of it.
-        if broker is None or not broker.process.is_alive or broker.process.is_paused or not self._is_spare(broker):
+        if (
+            broker is None
+            or not broker.process.is_alive
+            or broker.process.is_paused
+            or not self._world.is_spare(broker)
+        ):
             self._later(50, 200, "strand", self._strand)
             return
         self._strand_again()
@@ -221,6 +234,16 @@ class Chaos:
         self._kernel.counts.add("members made learners" if other.is_learner else "learners made members again")
         self._restart_later(broker)
 
+    def _edit_min_in_sync(self) -> None:
+        """Of one replica's fleet file: the set keeps what it was founded with (R11), and asks its file after a wipe only."""
+        broker = self._any_broker()
+        settings = broker.plan.configuration
+        least = self._random.randrange(1, settings.expected_replicas + 1)
+        edited = msgspec.structs.replace(settings, min_in_sync=least)
+        self._world.change_plan(broker, replace(broker.plan, configuration=edited))
+        self._kernel.counts.add("min_in_sync edited")
+        self._restart_later(broker)
+
     # --- the network ---
 
     def _heal_later(self, pairs: list[tuple[str, str]]) -> None:
@@ -250,6 +273,21 @@ class Chaos:
         sort = self._random.choice((Machine, ControllerMachine, BrokerMachine))
         others = [machine.name for machine in machines if machine is not victim and isinstance(machine, sort)]
         self._heal_later([pair for other in others for pair in ((victim.name, other), (other, victim.name))])
+
+    def _hide_elections(self) -> None:
+        """A slave hears nothing of two elections: its master is deposed, and is master again in a higher epoch (R21)."""
+        master = self._master()
+        if master is None or master.node is None or not self._world.is_spare(master):
+            return
+        key, broker_id = master.plan.set_key, master.node.broker_id
+        mates = [one for one in self._world.brokers.values() if one.plan.set_key == key and one is not master]
+        slave = self._random.choice(mates)
+        others = [one.node.broker_id for one in mates if one is not slave and one.node is not None]
+        pairs = self._cut_off(slave, list(self._world.controllers.values()))
+        self._kernel.counts.add("elections hidden from a slave")
+        self._later(1, 20, "away", lambda: self._world.elect(key, self._random.choice(others)))
+        self._later(60, 200, "back", lambda: self._world.elect(key, broker_id))
+        self._later(700, 1_500, "heal", lambda: self._heal(pairs))
 
     def _break_connections(self) -> None:
         self._world.net.break_some(self._random.choice((0.1, 0.4, 1.0)))
@@ -289,6 +327,13 @@ class Chaos:
         if self._kernel.now_us < self._until_us and self._kernel.chance(0.4):
             broker.files.dies_in_calls = self._random.randrange(1, 60)
             broker.files.dies_with_power = self._kernel.chance(0.5)
+
+    def _wipe_controller(self) -> None:
+        """Its disk is lost, those of a majority are not: it votes again once it has caught up."""
+        controller = self._any_controller()
+        if amnesia.can_lose(self._world, controller):
+            amnesia.wipe_one(self._world, controller)
+            self._restart_later(controller)
 
     def _all_controllers(self) -> None:
         """kill -9, then the plug, at the same instant (S49)."""
@@ -378,12 +423,10 @@ class Chaos:
     def _rot(self) -> None:
         """
         One bit of a small file, found when the process starts the next time.
-
-        Not of a segment: nothing on the way of a record checks its body, so a follower copies the rotten one.
         """
         broker = self._any_broker()
         paths = [path for path in broker.files.paths() if "/" not in path and not path.endswith(".tmp")]
-        if not paths or not self._is_spare(broker):
+        if not paths or not self._world.is_spare(broker):
             return
         self._world.kill(broker)
         path = self._random.choice(paths)
@@ -394,20 +437,32 @@ class Chaos:
             self._kernel.note(f"{broker.name} rots in {path}")
         self._restart_later(broker)
 
+    def _rot_segment(self) -> None:
+        """One bit of a record that was synced, while its replica stands still and two others hold the record."""
+        broker = self._any_broker()
+        if broker.disk.rotten or not self._world.is_spare(broker):
+            return
+        self._world.kill(broker)
+        records = broker.disk.records()
+        # Often among the newest ones, which a start checks as a tail that may be torn. Not the last one: half of it may
+        # be all that its process has written.
+        some = records[-self._random.choice((10, len(records))) : -1] if records else ()
+        record = self._random.choice(some) if some else None
+        if record is not None and broker.files.is_durable(*broker.disk.place_of(record)):
+            path, offset = broker.disk.place_of(record)
+            broker.files.rot(path, offset)
+            broker.disk.rotten.append(record)
+            broker.disk.was_harmed = True
+            self._kernel.counts.add("segments rotted")
+            self._kernel.note(f"{broker.name} rots in {path} at {offset}")
+            self._later(1_000, 4_000, "wipe", self._world.operator.replace_rotten)
+        self._restart_later(broker)
+
     def _replace(self) -> None:
         """Another machine under the same name: an empty disk, a new id."""
         broker = self._any_broker()
-        if self._is_spare(broker):
+        if self._world.is_spare(broker):
             self._world.replace(broker)
-
-    def _is_spare(self, broker: BrokerMachine) -> bool:
-        """Whether two others hold all that it was asked to hold: an operator would not touch the last copies."""
-        state = self._world.set_state(broker.plan.set_key)
-        node = broker.node
-        if state is None or node is None or not state.is_established:
-            return False
-        alive = {replica.broker_id for replica in state.replicas if replica.is_alive}
-        return len(alive.intersection(state.sync_state_set) - {node.broker_id}) >= 2
 
     def _roll_back(self) -> None:
         """
@@ -417,7 +472,7 @@ class Chaos:
         (an image of the same life looks intact: only a reboot gives it away).
         """
         broker = self._any_broker()
-        if broker.is_damaged:
+        if broker.is_damaged or broker.disk.rotten:
             # Its image would bring the damage back to a disk that was replaced since.
             return
         image = self._images.get(broker.name)

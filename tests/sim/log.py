@@ -71,6 +71,8 @@ class ReplicaDisk:
         """A fault may have taken something since the replica last became a member; ``orders``."""
         self.has_failed_sync = False
         """And no process has registered since: a set that it becomes a member of does not know it yet."""
+        self.rotten: list[Record] = []
+        """A bit of their bodies was flipped: their place and number are known, their bytes differ from any other copy."""
         self.is_gone = False
         """Its machine was replaced: nothing of it is left, for ever."""
         self._walked: tuple[int, tuple[Record, ...], int] | None = None
@@ -101,6 +103,23 @@ class ReplicaDisk:
                 parts.append(content[max(start - base, 0) : end - base])
         return b"".join(parts)
 
+    def is_rotten_at(self, offset: int) -> bool:
+        """Whether this byte is part of a rotten record."""
+        return any(record.offset <= offset < record.end for record in self.rotten)
+
+    def look_for_rot(self) -> None:
+        """Of the rotten records those that are there still: a cut, a copy or another disk may have ended it."""
+        assert self.log is not None
+        begin, end = self.log.min_offset, self.log.max_offset
+        there = [record for record in self.rotten if begin <= record.offset and record.end <= end]
+        self.rotten = [record for record in there if not _is_sound(self.read_at(record.offset, record.size))]
+
+    def place_of(self, record: Record) -> tuple[str, int]:
+        """File and position of a byte of its body that is not its number."""
+        names = [path for path in self.files.paths() if path.startswith(f"{LOG_FOLDER}/") and path[-20:].isdecimal()]
+        path = max(path for path in names if int(path[-20:]) <= record.offset)
+        return path, record.offset - int(path[-20:]) + _BODY_AT + 8
+
     def history(self) -> EpochHistory:
         """By the epoch file, or its backup; empty if there is none."""
         for name in (EPOCH_FILE_NAME, EPOCH_FILE_NAME + BACKUP_SUFFIX):
@@ -123,25 +142,30 @@ class ReplicaDisk:
         for base, content in self._segments():
             if end not in (None, base):
                 break
-            end = _walk_segment(base, content, found)
+            end = _walk_segment(base, content, found, {record.offset for record in self.rotten})
         # A process that lives appends through a map, which changes no version.
         self._walked = (self.files.version, tuple(found), end or 0) if self.log is None else None
         return tuple(found), end or 0
 
 
-def _walk_segment(base: int, content: bytes, found: list[Record]) -> int:
-    """Add the good records of one segment; where they end: behind the segment, if a blank fills the rest."""
+def _is_sound(record: bytes) -> bool:
+    (body_bytes,) = struct.unpack_from(">I", record, _BODY_AT - 4)
+    return bool(zlib.crc32(record[_BODY_AT : _BODY_AT + body_bytes]) & 0x7FFFFFFF == _HEAD.unpack_from(record)[2])
+
+
+def _walk_segment(base: int, content: bytes, found: list[Record], rotten: set[int]) -> int:
+    """Add the records of one segment, good or known as rotten; where they end: behind it, if a blank fills the rest."""
     at = 0
     while at + _BODY_AT <= len(content):
-        size, magic, crc, offset = _HEAD.unpack_from(content, at)
+        size, magic, _crc, offset = _HEAD.unpack_from(content, at)
         if magic == _BLANK:
             return base + len(content)
-        (body_bytes,) = struct.unpack_from(">I", content, at + _BODY_AT - 4)
-        body = content[at + _BODY_AT : at + _BODY_AT + body_bytes]
         is_good = magic == _MAGIC and offset == base + at and at + size <= len(content)
-        if not is_good or zlib.crc32(body) & 0x7FFFFFFF != crc or content[at + size - 1] != 2:
+        if not is_good or content[at + size - 1] != 2:
             return base + at
-        found.append(Record(base + at, size, int.from_bytes(body[:8], "big")))
+        if base + at not in rotten and not _is_sound(content[at : at + size]):
+            return base + at
+        found.append(Record(base + at, size, int.from_bytes(content[at + _BODY_AT : at + _BODY_AT + 8], "big")))
         at += size
     if struct.unpack_from(">II", content.ljust(at + 8, b"\0"), at)[1] == _BLANK:
         return base + len(content)

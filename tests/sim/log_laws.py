@@ -102,8 +102,10 @@ class LogLaws:
             return
         ours, theirs = (disk.read_at(start, end - start) for disk in (one, other))
         if ours != theirs:
-            at = next(i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
-            raise Violation(f"{what}: the logs differ at {start + at}")
+            pairs = enumerate(zip(ours, theirs, strict=True), start)
+            for at in (at for at, pair in pairs if pair[0] != pair[1]):
+                if not one.is_rotten_at(at) and not other.is_rotten_at(at):
+                    raise Violation(f"{what}: the logs differ at {at}")
 
 
 def _epochs_below(disk: ReplicaDisk, end: int) -> tuple[EpochEntry, ...]:

@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.events import (
     SyncStateSetAltered,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
+from rollcall_ha.controller.contract.levels import EVENTS_SINCE
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness, LossVerdict
 from rollcall_ha.controller.core import invariants
 from rollcall_ha.controller.core.state import FleetState, SetState
@@ -134,6 +135,12 @@ class Oracle:
             broken += invariants.check_transition(before, state, entry.records)
         if broken:
             raise Violation(f"core: {broken} after {[type(record.event).__name__ for record in entry.records]}")
+        for key, after in state.sets.items() if before is not None else ():
+            known = before.sets.get(key) if before is not None else None
+            if known is not None and known.configuration not in (None, after.configuration):
+                raise Violation(
+                    f"R11: the settings of {key} change from {known.configuration} to {after.configuration}"
+                )
         for record in entry.records:
             self._event(record)
 
@@ -171,6 +178,9 @@ class Oracle:
 
     def _event(self, record: EventRecord) -> None:
         event, key = record.event, record.set_key
+        level = self.state.feature_level if self.state is not None else 0
+        if EVENTS_SINCE.get(type(event), 0) > level:
+            raise Violation(f"R15: {type(event).__name__} in a fleet at feature level {level}")
         self.kernel.note(f"{record.term}.{record.index}.{record.ordinal} {describe(record)}")
         if key is None:
             return

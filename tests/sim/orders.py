@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rollcall_ha.controller.contract.commands import CleanReplicas
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas, RaiseFeatureLevel
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
@@ -35,9 +35,34 @@ class Operator:
     def act(self) -> None:
         """Look, and order what is due."""
         self._clean_gone()
+        self.raise_level()
+        self.replace_rotten()
         for key in self._world.keys:
             self._elect_uncleanly(key)
         self._empty_isolated()
+
+    def raise_level(self) -> None:
+        """``rollcall raise-level``, once all controllers are upgraded (R15)."""
+        state = self._world.oracle.state
+        if state is None or state.feature_level == FEATURE_LEVEL or self._world.leader() is None:
+            return
+        self._world.counts.add("feature levels raised by an operator")
+        self._world.order(RaiseFeatureLevel(level=FEATURE_LEVEL))
+
+    def replace_rotten(self) -> None:
+        """What the product's alarm of a damaged log asks for: a master with a good copy, then another disk."""
+        world = self._world
+        for broker in world.brokers.values():
+            node, state = broker.node, world.set_state(broker.plan.set_key)
+            if not broker.disk.rotten or node is None or not node.alarms or state is None:
+                continue
+            good = [one for one in world.good_copies(broker) if one in state.sync_state_set]
+            if state.master == node.broker_id and good:
+                # Its slaves refuse the record: while it reigns, nobody who needs it gets in sync.
+                world.elect(broker.plan.set_key, good[0])
+            elif world.is_spare(broker):
+                world.counts.add("rotten replicas replaced after an alarm")
+                world.replace(broker)
 
     def _clean_gone(self) -> None:
         """``rollcall clean`` of the ids of machines that were replaced."""

@@ -39,6 +39,10 @@ class Quorum(Protocol):
         """Somebody's late duplicate of an entry reaches the leader (R1)."""
         ...
 
+    def is_voter(self, name: ControllerName) -> bool:
+        """False from the loss of its memory until it has caught up."""
+        ...
+
 
 class _Member:
     """A ``MemoryLog`` that takes a moment to commit."""
@@ -111,6 +115,11 @@ class MemoryQuorum:
         if self._leader is not None:
             self.group.members[self._leader].propose(payload, lambda _outcome: None)
             self.pump_soon()
+
+    def is_voter(self, name: ControllerName) -> bool:
+        """Nobody here forgets anything."""
+        del name
+        return True
 
     def pump_soon(self) -> None:
         """Commit takes a round trip and a sync."""

@@ -48,7 +48,7 @@ class _Member:
         self._name = name
         self._links: dict[ControllerName, End] = {}
         self._is_tick_due = False
-        self._tick_again_us = 0
+        self._is_catching_up = False
         kernel, host = process.kernel, process.host
         self._member: SimulatedMember[FleetState] = SimulatedMember(
             FleetMachine(),
@@ -81,6 +81,11 @@ class _Member:
         self._quorum.payloads.append(payload)
         self._guarded(lambda: self._member.propose(payload, done))
         self._tick_soon()
+
+    @property
+    def is_voter(self) -> bool:
+        """As the product says."""
+        return self._member.raft.is_voter
 
     def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
         return self._member.exchange_states(own)
@@ -126,6 +131,9 @@ class _Member:
             leadership = self._member.leadership
             if leadership.role is RaftRole.LEADER:
                 self._quorum.world.oracle.leads(self._name, leadership.term)
+            if self._is_catching_up and self.is_voter:
+                self._quorum.world.counts.add("wiped controllers that vote again")
+            self._is_catching_up = not self.is_voter
 
     def _power_cut(self) -> None:
         """In the middle of a sync of the journal: what it wrote survives whole, torn, or not at all."""
@@ -253,11 +261,16 @@ class RaftQuorum:
         self.world = world
         self.names = tuple(ControllerName(name) for name in world.controller_names)
         self.payloads: list[str] = []
+        self._members: dict[ControllerName, _Member] = {}
         for name in self.names:
             world.controllers[name].disk.replace(FOUNDING_FILE_NAME, b"founding\n")
 
     def open(self, name: ControllerName, process: Process) -> ReplicatedLog[FleetState]:
-        return _Member(self, name, process)
+        member = self._members[name] = _Member(self, name, process)
+        return member
+
+    def is_voter(self, name: ControllerName) -> bool:
+        return self._members[name].is_voter
 
     def compaction_floor(self, name: ControllerName) -> Callable[[], int] | None:
         """What the event journal has synced: here, everything."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FlushMode
 from tests.sim.faults import Chaos
 from tests.sim.raft import raft_quorum
@@ -29,8 +30,11 @@ class Outcome:
 
 
 def shape_of(seed: int) -> Shape:
-    """One set or two, with and without a learner, three speeds and two manners, by seed."""
+    """One set or two, with and without a learner, three speeds and two manners, three controllers or five, by seed."""
     return Shape(
+        controllers=5 if seed % 7 == 2 else 3,
+        feature_level=FEATURE_LEVEL - 1 if seed % 6 == 1 else FEATURE_LEVEL,
+        min_in_sync=1 if seed % 8 == 5 else 0,
         sets=2 if seed % 5 == 4 else 1,
         learners=1 if seed % 3 == 1 else 0,
         producers=2,

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import structlog
 
-from rollcall_ha.controller.contract.commands import CleanReplicas, ElectMaster, ElectUnclean
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -34,7 +34,9 @@ from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfig
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry
+from rollcall_ha.controller.runtime.service import OperatorCommand
 from rollcall_ha.node.process import ExitCode
+from tests.sim import amnesia
 from tests.sim.broker import BrokerNode, BrokerPlan, watched_brokers
 from tests.sim.client import Consumer, Producer
 from tests.sim.controller import ControllerNode
@@ -56,6 +58,9 @@ from tests.support.sim_streams import simulated_sockets
 class Shape:
     """Size and manners of a world."""
 
+    controllers: int = 3
+    feature_level: int = FEATURE_LEVEL
+    """Of the program that founded the fleet: one below ours leaves it at its own, until an operator raises it (R15)."""
     sets: int = 1
     replicas: int = 3
     learners: int = 0
@@ -219,7 +224,8 @@ class World:
         self.timing: Timing = PRESETS[Preset.FAST]
         self.counts = self.kernel.counts
         self.fleet_incarnation = FleetIncarnation(self.kernel.hex_digits())
-        self.controller_names = ("c1", "c2", "c3")
+        self.controller_names = tuple(f"c{number}" for number in range(1, shape.controllers + 1))
+        self.counts.add("groups of five controllers", int(shape.controllers == 5))
         self.controllers = {name: ControllerMachine(self, name) for name in self.controller_names}
         self.keys = [SetKey(cluster=ClusterName("sim"), name=BrokerName(f"s{number}")) for number in range(shape.sets)]
         self.brokers: dict[str, BrokerMachine] = {}
@@ -249,6 +255,8 @@ class World:
         self.oracle.incarnation_of = self._incarnation_of
         self.laws = LogLaws(self.counts, lambda key, broker_id: self._disks[key, broker_id], self._reigning)
         self.quorum = make_quorum(self)
+        if shape.feature_level < FEATURE_LEVEL:
+            amnesia.found_at_level(self, shape.feature_level)
         self.producers: list[Producer] = []
         self.kernel.after_each = self._check
         for name in self.controller_names:
@@ -321,6 +329,27 @@ class World:
         """Whether a fault may have taken something from this replica's disk since it was last a member for good."""
         disk = self._disks.get((key, broker_id))
         return disk is None or disk.is_gone or disk.was_harmed
+
+    def good_copies(self, broker: BrokerMachine) -> list[BrokerId]:
+        """Replicas of its set that live, on disks that have not rotted, without itself."""
+        key, state = broker.plan.set_key, self.set_state(broker.plan.set_key)
+        good = [
+            one.node.broker_id
+            for one in self._all_brokers
+            if one.plan.set_key == key
+            and one is not broker
+            and one.node is not None
+            and not (one.is_damaged or one.disk.rotten)
+        ]
+        alive = [replica.broker_id for replica in state.replicas if replica.is_alive] if state is not None else []
+        return [one for one in alive if one in good]
+
+    def is_spare(self, broker: BrokerMachine) -> bool:
+        """Whether two others hold, on good disks, all that it was asked to hold: it is no last copy of anything."""
+        state = self.set_state(broker.plan.set_key)
+        if state is None or broker.node is None or not state.is_established:
+            return False
+        return len([one for one in self.good_copies(broker) if one in state.sync_state_set]) >= 2
 
     def _reigning(self, key: SetKey, broker_id: BrokerId) -> tuple[Incarnation, MasterEpoch] | None:
         for broker in self._all_brokers:
@@ -593,7 +622,7 @@ class World:
         why += f"; alarms: {alarms}" if alarms else ""
         raise Violation(f"liveness: {why} after {limit_us // SECOND} s without faults")
 
-    def order(self, command: ElectMaster | ElectUnclean | CleanReplicas) -> None:
+    def order(self, command: OperatorCommand) -> None:
         """As by REST, of the controller that has authority now."""
         node = self.leader()
         assert node is not None
@@ -622,4 +651,9 @@ class World:
             differs = self.oracle.converged(key, disks)
             if differs is not None:
                 return f"{key}: {differs}"
+        for name in self.controllers:
+            if not self.quorum.is_voter(ControllerName(name)):
+                return f"{name} was wiped and does not vote yet"
+        if self.oracle.state is not None and self.oracle.state.feature_level < FEATURE_LEVEL:
+            return f"the fleet is at feature level {self.oracle.state.feature_level}"
         return ""

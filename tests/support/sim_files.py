@@ -208,6 +208,12 @@ class SimFiles:
         self._write(path, bytes(content))
         self.version += 1
 
+    def is_durable(self, path: str, offset: int) -> bool:
+        """Whether this byte is on the platter as processes see it."""
+        folder, _, name = path.rpartition("/")
+        durable, content = self._folders[folder].names[name].durable, self._content(path)
+        return offset < min(len(durable), len(content)) and durable[offset] == content[offset]
+
     def paths(self) -> list[str]:
         """Of all files, relative to the folder, in order."""
         return [path for path, _file in self._all_files()]
