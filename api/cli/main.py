@@ -410,7 +410,7 @@ app.add_typer(
 def run_demo(
     caller: typer.Context, verb: Annotated[str, typer.Argument(help="run, up, kill, start, stop, cont or down.")]
 ) -> None:
-    """Play with a fleet on this machine: up, kill NAME, start NAME, stop NAME, cont NAME, down."""
+    """Play with a fleet on this machine: up, kill NAME, start [NAME], stop NAME, cont NAME, down."""
     from rollcall_ha.api.cli import run
 
     run.module("rollcall_ha.deploy.local.demo", verb, *caller.args)

@@ -1,7 +1,7 @@
 """
 The demo: a fleet on this machine, its master killed under load, and the record that the controllers kept of it.
 
-    python3 -m rollcall_ha.deploy.local.demo run|up|down|kill NAME|stop NAME|cont NAME  [--directory .demo]
+    python3 -m rollcall_ha.deploy.local.demo run|up|down|kill NAME|stop NAME|cont NAME|start [NAME]  [--directory .demo]
 
 Here: the story and its counts. Not here: processes (``fleet``), the producer (``producer``), faults (``faults``), the
 audit (``audit``, which is run as a program of its own).
@@ -44,6 +44,8 @@ from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError
 
 DEFAULT_DIRECTORY = Path(".demo")
 PRODUCER = "producer"
+MASTER = "master"
+"""Instead of a name: whichever broker is master now."""
 STEADY_ACKS = 3_000
 """Acknowledged before and after each fault, so that there is something to lose."""
 STEADY_DEADLINE_S = 30.0
@@ -482,7 +484,7 @@ def up(directory: Path) -> int:
 It runs. What a client feels: tail -f {directory}/log/{PRODUCER}.log
   kill -9 $(cat {directory}/run/{master}.pid)   # the master
   {rollcall()} history {key.name}
-  {rollcall()} demo start {master} --directory {directory}   # it comes back, and follows
+  {rollcall()} demo start --directory {directory}   # it comes back, and follows
   {rollcall()} elect {key.name} --to {other} --dry-run
   curl -sL http://{rest}/v1/sets/{fleet.file.fleet.name}/{key.name}
   {demo_verb("down", directory)}"""
@@ -500,21 +502,38 @@ def down(directory: Path) -> int:
 
 
 def send_signal(directory: Path, verb: str, name: str) -> int:
-    """kill, stop or cont one process of the demo."""
+    """kill, stop or cont one process of the demo, by its name or as ``MASTER``."""
+    fleet = Fleet(directory)
     number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "cont": signal.SIGCONT}[verb]
-    pid = Fleet(directory).processes.signal(name, number)
+    name = fleet.master(fleet.set_keys()[0]) if name == MASTER else name
+    pid = fleet.processes.signal(name, number)
     say(f"{number.name} to {name}, pid {pid}")
     return 0
 
 
-def start_again(directory: Path, name: str) -> int:
-    """Start a controller or broker that is down, with its data. Raises ``LauncherError``, ``ConfigError``."""
+def start_again(directory: Path, name: str | None) -> int:
+    """
+    Start a controller or broker that is down, with its data.
+
+    Without a name all that are down, and wait until every set has all its replicas in sync: a replica that is stopped
+    before that is behind, and the audit says so. Raises ``LauncherError``, ``ConfigError``.
+    """
     fleet = Fleet(directory)
-    if (pid := fleet.pid(name)) is not None:
+    if name is not None and (pid := fleet.pid(name)) is not None:
         raise LauncherError(f"{name} runs already, pid {pid}")
-    pid = fleet.restart(name)
-    fleet.wait_ready((name,))
-    say(f"{name} is ready, pid {pid}")
+    nodes = (*fleet.controllers, *fleet.brokers)
+    started = {
+        node: fleet.restart(node) for node in nodes if (fleet.pid(node) is None if name is None else node == name)
+    }
+    if name is not None and not started:
+        raise LauncherError(f"there is no {name}; there are: {', '.join(nodes)}")
+    fleet.wait_ready(started)
+    for node, pid in started.items():
+        say(f"{node} is ready, pid {pid}")
+    if name is None:
+        for key in fleet.set_keys():
+            fleet.wait_redundant(key)
+            say(f"{key.name}: all replicas are in sync")
     return 0
 
 
@@ -522,15 +541,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: as it should be; 1: not; 2: wrong use."""
     parser = argparse.ArgumentParser(prog="rollcall demo", description="Play with a fleet on this machine.")
     parser.add_argument("verb", choices=("run", "up", "down", "kill", "start", "stop", "cont"))
-    parser.add_argument("name", nargs="?", help="for kill, start, stop and cont: c1, broker-a-1, …")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        help=f"for kill, stop and cont: c1, broker-a-1, … or {MASTER}; start without one: all that are down",
+    )
     parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
     options = parser.parse_args(arguments)
-    if (options.name is not None) != (options.verb in ("kill", "start", "stop", "cont")):
-        parser.error("kill, start, stop and cont want the name of one process, the others none")
+    if options.verb != "start" and (options.name is not None) != (options.verb in ("kill", "stop", "cont")):
+        parser.error("kill, stop and cont want the name of one process, start may have one, the others none")
     try:
+        if options.verb == "start":
+            return start_again(options.directory, options.name)
         if options.name is not None:
-            if options.verb == "start":
-                return start_again(options.directory, options.name)
             return send_signal(options.directory, options.verb, options.name)
         return {"run": run, "up": up, "down": down}[options.verb](options.directory)
     except (LauncherError, ConfigError) as error:
