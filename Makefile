@@ -77,7 +77,7 @@ scenario: $(STAMP)  ## transcripts of situations that must be survived
 sim: $(STAMP)    ## the whole cluster under a seeded clock, network and disk [SEEDS=100] [SEED=]
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-sim-mutants: $(STAMP)  ## switch off one rule after the other; the simulation must notice each
+sim-mutants: $(STAMP)  ## switch off one rule after the other; cases, stories, seeds and tests must notice each in at least two ways
 	@$(BIN)/python -m tests.sim --mutants
 
 cluster: $(STAMP)  ## real processes on loopback

@@ -59,6 +59,9 @@ _RANGE = re.compile(r"(?<![\w.$#/<-])([RCDLIPSW])(\d{1,2}) ?(?:-|to) ?\1(\d{1,2}
 _IN_A_NAME = re.compile(r"^(?:test_)?((?:[rcdlipsw]\d{1,2}[a-d]?_)+)")
 _MARKERS = re.compile(r"(<!-- cited numbers: ([A-Z ]+) -->\n).*?(<!-- end of cited numbers -->)", re.DOTALL)
 
+_UNNOTICED = re.compile(r"(<!-- mutants that survived once -->\n).*?(<!-- end of mutants -->)", re.DOTALL)
+EMPTY = ast.Tuple(elts=[], ctx=ast.Load())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Citation:
@@ -190,10 +193,19 @@ class Mutant:
     """One entry of ``tests/sim/mutations_*.py``."""
 
     name: str
+    what: str
     path: str
     function: str
     case: str
     story: str
+    tests: tuple[str, ...]
+    once_unnoticed: str
+
+    @property
+    def ways(self) -> str:
+        """What kills it, as a table shows it."""
+        named = [f"case {self.case}"] * bool(self.case) + [f"story {self.story}"] * bool(self.story)
+        return ", ".join([*named, *(test.rpartition("::")[2] for test in self.tests)])
 
 
 @cache
@@ -219,10 +231,13 @@ def _mutant(call: ast.Call) -> Mutant:
             path = _path_of(node.module)
     return Mutant(
         name=values["name"],
+        what=values["what"],
         path=path,
         function=function,
         case=values.get("case", ""),
         story=values.get("story", ""),
+        tests=tuple(ast.literal_eval(next((word.value for word in call.keywords if word.arg == "tests"), EMPTY))),
+        once_unnoticed=values.get("once_unnoticed", ""),
     )
 
 
@@ -250,10 +265,7 @@ def _code_cell(number: str) -> str:
 
 def _test_cell(number: str) -> str:
     found = [one for one in citations() if one.number == number and one.path.startswith("tests/")]
-    cells = []
-    for mutant in mutants_of(number):
-        by = f"case {mutant.case}" if mutant.case else f"story {mutant.story}" if mutant.story else "a seed"
-        cells.append(f"mutant `{mutant.name}` ({by})")
+    cells = [f"mutant `{mutant.name}` ({mutant.ways})" for mutant in mutants_of(number)]
     cells += [f"`{path}`" for path in sorted({one.path for one in found if one.path.startswith("tests/scenario/")})]
     tests = {one for one in found if not one.path.startswith(("tests/scenario/", "tests/sim/"))}
     files_with_names = {one.path for one in tests if one.function}
@@ -284,8 +296,20 @@ def table(letters: str) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines).replace("|  |", "| |")
 
 
+def table_of_unnoticed() -> str:
+    """The mutants that once survived everything, with what kills each now."""
+    lines = ["| what is left out | mutant | what goes wrong | killed by |", "| --- | --- | --- | --- |"]
+    for mutant in mutants():
+        if mutant.once_unnoticed:
+            by = [f"case `{mutant.case}`"] * bool(mutant.case) + [f"story `{mutant.story}`"] * bool(mutant.story)
+            by += [f"`{test}`" for test in mutant.tests]
+            lines.append(f"| {mutant.once_unnoticed} | `{mutant.name}` | {mutant.what} | {' · '.join(by)} |")
+    return "\n".join(lines) + "\n"
+
+
 def renewed(text: str) -> str:
     """``text`` of a page with its tables made anew."""
+    text = _UNNOTICED.sub(lambda match: match[1] + table_of_unnoticed() + match[2], text)
     return _MARKERS.sub(lambda match: match[1] + table(match[2]) + match[3], text)
 
 

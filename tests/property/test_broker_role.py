@@ -99,17 +99,18 @@ def view_of(master: BrokerId | None, epoch: int, index: int) -> SetView:
 class Replica:
     """A role machine, a shell that answers as told, and what a disk and a peer would know."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: EpochMarks = EpochMarks()) -> None:  # noqa: B008  a frozen value
+        """``marks``: what the disk held when the process began."""
         self.machine = RoleMachine(set_key=KEY, incarnation=INCARNATION)
         self.now_us = 0
         self.index = 0
-        self.marks = EpochMarks()
+        self.marks = marks
         self.link: StartSlaveLink | None = None
         self.may_resume = False
         self.reign: MasterEpoch | None = None
         self.step: Step | None = None
         self.counted = 0
-        self.give(Recovered(marks=EpochMarks(), has_clean_mark=True))
+        self.give(Recovered(marks=marks, has_clean_mark=True))
         self.give(SessionEstablished(registered=registered(view_of(None, 0, 0))))
 
     def give(self, event: RoleInput) -> None:
@@ -216,6 +217,17 @@ def test_no_order_of_events_breaks_the_rules_of_a_role(moves: list[tuple[str, in
     for kind, number in moves:
         replica.move(kind, number)
     assert replica.counted > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 5), st.lists(MOVES, max_size=30))
+def test_r9_a_process_keeps_what_the_one_before_it_promised(promised: int, moves: list[tuple[str, int]]) -> None:
+    """Whatever it is told first: its marks rise from those on its disk, and it follows nobody in a lower epoch."""
+    replica = Replica(EpochMarks(promised=MasterEpoch(promised), entered=MasterEpoch(promised)))
+    for kind, number in moves:
+        replica.move(kind, number)
+        assert replica.marks.promised >= promised
+        assert replica.link is None or replica.link.target.master_epoch >= promised
 
 
 @settings(max_examples=60, deadline=None)

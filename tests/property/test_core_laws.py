@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rollcall_ha.controller.contract.commands import Operation
 from rollcall_ha.controller.contract.events import AnyEvent, EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.replies import AlterDecided, Elected
 from rollcall_ha.controller.contract.verdicts import CandidateOutcome, CandidateVerdict
 from rollcall_ha.controller.core.apply import apply_operations
 from rollcall_ha.controller.core.evolve import evolve, evolve_all
@@ -25,7 +26,7 @@ from rollcall_ha.controller.core.ranking import elect, elect_again
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
-from tests.support.core_builders import SET_A, Fleet
+from tests.support.core_builders import SET_A, Fleet, positions
 from tests.support.core_strategies import Step, live, lives, operation_of, settled
 
 LAW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -174,6 +175,45 @@ def test_elect_is_a_total_order_with_a_reason_for_everybody(
         assert not winner.is_learner
         assert not winner.is_set_aside
         assert winner.is_in_sync or POLICIES[policy].allows_outsiders
+
+
+@LAW
+@given(
+    st.lists(st.tuples(st.integers(1, 1_000), st.integers(0, 100)), min_size=3, max_size=3),
+    st.integers(1, 1_000),
+)
+def test_r3_what_an_election_was_told_to_be_confirmed_is_missed_in_every_later_restart(
+    reports: list[tuple[int, int]], missing_bytes: int
+) -> None:
+    """A member that comes back with less than any member knew to be confirmed has lost it; with as much, it has not."""
+    fleet = Fleet().serving()
+    fleet.silence(1)
+    ends = {
+        broker_id: positions(confirm + tail, confirm=confirm) for broker_id, (confirm, tail) in enumerate(reports, 1)
+    }
+    fleet.want(fleet.elect(evidence=fleet.evidence(ends)), Elected)
+    known = max(ends[member].confirm_offset for member in fleet.set.sync_state_set)
+    (other,) = (member for member in fleet.set.sync_state_set if member != fleet.set.master)
+
+    fleet.do(fleet.registration(other, incarnation="as-much", holds=positions(known)))
+    assert other in fleet.set.sync_state_set
+    fleet.do(fleet.registration(other, incarnation="less", holds=positions(max(0, known - missing_bytes))))
+
+    assert other not in fleet.set.sync_state_set
+
+
+@LAW
+@given(st.lists(st.integers(1, 2**63 - 1), max_size=12))
+def test_r1_whatever_seqs_are_shown_there_is_room_for_the_alters_of_a_reign(shown: list[int]) -> None:
+    """A stranger's alters in the master's name: after them the master's next one is decided, above all of theirs."""
+    fleet = Fleet().serving()
+    for seq in shown:
+        fleet.do(fleet.alter(1, 2, 3, seq=seq))
+    last = fleet.set.last_alter
+    following = 1 if last is None else last.verdict.seq + 1
+
+    assert following < 2**62
+    assert isinstance(fleet.do(fleet.alter(1, 2, 3, seq=following)), AlterDecided)
 
 
 @pytest.mark.slow

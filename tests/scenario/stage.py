@@ -34,7 +34,8 @@ from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import condition_of
 from tests.sim import amnesia, directed
-from tests.sim.mutants import mutated, run_case
+from tests.sim.mutants import run_case
+from tests.sim.mutation import mutated
 from tests.sim.mutations import MUTATIONS
 from tests.sim.raft import raft_quorum
 from tests.sim.violation import Violation

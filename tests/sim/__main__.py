@@ -5,7 +5,7 @@
     --seed X              one seed, with its story
     --steps N             events per seed, at most
     --mutant NAME         with that rule switched off (tests.sim.mutants)
-    --mutants             all mutants by their stored seeds, as ``python -m tests.sim.mutants``
+    --mutants             all mutants by all their ways, as ``python -m tests.sim.mutants``
     --trace-hashes        print "seed hash" only
     --jobs N              processes; 0 = one per core
 

@@ -49,6 +49,8 @@ from rollcall_ha.ha.slave_link import SlaveLinkState
 from rollcall_ha.ha.sync_state import ConfirmMoved, SyncOutput
 from rollcall_ha.ha.truncation import Isolate, LogExtent, plan_truncation
 from tests.sim.directed_disks import DISK_CASES
+from tests.sim.directed_fleets import FLEET_CASES
+from tests.sim.directed_quorum import QUORUM_CASES
 from tests.sim.directed_reigns import REIGN_CASES
 from tests.sim.violation import Violation
 from tests.support.core_builders import Fleet, positions, stored
@@ -687,5 +689,7 @@ CASES: dict[str, Callable[[], None]] = {
     "append-behind-unindexed-records": append_behind_unindexed_records,
     **DISK_CASES,
     **REIGN_CASES,
+    **QUORUM_CASES,
+    **FLEET_CASES,
 }
 """By name; mutants name the case that finds them."""

@@ -1,154 +1,231 @@
 """
-``python -m tests.sim.mutants``: one rule switched off at a time; the simulation must notice each.
+``python -m tests.sim.mutants``: one rule switched off at a time; each must be noticed in at least two independent ways.
 
-A mutant replaces one named function of the production code while a seed or a directed case or a transcript runs. A case (``directed``)
-drives one real machine where the fleet as a whole has a second guard that would hide the loss. Without the mutant the same seed
-and the same case must be quiet: otherwise it is not the mutant that was found.
+A mutant replaces one named function of the production code. Its ways are a directed case, a story, a stored seed, and
+named tests of the repository. A case (``directed``) drives one real machine, or a small fleet, where the fleet as a whole
+has a second guard that would hide the loss. Without the mutant each way must be quiet: otherwise it is not the mutant that
+was found.
 
-    (nothing)     every mutant by its stored seed or case: what continuous integration runs
-    --search N    mutants without a stored seed: try seeds 0 .. N-1, store what is found in mutant_seeds.json
+    (nothing)     every mutant by all its ways
+    --search N    mutants that lack a way: try seeds 0 .. N-1, store what is found in mutant_seeds.json
     --only NAME   one of them
+    --jobs N      child processes at a time; 0 = one per core
 
-Exit 0: every mutant was found. A survivor is named and fails.
+Exit 0: every mutant was found in at least two ways, and by each way that it names. A survivor is named and fails.
+Here: cases, stories and seeds, in this process; what is printed. Not here: tests, in processes of their own
+(``mutant_tests``).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import monotonic
 
 from tests.sim import directed
-from tests.sim.mutation import Mutation
+from tests.sim.mutant_tests import TestOutcome, run_tests
+from tests.sim.mutation import Mutation, mutated
 from tests.sim.mutations import MUTATIONS
 from tests.sim.run import run_seed
-from tests.sim.violation import Violation
 
 STORED = Path(__file__).with_name("mutant_seeds.json")
+WAYS_MIN = 2
+SHOWN_CHARS_MAX = 110
+_OWN_FAULTS = (TypeError, AttributeError, NameError)
+"""A mutant that is written wrongly, as for other arguments than the function has now, breaks everything by these."""
+_BREAKS = "the mutant itself breaks: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """How a mutant was noticed."""
+class Way:
+    """One way to notice a mutant, and what came of it."""
 
-    how: str
-    failure: str
+    kind: str
+    name: str
+    failure: str | None
+    """None: nothing was noticed."""
+    trouble: str = ""
+    """Why this way says nothing: it fails without the mutant, or did not run."""
 
 
-@contextmanager
-def mutated(mutation: Mutation) -> Iterator[None]:
-    """Within: the named function is the mutated one, wherever it was imported to."""
-    module_name, _, path = mutation.target.partition(":")
-    owner: Any = importlib.import_module(module_name)
-    *parents, name = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
-    original = owner.__dict__[name]
-    replacement = mutation.mutate(original)
-    undo: list[Callable[[], None]] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A mutant with all its ways."""
 
-    def replace_in(place: Any, key: Any) -> None:
-        if isinstance(place, dict):
-            place[key] = replacement
-            undo.append(lambda: place.__setitem__(key, original))
-        else:
-            setattr(place, key, replacement)
-            undo.append(lambda: setattr(place, key, original))
+    mutation: Mutation
+    ways: tuple[Way, ...]
 
-    replace_in(owner, name)
-    if not parents:
-        for place, key in _places_of(original):
-            replace_in(place, key)
+    @property
+    def noticed(self) -> list[Way]:
+        """The ways that count."""
+        return [way for way in self.ways if way.failure is not None and not way.trouble]
+
+    @property
+    def verdict(self) -> str:
+        """Empty: as it must be."""
+        if not self.noticed:
+            return "survived"
+        if len(self.noticed) < WAYS_MIN:
+            return "was noticed in one way only"
+        silent = [f"{way.kind} {way.name}" for way in self.ways if way not in self.noticed]
+        return f"was not noticed by {', '.join(silent)}" if silent else ""
+
+
+def kind_of(test: str) -> str:
+    """``unit test`` or ``property test``, by its folder."""
+    return f"{test.split('/')[1]} test"
+
+
+def _noticed(run: Callable[[], str | None]) -> tuple[str | None, str]:
+    """What ``run`` found, None = nothing; and why it says nothing, mostly empty."""
     try:
-        yield
-    finally:
-        for step in undo:
-            step()
-
-
-def _places_of(function: Any) -> list[tuple[Any, Any]]:
-    """Names and tables of loaded modules that hold ``function``."""
-    found: list[tuple[Any, Any]] = []
-    for module in list(sys.modules.values()):
-        for key, value in list(getattr(module, "__dict__", {}).items()):
-            if value is function:
-                found.append((module, key))
-            elif type(value) is dict and len(value) < 100:
-                found += [(value, inner) for inner, held in list(value.items()) if held is function]
-    return found
+        return run(), ""
+    except AssertionError as broken:
+        return str(broken) or "an assertion", ""
+    except _OWN_FAULTS as fault:
+        return None, f"{_BREAKS}{type(fault).__name__}: {fault}"
+    except Exception as error:  # noqa: BLE001  a mutant may break anything
+        return f"{type(error).__name__}: {error}", ""
 
 
 def run_case(case: Callable[[], None]) -> str | None:
     """What a directed case found; None = every promise was kept."""
-    try:
-        case()
-    except Violation as violation:
-        return str(violation)
-    except Exception as error:  # noqa: BLE001  a mutant may break anything
-        return f"{type(error).__name__}: {error}"
-    return None
+    failure, fault = _noticed(case)
+    return failure or fault or None
 
 
-def _by_seed(mutation: Mutation, seed: int) -> Found | None:
+def _way(kind: str, name: str, mutation: Mutation, run: Callable[[], str | None]) -> Way:
+    failure, fault = _noticed(run)
+    quiet = "" if failure is None and not fault else f"fails without any mutant: {failure}{fault}"
     with mutated(mutation):
-        outcome = run_seed(seed)
-    if outcome.failure is None:
-        return None
-    if run_seed(seed).failure is not None:
-        return None
-    return Found(how=f"seed {seed}, step {outcome.steps:,}", failure=outcome.failure)
+        failure, fault = _noticed(run)
+    return Way(kind=kind, name=name, failure=failure, trouble=quiet or fault)
 
 
-def _by_case(mutation: Mutation) -> Found | None:
-    case = directed.CASES[mutation.case]
-    quiet = run_case(case)
-    if quiet is not None:
-        raise SystemExit(f"FAILED case {mutation.case} without any mutant: {quiet}")
-    with mutated(mutation):
-        failure = run_case(case)
-    return None if failure is None else Found(how=f"case {mutation.case}", failure=failure)
+def _told_otherwise(story: str) -> str | None:
+    """The first line of a story that happens in another way now."""
+    from tests.scenario.test_scenarios import FOLDER, perform  # it shows mutants to its audience
+
+    told = (FOLDER / f"{story}.txt").read_text()
+    lines = zip(told.splitlines(), perform(told).splitlines(), strict=False)
+    return next((f"told {line!r}, happened {now!r}" for line, now in lines if line != now), None)
 
 
-def _by_story(mutation: Mutation) -> Found | None:
-    from tests.scenario.test_scenarios import FOLDER, perform
+def by_seed(mutation: Mutation, seed: int) -> Way:
+    """One seed without the mutant, and with it."""
 
-    told = (FOLDER / f"{mutation.story}.txt").read_text()
-    with mutated(mutation):
-        try:
-            happened = perform(told)
-        except Violation as violation:
-            return Found(how=f"story {mutation.story}", failure=str(violation))
-        except Exception as error:  # noqa: BLE001  a mutant may break anything
-            return Found(how=f"story {mutation.story}", failure=f"{type(error).__name__}: {error}")
-    for line, now in zip(told.splitlines(), happened.splitlines(), strict=False):
-        if line != now:
-            return Found(how=f"story {mutation.story}", failure=f"told {line!r}, happened {now!r}")
-    return None
+    def run() -> str | None:
+        failure = run_seed(seed).failure
+        # A seed never raises: it writes down the name of the error.
+        if failure is not None and failure.partition(":")[0] in {fault.__name__ for fault in _OWN_FAULTS}:
+            raise TypeError(failure)
+        return failure
+
+    return _way("seed", str(seed), mutation, run)
 
 
-def find(mutation: Mutation, stored: dict[str, int], search: int) -> Found | None:
-    """By its case, its stored seed, or a search."""
+def ways_within(mutation: Mutation, stored: Mapping[str, int]) -> tuple[Way, ...]:
+    """Its case, its story and its seed, in this process."""
+    ways: list[Way] = []
     if mutation.case:
-        return _by_case(mutation)
+        ways.append(_way("case", mutation.case, mutation, directed.CASES[mutation.case]))
     if mutation.story:
-        return _by_story(mutation)
+        ways.append(_way("story", mutation.story, mutation, lambda: _told_otherwise(mutation.story)))
     if mutation.name in stored:
-        found = _by_seed(mutation, stored[mutation.name])
-        if found is not None or not search:
-            return found
-    for seed in range(search):
-        found = _by_seed(mutation, seed)
-        if found is not None:
-            stored[mutation.name] = seed
-            return found
-    return None
+        ways.append(by_seed(mutation, stored[mutation.name]))
+    return tuple(ways)
+
+
+def _by_tests(outcomes: Mapping[str, TestOutcome], controls: Mapping[str, TestOutcome]) -> tuple[Way, ...]:
+    ways = []
+    for test, outcome in outcomes.items():
+        control = controls[test]
+        trouble = "" if control.has_passed else f"does not pass without any mutant: {control.detail}"
+        if not outcome.is_noticed and not outcome.has_passed:
+            trouble = trouble or f"no assertion: {outcome.detail}"
+        failure = outcome.detail if outcome.is_noticed else None
+        ways.append(Way(kind=kind_of(test), name=test, failure=failure, trouble=trouble))
+    return tuple(ways)
+
+
+def named_ways(mutation: Mutation, stored: Mapping[str, int]) -> list[str]:
+    """What it names, unjudged."""
+    ways = [f"case {mutation.case}"] if mutation.case else []
+    ways += [f"story {mutation.story}"] if mutation.story else []
+    ways += [f"seed {stored[mutation.name]}"] if mutation.name in stored else []
+    return ways + [f"{kind_of(test)} {test}" for test in mutation.tests]
+
+
+def _judge_all(chosen: Sequence[Mutation], stored: Mapping[str, int], jobs: int) -> list[Judged]:
+    tests = list(dict.fromkeys(test for mutation in chosen for test in mutation.tests))
+    with ThreadPoolExecutor(jobs) as pool:
+        controls = pool.submit(run_tests, "", tests) if tests else None
+        runs: dict[str, Future[dict[str, TestOutcome]]] = {
+            mutation.name: pool.submit(run_tests, mutation.name, mutation.tests)
+            for mutation in chosen
+            if mutation.tests
+        }
+        judged = []
+        for number, mutation in enumerate(chosen, 1):
+            ways = ways_within(mutation, stored)
+            if controls is not None and mutation.name in runs:
+                ways += _by_tests(runs[mutation.name].result(), controls.result())
+            judged.append(Judged(mutation=mutation, ways=ways))
+            _show(judged[-1], f"{number}/{len(chosen)}")
+    return judged
+
+
+def _show(judged: Judged, progress: str) -> None:
+    mutation, count = judged.mutation, len(judged.noticed)
+    print(f"{progress} {mutation.name}: noticed in {count} {'way' if count == 1 else 'ways'}", flush=True)
+    for way in judged.ways:
+        text = way.trouble or way.failure or "noticed nothing"
+        print(f"    {way.kind} {way.name}\n        {text[:SHOWN_CHARS_MAX]}", flush=True)
+    if judged.verdict:
+        print(f"FAILED {mutation.name} {judged.verdict}: {mutation.what}", flush=True)
+
+
+def _summary(judged: Sequence[Judged], seconds: float) -> None:
+    once = [one for one in judged if one.mutation.once_unnoticed]
+    if once:
+        print(f"{len(once)} rules that once nothing guarded:")
+    for one in once:
+        ways = ", ".join(f"{way.kind} {way.name.rpartition('::')[2]}" for way in one.noticed)
+        print(f"  {one.mutation.once_unnoticed} ({one.mutation.name}): {ways}")
+    by_kind: dict[str, int] = {}
+    for way in (way for one in judged for way in one.noticed):
+        by_kind[way.kind] = by_kind.get(way.kind, 0) + 1
+    result = {
+        "mutants": len(judged),
+        "found_twice": sum(len(one.noticed) >= WAYS_MIN for one in judged),
+        "found_once": sum(len(one.noticed) == 1 for one in judged),
+        "survived": sum(not one.noticed for one in judged),
+        "failed": sum(bool(one.verdict) for one in judged),
+        "once_unnoticed": len(once),
+        "ways": by_kind,
+        "seconds": round(seconds),
+    }
+    print(f"RESULT {json.dumps(result)}")
+
+
+def _search(chosen: Sequence[Mutation], stored: dict[str, int], seeds: int) -> None:
+    """Store the first seed that finds a mutant which lacks a way."""
+    for mutation in chosen:
+        if len(named_ways(mutation, stored)) >= WAYS_MIN:
+            continue
+        for seed in range(seeds):
+            way = by_seed(mutation, seed)
+            if way.failure is not None and not way.trouble:
+                stored[mutation.name] = seed
+                STORED.write_text(json.dumps(dict(sorted(stored.items())), indent=2) + "\n")
+                break
 
 
 def main(arguments: list[str]) -> int:
@@ -156,37 +233,19 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants")
     parser.add_argument("--search", type=int, default=0, metavar="N")
     parser.add_argument("--only", metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N")
     options = parser.parse_args(arguments)
     logging.getLogger().setLevel(logging.CRITICAL)
-    stored: dict[str, int] = json.loads(STORED.read_text()) if STORED.exists() else {}
-    by_seed = {mutation.name for mutation in MUTATIONS if not mutation.case and not mutation.story}
-    if stored.keys() != by_seed and not options.search:
-        raise SystemExit(
-            f"{STORED.name} has {sorted(stored)}, mutants without a case or a story are {sorted(by_seed)}: "
-            "run python -m tests.sim.mutants --search 100"
-        )
+    stored: dict[str, int] = json.loads(STORED.read_text())
     chosen = [mutation for mutation in MUTATIONS if options.only in (None, mutation.name)]
     if not chosen:
         raise SystemExit(f"no mutant is called {options.only!r}")
-    survivors = []
-    width = max(len(mutation.name) for mutation in chosen)
-    ways: dict[str, int] = {}
-    for mutation in chosen:
-        found = find(mutation, stored, options.search)
-        if found is None:
-            survivors.append(mutation.name)
-            print(f"SURVIVED {mutation.name}: {mutation.what}", flush=True)
-        else:
-            print(f"{mutation.name:<{width}} -> {found.how:<36} {found.failure[:140]}", flush=True)
-            way = found.how.partition(" ")[0]
-            ways[way] = ways.get(way, 0) + 1
-            if options.search:
-                STORED.write_text(json.dumps(dict(sorted(stored.items())), indent=2) + "\n")
-    by_way = ", ".join(f"{count} by {way}" for way, count in sorted(ways.items()))
-    print(f"RESULT {len(chosen)} mutants, {len(chosen) - len(survivors)} found ({by_way}), {len(survivors)} survived")
-    if survivors:
-        print(f"FAILED survivors: {', '.join(survivors)}")
-    return int(bool(survivors))
+    started = monotonic()
+    if options.search:
+        _search(chosen, stored, options.search)
+    judged = _judge_all(chosen, stored, options.jobs or os.cpu_count() or 1)
+    _summary(judged, monotonic() - started)
+    return int(any(one.verdict for one in judged))
 
 
 if __name__ == "__main__":

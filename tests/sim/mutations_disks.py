@@ -62,6 +62,7 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.role:RoleMachine.handle",
         mutate=_promise_is_not_written,
         story="s01_answer_lost",
+        tests=("tests/property/test_broker_role.py::test_after_any_interruption_a_newer_epoch_is_entered",),
     ),
     Mutation(
         name="R20",
@@ -69,6 +70,7 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.log.cut:_zero_tail",
         mutate=constant(None),
         case="cut-tail-comes-back",
+        tests=("tests/unit/test_log_power_cut.py::test_r20_a_cut_is_on_disk_when_it_returns",),
     ),
     Mutation(
         name="vote-not-durable",
@@ -76,6 +78,10 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.replication.raft.journal:DurableJournal.setCurrentTerm",
         mutate=_vote_in_memory_only,
         case="vote-over-a-restart",
+        tests=(
+            "tests/unit/test_replication_stock_faults.py::test_a_vote_is_remembered_over_a_power_loss",
+            "tests/property/test_replication_formats.py::test_a_power_loss_leaves_a_state_between_the_last_sync_and_now",
+        ),
     ),
     Mutation(
         name="W5",
@@ -83,6 +89,7 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.epoch.history:EpochHistory.repaired",
         mutate=lambda _original: lambda self, _end: self,
         case="entry-beyond-the-end",
+        tests=("tests/unit/test_log_commit_log.py::test_epoch_entries_beyond_the_recovered_end_are_dropped",),
     ),
     Mutation(
         name="R20-cut-not-synced",
@@ -90,6 +97,8 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.log.cut:_sync",
         mutate=constant(None),
         case="cut-over-a-power-cut",
+        tests=("tests/unit/test_log_power_cut.py::test_r20_a_cut_over_segments_is_on_disk_when_it_returns",),
+        once_unnoticed="a cut is not synced",
     ),
     Mutation(
         name="R3-start-not-synced",
@@ -97,6 +106,8 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.log.commit_log:CommitLog._start_flusher",
         mutate=_syncs_nothing,
         case="start-over-a-power-cut",
+        tests=("tests/unit/test_log_power_cut.py::test_r3_what_a_start_returned_survives_the_power_cut_that_follows",),
+        once_unnoticed="recovery opens without a sync",
     ),
     Mutation(
         name="R3-start-behind-a-failed-sync",
@@ -104,6 +115,9 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.log.segment:LogSegment.write_again",
         mutate=constant(None),
         case="start-after-a-failed-sync",
+        tests=(
+            "tests/unit/test_log_failed_sync.py::test_r3_what_a_start_calls_synced_is_on_disk_though_a_sync_failed_before_it",
+        ),
     ),
     Mutation(
         name="R3-failed-sync-keeps-its-store",
@@ -111,6 +125,8 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.identity:disown",
         mutate=constant(None),
         story="r03_failed_sync",
+        tests=("tests/unit/test_broker_replica.py::test_a_store_whose_sync_failed_is_another_one_at_the_next_start",),
+        once_unnoticed="a store whose sync failed is not disowned",
     ),
     Mutation(
         name="R9-marks-not-synced",
@@ -118,6 +134,8 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.replica_files:MarksFile.store",
         mutate=_syncs_nothing,
         case="promise-over-a-power-cut",
+        tests=("tests/unit/test_log_power_cut.py::test_r9_a_promise_is_on_disk_when_it_is_given",),
+        once_unnoticed="marks are stored without fdatasync",
     ),
     Mutation(
         name="R9-marks-behind-a-failed-sync",
@@ -125,6 +143,9 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.identity:marks_on_disk",
         mutate=lambda _original: lambda files: files.load_marks(),
         case="promise-after-a-failed-sync",
+        tests=(
+            "tests/unit/test_log_failed_sync.py::test_r9_a_promise_that_a_start_has_read_is_on_disk_though_its_sync_failed",
+        ),
     ),
     Mutation(
         name="R12-half-a-record",
@@ -132,5 +153,9 @@ DISKS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.role_shell:RoleShell._record",
         mutate=_begins_behind_half_a_record,
         case="half-a-record-at-a-promotion",
+        tests=(
+            "tests/unit/test_broker_role_shell.py::test_r12_half_a_record_of_the_old_master_is_cut_before_the_epoch_begins",
+        ),
+        once_unnoticed="half a record is kept at a promotion",
     ),
 )

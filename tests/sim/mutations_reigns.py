@@ -36,6 +36,8 @@ REIGNS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.authoritative_state",
         mutate=_same_version_is_news,
         case="view-of-the-same-version",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_a_view_of_the_same_version_ends_no_union",),
+        once_unnoticed="a view of the same version ends the union",
     ),
     Mutation(
         name="W3-left-epoch-forgotten",
@@ -43,6 +45,8 @@ REIGNS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.role:RoleMachine._end_other_reign",
         mutate=_left_epoch_is_forgotten,
         case="epoch-left-and-shown-again",
+        tests=("tests/unit/test_broker_role_memory.py::test_w3_an_epoch_that_was_left_is_not_entered_again",),
+        once_unnoticed="an epoch is entered again after it was left",
     ),
 )
 """Parts of ``MUTATIONS``."""

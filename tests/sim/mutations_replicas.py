@@ -108,6 +108,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.role:RoleMachine._on_recovered",
         mutate=_marks_are_forgotten,
         case="stale-master-after-a-restart",
+        tests=("tests/property/test_broker_role.py::test_r9_a_process_keeps_what_the_one_before_it_promised",),
     ),
     Mutation(
         name="R9-old-epoch-to-a-new-incarnation",
@@ -115,6 +116,10 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.evolve:_registered",
         mutate=_mastership_outlives_the_process,
         case="restarted-master",
+        tests=(
+            "tests/property/test_core_laws.py::test_random_lives_keep_every_invariant",
+            "tests/unit/test_runtime_outages.py::test_a_master_that_is_back_before_it_was_found_gone_leaves_the_time_of_its_end",
+        ),
     ),
     Mutation(
         name="R9-bytes-before-the-entry",
@@ -122,6 +127,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.slave_link:SlaveLink._take_header",
         mutate=_bytes_before_the_entry,
         case="entry-before-its-bytes",
+        tests=("tests/unit/test_ha_links.py::test_an_empty_slave_gets_everything_with_its_epochs",),
     ),
     Mutation(
         name="R12-order",
@@ -129,6 +135,10 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.role:RoleMachine.handle",
         mutate=_start_before_the_link_stops,
         case="start-after-the-link",
+        tests=(
+            "tests/unit/test_broker_role_memory.py::test_the_winner_reports_the_highest_end_that_it_acked_to_the_old_master",
+            "tests/property/test_broker_role.py::test_no_order_of_events_breaks_the_rules_of_a_role",
+        ),
     ),
     Mutation(
         name="R12-acks-without-epoch",
@@ -136,6 +146,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.confirm_offset:SlaveAcks.record",
         mutate=_acks_without_epoch,
         case="late-acks",
+        tests=("tests/unit/test_ha_sync_state.py::test_r12_acks_of_another_epoch_link_or_incarnation_do_not_count",),
     ),
     Mutation(
         name="R12-acks-without-link",
@@ -143,6 +154,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.confirm_offset:SlaveAcks.record",
         mutate=_acks_without_link,
         case="late-acks",
+        tests=("tests/unit/test_ha_sync_state.py::test_r12_acks_of_another_epoch_link_or_incarnation_do_not_count",),
     ),
     Mutation(
         name="R12-data-of-a-closed-link",
@@ -150,6 +162,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.slave_link:SlaveLink.connection_lost",
         mutate=constant(None),
         case="data-after-the-close",
+        tests=("tests/unit/test_ha_links.py::test_r12_data_of_a_closed_link_is_dropped",),
     ),
     Mutation(
         name="R17",
@@ -157,6 +170,10 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.acks:WaitingSends.fail_all",
         mutate=constant([]),
         case="waiters-of-an-ended-epoch",
+        tests=(
+            "tests/unit/test_broker_acks.py::test_r17_an_ended_epoch_takes_nobody_and_releases_nobody",
+            "tests/unit/test_handlers_put.py::test_r17_a_waiter_of_an_ended_epoch_is_never_released_by_a_later_one",
+        ),
     ),
     Mutation(
         name="empty-epoch-refused",
@@ -164,6 +181,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.epoch.history:EpochHistory.appended",
         mutate=_empty_epoch_is_refused,
         story="s34_old_member_returns",
+        tests=("tests/unit/test_epoch_history.py::test_an_empty_last_epoch_is_replaced_by_the_next_one",),
     ),
     Mutation(
         name="R18",
@@ -176,6 +194,11 @@ REPLICAS: tuple[Mutation, ...] = (
                 else original(self, stamp)
             )
         ),
+        case="retry-of-a-send",
+        tests=(
+            "tests/unit/test_client_producer.py::test_answers_lost_in_a_failover_neither_lose_nor_double_a_message",
+            "tests/property/test_broker_producers.py::test_every_verdict_is_that_of_a_model_with_all_records",
+        ),
     ),
     Mutation(
         name="R19",
@@ -183,6 +206,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.log.commit_log:CommitLog.begin_run",
         mutate=_appends_behind_the_index,
         case="append-behind-unindexed-records",
+        tests=("tests/unit/test_log_commit_log.py::test_received_bytes_count_as_acked_only_by_whole_records",),
     ),
     Mutation(
         name="R21",
@@ -190,6 +214,9 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.session:SessionMachine.look_up",
         mutate=constant([]),
         case="peer-in-a-higher-epoch",
+        tests=(
+            "tests/unit/test_broker_session.py::test_r21_a_higher_epoch_of_a_peer_is_asked_after_at_once_but_not_without_end",
+        ),
     ),
     Mutation(
         name="R21-strangers",
@@ -197,6 +224,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.master_link:MasterLink._is_registered",
         mutate=constant(True),
         case="ack-of-a-stranger",
+        tests=("tests/unit/test_ha_links.py::test_a_stranger_is_never_answered_and_nothing_of_it_counts",),
     ),
     Mutation(
         name="R21-ended-incarnation",
@@ -204,6 +232,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.master_link:MasterLink.replicas_changed",
         mutate=constant([]),
         case="ack-of-an-ended-incarnation",
+        tests=("tests/unit/test_ha_links.py::test_a_replica_that_registered_a_moment_ago_waits_for_the_master_s_view",),
     ),
     Mutation(
         name="R26",
@@ -211,6 +240,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.truncation:_isolate",
         mutate=_confirmed_bytes_are_cut,
         case="cut-below-confirm",
+        tests=("tests/unit/test_ha_truncation.py::test_a_cut_below_the_own_confirm_isolates",),
     ),
     Mutation(
         name="R26-unclean-epoch",
@@ -218,6 +248,9 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.evolve:_may_lack_confirmed",
         mutate=constant(False),
         story="r26_unclean_return",
+        tests=(
+            "tests/unit/test_core_unclean_epoch.py::test_the_view_names_the_unclean_epoch_and_the_old_master_is_cut_by_it",
+        ),
     ),
     Mutation(
         name="W3",
@@ -225,6 +258,7 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.goals:_goal_for_own_epoch",
         mutate=lambda original: lambda view, standing: original(view, changed(standing, left_epoch=NO_EPOCH)),
         case="epoch-entered-twice",
+        tests=("tests/unit/test_broker_role_memory.py::test_w3_an_epoch_that_was_left_is_not_entered_again",),
     ),
     Mutation(
         name="W4",
@@ -232,5 +266,6 @@ REPLICAS: tuple[Mutation, ...] = (
         target="rollcall_ha.epoch.history:EpochHistory.appended",
         mutate=_empty_epoch_is_refused,
         case="empty-epochs",
+        tests=("tests/unit/test_epoch_history.py::test_an_empty_last_epoch_is_replaced_by_the_next_one",),
     ),
 )

@@ -6,6 +6,7 @@ Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from msgspec.structs import replace
@@ -144,8 +145,8 @@ def _adopts_another_fleet(original: Function) -> Function:
 
 
 def _everybody_is_intact(original: Function) -> Function:
-    def mutated(state: Any, replica: Any, command: Any) -> Any:
-        judged, reason = original(state, replica, command)
+    def mutated(fleet: Any, state: Any, replica: Any, command: Any) -> Any:
+        judged, reason = original(fleet, state, replica, command)
         if judged in (Intactness.NOT_INTACT, Intactness.SUSPECT):
             return Intactness.SAME_BOOT, "trusted"
         return judged, reason
@@ -167,9 +168,9 @@ def _boot_id_of_the_last_start(original: Function) -> Function:
 
 
 def _any_copy_will_do(original: Function) -> Function:
-    def mutated(state: Any, replica: Any, command: Any) -> Any:
+    def mutated(fleet: Any, state: Any, replica: Any, command: Any) -> Any:
         known = () if replica.incarnation is None else (replica.incarnation,)
-        return original(state, replica, replace(command, previous_incarnations=known))
+        return original(fleet, state, replica, replace(command, previous_incarnations=known))
 
     return mutated
 
@@ -203,13 +204,21 @@ def _unknown_members_are_skipped(original: Function) -> Function:
     return mutated
 
 
+class _NoCommand:
+    """An entry without alters."""
+
+
 def _in_the_order_of_the_batch(original: Function) -> Function:
-    def mutated(state: Any, operations: Any, *, term: int, index: int) -> Any:
-        replies: tuple[Any, ...] = ()
-        for operation in operations:
-            applied = original(state, [operation], term=term, index=index)
-            state, replies = applied.state, replies + applied.replies
-        return changed(applied, replies=replies)
+    module: Any = importlib.import_module(original.__module__)
+
+    def mutated(*args: Any, **named: Any) -> Any:
+        known = module.AlterSyncStateSet
+        # No command is one of these: all are taken as they come.
+        module.AlterSyncStateSet = _NoCommand
+        try:
+            return original(*args, **named)
+        finally:
+            module.AlterSyncStateSet = known
 
     return mutated
 
@@ -259,6 +268,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.alters:decide_alter",
         mutate=_no_stored_verdict,
         case="alter-answer-lost",
+        tests=(
+            "tests/unit/test_core_safety_alters.py::test_r1_a_retry_hears_the_stored_verdict_and_nothing_is_recorded",
+        ),
     ),
     Mutation(
         name="R1-content-bound-to-seq",
@@ -266,6 +278,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.tick",
         mutate=_retry_with_other_content,
         case="alter-retry-is-the-same",
+        tests=("tests/unit/test_ha_sync_state.py::test_r1_a_retry_repeats_the_same_content_although_more_happened",),
     ),
     Mutation(
         name="R1-overtaken",
@@ -273,6 +286,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.overtaken",
         mutate=constant([]),
         case="alter-overtaken",
+        tests=("tests/unit/test_ha_sync_state.py::test_r1_a_forged_seq_does_not_stop_the_alters_of_a_reign",),
     ),
     Mutation(
         name="R1-seq-far-ahead",
@@ -280,6 +294,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.alters:SEQUENCE_STEP_MAX",
         mutate=instead(2**63),
         case="alter-far-ahead",
+        tests=(
+            "tests/property/test_core_laws.py::test_r1_whatever_seqs_are_shown_there_is_room_for_the_alters_of_a_reign",
+        ),
     ),
     Mutation(
         name="R1-compare-and-set",
@@ -287,6 +304,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.alters:_refusal",
         mutate=_no_compare_and_set,
         case="alter-on-a-moved-set",
+        tests=(
+            "tests/unit/test_core_safety_alters.py::test_r1_a_stale_set_epoch_of_the_present_master_is_refused_and_stored",
+        ),
     ),
     Mutation(
         name="R1-incarnations",
@@ -294,6 +314,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.alters:decide_alter",
         mutate=_any_incarnation_joins,
         case="alter-of-an-ended-incarnation",
+        tests=(
+            "tests/unit/test_core_safety_alters.py::test_r1_a_joining_member_is_named_by_the_incarnation_that_passed_the_test",
+        ),
     ),
     Mutation(
         name="R1-late-registration",
@@ -301,6 +324,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.registration:_has_moved",
         mutate=constant(False),
         case="late-registration",
+        tests=("tests/unit/test_core_safety.py::test_r1_a_late_duplicate_of_an_earlier_lifes_registration_is_refused",),
     ),
     Mutation(
         name="R2-refusal-ends-the-union",
@@ -308,6 +332,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.mastership_refused",
         mutate=_refusal_ends_the_union,
         case="refused-mastership",
+        tests=(
+            "tests/unit/test_ha_sync_state.py::test_r2_a_refusal_because_of_the_epoch_ends_the_mastership_not_the_union",
+        ),
     ),
     Mutation(
         name="R2-state-of-another-epoch",
@@ -315,6 +342,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.authoritative_state",
         mutate=_adopts_another_epoch,
         case="state-of-another-epoch",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_a_state_of_another_epoch_is_not_adopted",),
     ),
     Mutation(
         name="R2-timeout-drops-the-proposal",
@@ -322,6 +350,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.tick",
         mutate=_timeout_drops_the_proposal,
         case="alter-without-an-answer",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_a_timeout_does_not_drop_the_proposal",),
     ),
     Mutation(
         name="R2-no-union-when-adding",
@@ -329,6 +358,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.required_set",
         mutate=_local_set_only,
         case="union-when-adding",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_joining_and_being_required_are_one_step",),
     ),
     Mutation(
         name="R2-no-union-when-removing",
@@ -336,6 +366,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.required_set",
         mutate=_proposed_set_only,
         case="union-when-removing",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_removing_needs_the_union_too",),
     ),
     Mutation(
         name="R2-join-test-in-two-steps",
@@ -343,6 +374,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState._is_fit_to_join",
         mutate=_join_in_two_steps,
         case="join-test",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_joining_and_being_required_are_one_step",),
     ),
     Mutation(
         name="R2-join-test-without-start",
@@ -350,6 +382,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.__init__",
         mutate=_join_without_start,
         case="join-below-the-start",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_nobody_joins_below_the_start_of_the_epoch",),
     ),
     Mutation(
         name="R2-join-test-without-confirm",
@@ -357,6 +390,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState._has_everything",
         mutate=_join_without_confirm,
         case="join-below-confirm",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_nobody_joins_below_confirm",),
     ),
     Mutation(
         name="R3",
@@ -364,6 +398,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.intactness:judge",
         mutate=_everybody_is_intact,
         story="r03_unclean_restart",
+        tests=("tests/unit/test_core_safety_intactness.py::test_r3_a_restart_without_proof_leaves_the_set",),
     ),
     Mutation(
         name="R3-boot-id-of-the-last-start",
@@ -371,6 +406,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.broker.core.registration:Registration.__init__",
         mutate=_boot_id_of_the_last_start,
         story="r03_boot_of_last_start",
+        tests=("tests/unit/test_broker_registration.py::test_r3_each_life_names_the_boot_that_it_runs_on",),
     ),
     Mutation(
         name="R3-older-copy",
@@ -378,6 +414,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.intactness:judge",
         mutate=_any_copy_will_do,
         case="older-copy",
+        tests=("tests/unit/test_core_safety_intactness.py::test_r3_an_older_copy_of_the_directory_is_not_intact",),
     ),
     Mutation(
         name="R6-intact",
@@ -385,6 +422,10 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.state:SetState.is_intact_member",
         mutate=_survivors_need_not_be_intact,
         case="survivors-are-intact",
+        tests=(
+            "tests/unit/test_core_safety_elections.py::test_r6_members_that_are_not_intact_do_not_survive",
+            "tests/property/test_core_laws.py::test_random_lives_keep_every_invariant",
+        ),
     ),
     Mutation(
         name="R6-members-of-the-old-set",
@@ -392,6 +433,10 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.decide_election:_new_set",
         mutate=_survivors_from_anywhere,
         case="survivors-are-members",
+        tests=(
+            "tests/unit/test_core_safety_elections.py::test_r6_an_outsider_is_never_added_by_a_clean_election",
+            "tests/property/test_core_laws.py::test_random_lives_keep_every_invariant",
+        ),
     ),
     Mutation(
         name="R14",
@@ -399,6 +444,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.evidence:validate_evidence",
         mutate=_any_evidence,
         case="evidence-moved",
+        tests=("tests/unit/test_core_safety.py::test_r14_evidence_that_moved_is_refused",),
     ),
     Mutation(
         name="R5",
@@ -408,6 +454,7 @@ SETS: tuple[Mutation, ...] = (
             lambda self, peer, message: original(self, peer, replace(message, term=self._attached().internals.term))
         ),
         case="answer-of-another-term",
+        tests=("tests/unit/test_replication_member.py::test_an_answer_of_another_term_counts_for_nothing",),
     ),
     Mutation(
         name="R7-awaits-reports",
@@ -415,6 +462,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.state:Recovery.awaited",
         mutate=_nobody_is_awaited,
         story="r07_wiped_controllers",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_after_a_wipe_nothing_is_decided_before_all_named_replicas_have_reported",
+        ),
     ),
     Mutation(
         name="R7-longest-report",
@@ -422,6 +472,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.decide_election:_set_aside_by_reports",
         mutate=constant({}),
         case="restored-longest",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_whoever_is_heard_first_was_elected_although_another_member_had_reported_more",
+        ),
     ),
     Mutation(
         name="R7-epochs-jump",
@@ -429,6 +482,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.recovery:next_master_epoch",
         mutate=lambda _original: lambda set_state, **_named: set_state.master_epoch + 1,
         story="r07_old_backup",
+        tests=(
+            "tests/unit/test_core_safety_recovery.py::test_r7_the_newest_view_wins_and_its_longest_member_is_elected_in_an_epoch_that_jumps",
+        ),
     ),
     Mutation(
         name="R8",
@@ -436,6 +492,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.founding_election:decide_first",
         mutate=_first_come_first_master,
         case="first-election",
+        tests=(
+            "tests/unit/test_core_safety_elections.py::test_r8_the_first_election_waits_for_the_expected_replicas_and_takes_all_of_them",
+        ),
     ),
     Mutation(
         name="R13",
@@ -443,6 +502,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.runtime.sessions:Sessions._judge",
         mutate=_refused_is_dead,
         case="dead-at-once",
+        tests=("tests/unit/test_runtime_duties.py::test_dead_at_once_needs_all_three_facts",),
     ),
     Mutation(
         name="R15",
@@ -452,6 +512,7 @@ SETS: tuple[Mutation, ...] = (
             lambda payload: () if type(original(payload)).__name__ == "AboveFeatureLevel" else original(payload)
         ),
         case="newer-operation",
+        tests=("tests/unit/test_replication_machine.py::test_an_operation_above_the_feature_level_stops_this_node",),
     ),
     Mutation(
         name="R22",
@@ -459,6 +520,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.in_sync_count",
         mutate=_counts_the_required_set,
         case="min-in-sync-of-a-proposal",
+        tests=("tests/unit/test_ha_sync_state.py::test_r22_min_in_sync_counts_members_of_both_sets",),
     ),
     Mutation(
         name="R23",
@@ -466,6 +528,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.confirm_offset:SlaveAcks.open_link",
         mutate=lambda original: lambda self, *args, is_learner: original(self, *args, is_learner=False),
         case="learner-is-no-candidate",
+        tests=("tests/unit/test_ha_sync_state.py::test_r23_a_learner_is_heard_and_never_joins",),
     ),
     Mutation(
         name="R24",
@@ -473,6 +536,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.decision:refuse",
         mutate=lambda original: lambda *args, **named: Decision(answer=original(*args, **named).answer),
         case="refusal-on-record",
+        tests=("tests/unit/test_core_safety.py::test_r24_refusals_are_on_record_and_repeated_answers_are_not",),
     ),
     Mutation(
         name="R25",
@@ -480,6 +544,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.controller.core.apply:apply_operations",
         mutate=_in_the_order_of_the_batch,
         case="election-in-a-batch",
+        tests=(
+            "tests/unit/test_core_safety.py::test_r25_elections_come_before_alters_in_a_batch_and_replies_keep_their_order",
+        ),
     ),
     Mutation(
         name="R7-view-of-another-fleet",
@@ -487,6 +554,9 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.authoritative_state",
         mutate=_adopts_another_fleet,
         case="state-of-another-fleet",
+        tests=(
+            "tests/unit/test_ha_sync_state.py::test_r7_a_view_of_restored_controllers_is_no_knowledge_of_an_alter_of_the_old_ones",
+        ),
     ),
     Mutation(
         name="W8",
@@ -494,6 +564,7 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:SyncState.verdict",
         mutate=_refusal_keeps_the_proposal,
         case="refused-proposal",
+        tests=("tests/unit/test_ha_sync_state.py::test_a_refused_join_is_tried_again_with_a_new_seq_after_a_pause",),
     ),
     Mutation(
         name="W9",
@@ -501,5 +572,6 @@ SETS: tuple[Mutation, ...] = (
         target="rollcall_ha.ha.sync_state:confirm_candidate",
         mutate=_unknown_members_are_skipped,
         case="member-without-a-report",
+        tests=("tests/unit/test_ha_sync_state.py::test_r2_a_promotion_and_a_handshake_make_members_unknown",),
     ),
 )

@@ -7,8 +7,10 @@ import os
 
 import pytest
 
+from tests.sim import directed
 from tests.sim.__main__ import regressions, reproduce, trace_hashes
-from tests.sim.mutants import STORED, find
+from tests.sim.mutant_tests import ROOT, run_tests
+from tests.sim.mutants import STORED, WAYS_MIN, named_ways, ways_within
 from tests.sim.mutation import Mutation
 from tests.sim.mutations import MUTATIONS
 from tests.sim.run import run_seed
@@ -32,17 +34,46 @@ def test_a_seed_gives_one_trace_under_every_hash_seed_and_behind_other_seeds() -
     assert trace_hashes([1, 2], "1") == trace_hashes([2, 1], "2")[::-1]
 
 
-def test_every_stored_seed_is_that_of_a_mutant_which_has_no_case() -> None:
-    """A seed that nobody reads would be taken for a guard."""
+def test_every_mutant_names_two_ways_that_are_there() -> None:
+    """``make sim-mutants`` runs them all; a test that was renamed or a case that went takes its guard with it."""
     stored: dict[str, int] = json.loads(STORED.read_text())
+    ways = {mutation.name: named_ways(mutation, stored) for mutation in MUTATIONS}
+    tests = {test for mutation in MUTATIONS for test in mutation.tests}
+    stories = {path.stem for path in (ROOT / "tests/scenario").glob("*.txt")}
 
-    assert set(stored) == {mutation.name for mutation in MUTATIONS if not mutation.case and not mutation.story}
+    assert len(ways) == len(MUTATIONS), "two mutants of one name"
+    assert set(stored) <= set(ways)
+    assert {name: len(named) for name, named in ways.items() if len(set(named)) < WAYS_MIN} == {}
+    assert {mutation.case for mutation in MUTATIONS} - {"", *directed.CASES} == set()
+    assert {mutation.story for mutation in MUTATIONS} - {"", *stories} == set()
+    assert {test for test in tests if not _is_there(test)} == set()
+
+
+def _is_there(test: str) -> bool:
+    path, _, name = test.partition("::")
+    return f"def {name}(" in (ROOT / path).read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize(
+    "mutation", [one for one in MUTATIONS if one.case or one.story], ids=lambda mutation: mutation.name
+)
 def test_a_rule_that_is_switched_off_is_noticed(mutation: Mutation) -> None:
-    """Each mutant by its case, its transcript or its stored seed; a survivor means that nothing guards the rule."""
-    stored: dict[str, int] = json.loads(STORED.read_text())
+    """Each mutant by its case and its transcript; a survivor means that nothing guards the rule."""
+    for way in ways_within(mutation, {}):
+        assert not way.trouble, f"{way.kind} {way.name} {way.trouble}"
+        assert way.failure is not None, f"{mutation.name} survived {way.kind} {way.name}: {mutation.what}"
 
-    assert find(mutation, stored, search=0) is not None, f"{mutation.name} survived: {mutation.what}"
+
+@pytest.mark.slow
+def test_a_test_notices_a_mutant_by_an_assertion_and_passes_without() -> None:
+    """A child process that applies no mutant, or a test that cannot be imported, would look like a guard."""
+    mutation = next(one for one in MUTATIONS if one.name == "R17")
+    test = "tests/unit/test_broker_acks.py::test_r17_an_ended_epoch_takes_nobody_and_releases_nobody"
+
+    missing = "tests/unit/test_broker_acks.py::test_that_is_not_there"
+
+    assert run_tests(mutation.name, [test])[test].is_noticed
+    assert run_tests("", [test])[test].has_passed
+    assert not run_tests(mutation.name, [missing])[missing].is_noticed
+    assert "did not run" in run_tests("", [missing])[missing].detail

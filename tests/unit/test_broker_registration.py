@@ -34,13 +34,13 @@ IDENTITY = Identity(
 )
 
 
-def registration(*lives: str) -> Registration:
-    """Of replica 2, in its life ``me``, on a directory that has lived as ``lives``."""
+def registration(*lives: str, boot: str = "boot-1") -> Registration:
+    """Of replica 2, in its life ``me`` on ``boot``, on a directory that has lived as ``lives``."""
     facts = ReplicaFacts(
         set_key=FLEET.key,
         process=ProcessIdentity(
             incarnation=Incarnation("me"),
-            boot_id="boot-1",
+            boot_id=boot,
             store_id="store-2",
             previous_incarnations=tuple(map(Incarnation, lives)),
         ),
@@ -107,6 +107,20 @@ def test_a_further_session_replaces_the_session_before() -> None:
     machine.disconnected()
 
     assert asked(machine.connected(NOTHING, None)).replaces == as_of("me", reply.session_ordinal)
+
+
+def test_r3_each_life_names_the_boot_that_it_runs_on() -> None:
+    """
+    A life on boot 1, the power goes, two lives on boot 2: the last one names boot 2.
+
+    Named boot 1, as its directory was registered before the power went, it would be judged "same boot".
+    """
+    boots = [
+        asked(registration(*lives, boot=boot).connected(NOTHING, None)).boot_id
+        for lives, boot in (((), "boot-1"), (("a",), "boot-2"), (("a", "b"), "boot-2"))
+    ]
+
+    assert boots == ["boot-1", "boot-2", "boot-2"]
 
 
 def test_a_start_is_on_the_disk_before_it_is_used(tmp_path: Path) -> None:

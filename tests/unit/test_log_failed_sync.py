@@ -44,6 +44,11 @@ def open_log(disk: SimFiles, failures: list[BaseException]) -> CommitLog:
     )
 
 
+def log_on_disk(disk: SimFiles) -> bytes:
+    """The bytes of all segments, as a reader finds them."""
+    return b"".join(path.read_bytes() for path in sorted((disk.folder / "commitlog").iterdir()))
+
+
 def test_r3_what_a_start_calls_synced_is_on_disk_though_a_sync_failed_before_it(disk: SimFiles) -> None:
     """Four records, their sync fails, the process ends and starts again: what it acks survives the next power cut."""
     failures: list[BaseException] = []
@@ -59,8 +64,10 @@ def test_r3_what_a_start_calls_synced_is_on_disk_though_a_sync_failed_before_it(
     again = open_log(disk, failures)
     again.flush_turn()
     acked = again.ackable_offset
+    written = log_on_disk(disk)[:acked]
     disk.lose_power(forgets_all=True)
     disk.boot()
+    assert log_on_disk(disk)[:acked] == written
     after = open_log(disk, failures)
 
     assert after.max_offset >= acked

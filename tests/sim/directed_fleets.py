@@ -1,0 +1,136 @@
+"""
+Directed cases of a whole small fleet, for the mutants of ``mutations_elections``: the product's processes, and the stage's
+hands.
+
+Here: what must have come of each. Not here: the hands (``tests.scenario.stage``), cases of one machine (``directed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from rollcall_ha.controller.contract.commands import ElectUnclean
+from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.core.state import SetState
+from tests.sim.violation import Violation
+from tests.sim.world import World
+
+EVERYTHING = 1 << 40
+
+
+def _must(holds: object, rule: str) -> None:
+    if not holds:
+        raise Violation(rule)
+
+
+class _Play:
+    """Commands of the stage, one after another, and what is known at the end of them."""
+
+    def __init__(self, do: Callable[[str], list[str]], world: Callable[[], World]) -> None:
+        self._do, self._world = do, world
+
+    def __call__(self, *commands: str) -> list[str]:
+        return [line for command in commands for line in self._do(command)]
+
+    @property
+    def world(self) -> World:
+        return self._world()
+
+    @property
+    def set(self) -> SetState:
+        state = self.world.set_state(self.world.keys[0])
+        assert state is not None
+        return state
+
+    def elect_uncleanly(self, broker_id: int | None = None) -> str:
+        """The election in one line of the story: ``MasterElected 3 epoch 2 set (3,) unclean``; empty if there is none."""
+        designated = None if broker_id is None else BrokerId(broker_id)
+        self.world.order(
+            ElectUnclean(set_key=self.world.keys[0], designated=designated, accepted_loss_bytes=EVERYTHING, reason="")
+        )
+        elections = (line.partition("MasterElected")[1:] for line in self("run 60"))
+        return next(("".join(election) for election in elections if election[0]), "")
+
+
+@contextmanager
+def _play() -> Iterator[_Play]:
+    # The stage knows the cases: it can show one to its audience.
+    from tests.scenario.stage import Stage
+
+    with closing(Stage()) as stage:
+        yield _Play(stage.do, lambda: stage.world)
+
+
+def outsider_beside_an_intact_member() -> None:
+    """3 lacks five messages that {1,2} acknowledged; 1 dies, and 3 is made master by the unclean word while 2 lives."""
+    with _play() as play:
+        play("world min=1", "until in-sync 3", "send 5", "cut 3 brokers", "run 4000", "send 5", "run 1500")
+        _must(play.set.sync_state_set == (1, 2), f"3 has left the set: {play.set.sync_state_set}")
+        # 2 must not be elected first: the word comes before the silence of 1 is noticed.
+        play("heal", "kill 1")
+        elected = play.elect_uncleanly(3)
+        _must(elected == "MasterElected 3 epoch 2 set (3,) unclean", f"R6: an unclean winner stands alone: {elected}")
+
+
+def winner_that_had_acked() -> None:
+    """2 or 3 acks five messages to master 1, which dies: the new master says up to where it had acked."""
+    with _play() as play:
+        play("world", "until in-sync 3", "send 5", "run 1000")
+        end = play.world.brokers["s0r1"].disk.size()
+        play("kill 1", "until epoch 2", "run 500")
+        grade = play.world.oracle.facts(play.world.keys[0]).grades[play.set.master_epoch]
+        _must(
+            any(f"having acked up to {end}" in fact for fact in grade.facts),
+            f"proof: the winner acked {end} bytes to the old master, its grade rests on {grade.facts}",
+        )
+
+
+def longer_log_of_an_older_epoch() -> None:
+    """
+    {1,2} acknowledge ten messages, of which 3 has five; 3 is elected uncleanly, and acknowledges one more with 1.
+
+    Then 3 is gone, and 1 and 2 are what there is: 2 has more bytes, 1 has what epoch 2 acknowledged.
+    """
+    with _play() as play:
+        play("world min=1", "until in-sync 3", "send 5", "cut 3 brokers", "run 4000", "send 5", "run 1500")
+        play("kill 1", "kill 2", "run 2500", "heal")
+        _must("MasterElected 3" in play.elect_uncleanly(), "3 is elected for want of others")
+        play("run 2500", "start 1", "until in-sync 2", "send 1", "run 1500")
+        _must(play.set.sync_state_set == (1, 3), f"1 has followed 3 and joined: {play.set.sync_state_set}")
+        # 1 leaves the set, so that both are outsiders when 3 is gone; 2 never hears of epoch 2.
+        play("cut 1 brokers", "run 4000")
+        _must(play.set.sync_state_set == (3,), f"3 is alone in its set: {play.set.sync_state_set}")
+        play("kill 3", "cut 2 brokers", "start 2", "run 3000")
+        ends = [play.world.brokers[f"s0r{number}"].disk.size() for number in (1, 2)]
+        _must(ends[0] < ends[1], f"2 has the longer log: {ends}")
+        elected = play.elect_uncleanly()
+        _must("MasterElected 1 " in elected, f"C4: what epoch 2 acknowledged is with 1, and elected is: {elected}")
+
+
+def longest_report_of_an_older_epoch() -> None:
+    """
+    3 and 2 hold a message that 1 never got when 1 is made master of epoch 2, and nobody follows it. All controllers are
+    wiped: of the reports, the one of epoch 2 is the newest, though two others are longer.
+    """
+    with _play() as play:
+        play("world", "until in-sync 3")
+        master = play.set.master
+        behind, other = (number for number in (1, 2, 3) if number != master)
+        play("send 5", "run 500", f"cut {master} > {behind}", "send 1 within 60")
+        play(f"cut {behind} {other}", f"elect {behind}", "until epoch 2", "run 100")
+        ends = {number: play.world.brokers[f"s0r{number}"].disk.size() for number in (1, 2, 3)}
+        _must(ends[behind] < ends[other], f"the master of epoch 2 has the shorter log: {ends}")
+        play("wipe", "start c1 c2 c3", "run 4000")
+        won = play.world.oracle.facts(play.world.keys[0]).elections
+        first = won[min(epoch for epoch in won if epoch > 2)]
+        _must(first.master == behind, f"R7: {first.master} is elected, {behind} reported the later epoch")
+
+
+FLEET_CASES: dict[str, Callable[[], None]] = {
+    "outsider-beside-an-intact-member": outsider_beside_an_intact_member,
+    "winner-that-had-acked": winner_that_had_acked,
+    "longer-log-of-an-older-epoch": longer_log_of_an_older_epoch,
+    "longest-report-of-an-older-epoch": longest_report_of_an_older_epoch,
+}
+"""By name, as ``directed.CASES``."""

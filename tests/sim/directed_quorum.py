@@ -1,0 +1,169 @@
+"""
+Directed cases of the controllers' quorum, for the mutants of ``mutations_quorum``: see ``directed``.
+
+The product's members on links that the case moves: who hears what, and when, is all that it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from rollcall_ha.controller.replication.raft.failstop import FailStop
+from rollcall_ha.controller.replication.raft.messages import Append
+from rollcall_ha.controller.runtime.authority import judge_authority
+from tests.sim.violation import Violation
+from tests.support.raft_seams import Stopped
+from tests.support.raft_virtual import NAMES, TIMING, OurNode, VirtualGroup
+
+FIVE = ("c1", "c2", "c3", "c4", "c5")
+
+
+def _must(holds: object, rule: str) -> None:
+    if not holds:
+        raise Violation(rule)
+
+
+@contextmanager
+def _group(names: tuple[str, ...] = NAMES, **options: Any) -> Iterator[VirtualGroup]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield VirtualGroup(patch, partial(OurNode, **options), names)
+
+
+def _ours(group: VirtualGroup, name: str) -> OurNode:
+    node = group.nodes[name]
+    assert isinstance(node, OurNode)
+    return node
+
+
+def heartbeat_over_a_full_link() -> None:
+    """
+    c1 and c2 of five hold three entries that nobody else has. The others elect and commit; the link to c2 is full, so
+    that c2 hears heartbeats without entries, which say how far the others have committed.
+    """
+    with _group(FIVE) as group:
+        _must(group.commit("first"), "an entry commits")
+        old = group.elect()
+        follower = _ours(group, next(name for name in FIVE if name != old.name))
+        majority = [name for name in FIVE if name not in (old.name, follower.name)]
+        for cut_off in (old.name, follower.name):
+            group.cut(cut_off, *majority)
+        for number in range(3):
+            old.propose(f"dead-{number}", lambda _outcome: None)
+        group.run_for(100)
+        is_ahead = follower.last_index == old.last_index >= follower.commit_index + 3
+        _must(is_ahead, "the follower holds what no majority has")
+        group.crash(old.name)
+        group.run_for(5_000, lambda: any(group.nodes[name].is_leader for name in majority))
+        for number in range(6):
+            _must(group.commit(f"living-{number}"), "the majority commits")
+        leader = group.elect()
+        transport: Any = _ours(group, leader.name).member.raft.node.transport
+        transport.pending_bytes = lambda peer: 2**40 if peer.name == follower.name else 0
+        group.heal()
+        try:
+            group.run_for(200)
+        except Stopped as stopped:
+            raise Violation(f"Raft: {follower.name} stops: {stopped}") from stopped
+        theirs = _ours(group, leader.name).ids
+        _must(
+            follower.ids == theirs[: len(follower.ids)],
+            f"Raft: {follower.name} applied {follower.ids}, committed was {theirs}",
+        )
+
+
+def cut_below_a_snapshot() -> None:
+    """A late member installs a snapshot; right behind it a leader with another history replaces its last entry."""
+    with _group(compaction_entries=10) as group:
+        leader = group.elect()
+        late = next(name for name in NAMES if name != leader.name)
+        group.crash(late)
+        for number in range(40):
+            _must(group.commit(f"id-{number}"), "an entry commits")
+        leader = group.elect()
+        node = _ours(group, group.start(late).name)
+        installed: list[int] = []
+        listeners = node.member.raft.node.listeners
+        listeners.append(lambda entry: installed.append(entry.index) if entry.is_snapshot else None)
+        stops: list[FailStop | None] = []
+
+        def replaced(_source: str, target: str, _message: Any) -> None:
+            if target == late and installed and not stops:
+                stops.append(
+                    _stop_of(node, leader.name, _another_history(node, leader.term, installed[0], group.now_ns))
+                )
+
+        group.after_delivery = replaced
+        group.run_for(3_000, lambda: bool(stops))
+        _must(installed, "a snapshot is installed")
+        _must(stops == [FailStop.DIVERGED], f"Raft: what came with a snapshot was replaced: {stops}")
+
+
+def _another_history(node: OurNode, term: int, index: int, now_ns: int) -> Append:
+    """The entry ``index`` in another term than the one that it was committed in."""
+    return Append(
+        term=term,
+        sent_ns=now_ns + 1,
+        confirmed_ns=0,
+        commit_index=index,
+        last_index=index,
+        previous_index=index - 1,
+        previous_term=node.entry_at(index - 1)[2],
+        entries=((b"\0", index, term + 1),),
+    )
+
+
+def _stop_of(node: OurNode, leader: str, append: Append) -> FailStop | None:
+    try:
+        node.receive(leader, append)
+    except Stopped as stopped:
+        return stopped.code
+    return None
+
+
+def answers_in_the_socket_of_a_paused_leader() -> None:
+    """c1 leads, is paused with answers in its socket, and the others elect: c1 goes on and reads what they said before."""
+    with _group() as group:
+        _must(group.commit("first"), "an entry commits")
+        old = group.elect()
+        others = [name for name in NAMES if name != old.name]
+        # What it had sent arrives and is answered; from then on it neither ticks nor reads.
+        group.now_ns += TIMING.raft_append_period_ms * 1_000_000
+        old.tick()
+        for name in others:
+            while group.deliver_one(old.name, name):
+                pass
+        _must(all(group.queues[name, old.name] for name in others), "answers lie in its socket")
+        for _ in range(2_000):
+            group.now_ns += 5_000_000
+            for name in others:
+                group.nodes[name].tick()
+            for source, target in ((others[0], others[1]), (others[1], others[0])):
+                while group.deliver_one(source, target):
+                    pass
+            if any(group.nodes[name].is_leader for name in others):
+                break
+        _must(any(group.nodes[name].is_leader for name in others), "the others elect")
+        for name in others:
+            group.deliver_one(name, old.name)
+        old.tick()
+        leadership = _ours(group, old.name).member.leadership
+        authority = judge_authority(
+            leadership,
+            taken_term=leadership.term,
+            now_ns=group.now_ns,
+            election_timeout_ms_min=TIMING.raft_election_timeout_ms_min,
+        )
+        _must(not authority.is_held, "R5: a leader that was paused has authority beside its successor")
+
+
+QUORUM_CASES: dict[str, Callable[[], None]] = {
+    "heartbeat-over-a-full-link": heartbeat_over_a_full_link,
+    "cut-below-a-snapshot": cut_below_a_snapshot,
+    "answers-in-the-socket-of-a-paused-leader": answers_in_the_socket_of_a_paused_leader,
+}
+"""By name, as ``directed.CASES``."""

@@ -1,0 +1,131 @@
+"""
+Mutants of elections: the order of candidates, the set of an unclean winner, and what an election makes known.
+
+Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.events import MasterElected
+from rollcall_ha.controller.contract.ids import LogOffset
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.policies import RankPart
+from rollcall_ha.controller.core.state import bound_to
+from rollcall_ha.epoch.model import NO_EPOCH
+from tests.sim.mutation import Function, Mutation
+
+
+def _offset_before_epoch(original: Function) -> Function:
+    def mutated(part: Any, candidate: Any, zone: str) -> Any:
+        key = original(part, candidate, zone)
+        return tuple(reversed(key)) if part is RankPart.DATA else key
+
+    return mutated
+
+
+def _epochs_are_not_compared(original: Function) -> Function:
+    def without_epoch(positions: Any) -> Any:
+        return positions if positions is None else replace(positions, last_epoch=NO_EPOCH)
+
+    def mutated(set_state: Any, evidence: Any) -> Any:
+        replicas = tuple(replace(each, positions=without_epoch(each.positions)) for each in set_state.replicas)
+        seen = tuple(map(without_epoch, evidence.replicas))
+        return original(replace(set_state, replicas=replicas), replace(evidence, replicas=seen))
+
+    return mutated
+
+
+def _survivors_of_an_unclean_election(original: Function) -> Function:
+    def mutated(case: Any, ranking: Any, winner: Any, **named: Any) -> MasterElected:
+        event: MasterElected = original(case, ranking, winner, **named)
+        if event.verdict.kind is not ElectionKind.UNCLEAN:
+            return event
+        replicas = case.set_state.replicas
+        members = tuple(
+            each.broker_id
+            for each in replicas
+            if each.broker_id == winner or (each.is_alive and case.set_state.is_intact_member(each))
+        )
+        return replace(
+            event,
+            verdict=replace(event.verdict, sync_state_set=members),
+            sync_state_set=members,
+            bound_incarnations=bound_to(replicas, members),
+        )
+
+    return mutated
+
+
+def _confirm_is_not_raised(original: Function) -> Function:
+    def mutated(set_state: Any, event: Any, *, may_have_lost: bool) -> LogOffset:
+        return LogOffset(min(set_state.known_confirm, original(set_state, event, may_have_lost=may_have_lost)))
+
+    return mutated
+
+
+def _acked_end_is_forgotten(original: Function) -> Function:
+    def mutated(facts: Any, step: Any, done: Any) -> None:
+        original(facts, step, done)
+        facts.acked_end = LogOffset(0)
+
+    return mutated
+
+
+ELECTIONS: tuple[Mutation, ...] = (
+    Mutation(
+        name="C4-offset-before-epoch",
+        what="the longest log wins, although a shorter one ends in a later epoch",
+        target="rollcall_ha.controller.core.ranking:_part",
+        mutate=_offset_before_epoch,
+        case="longer-log-of-an-older-epoch",
+        tests=("tests/unit/test_core_safety_order.py::test_the_epoch_is_compared_before_the_offset",),
+        once_unnoticed="the offset is compared before the epoch in the order of candidates",
+    ),
+    Mutation(
+        name="R7-longest-by-offset-only",
+        what="after a wipe or restore the longest log is elected, although a shorter one ends in a later epoch",
+        target="rollcall_ha.controller.core.decide_election:_set_aside_by_reports",
+        mutate=_epochs_are_not_compared,
+        case="longest-report-of-an-older-epoch",
+        tests=("tests/unit/test_core_safety_order.py::test_r7_after_a_wipe_the_longest_is_found_by_epoch_first",),
+        once_unnoticed="the offset alone is compared after a restore",
+    ),
+    Mutation(
+        name="R6-unclean-keeps-survivors",
+        what="an unclean winner begins with members whose logs hold what it lacks",
+        target="rollcall_ha.controller.core.decide_election:_elected",
+        mutate=_survivors_of_an_unclean_election,
+        case="outsider-beside-an-intact-member",
+        tests=(
+            "tests/unit/test_core_safety_order.py::test_r6_an_unclean_winner_stands_alone_although_an_intact_member_lives",
+        ),
+        once_unnoticed="an unclean winner keeps survivors",
+    ),
+    Mutation(
+        name="R3-known-confirm-not-raised",
+        what="an election forgets the confirm offsets that it was told: a member that lost records stays one",
+        target="rollcall_ha.controller.core.evolve:_confirm_elected",
+        mutate=_confirm_is_not_raised,
+        tests=(
+            "tests/unit/test_core_safety_order.py::test_r3_an_election_makes_the_confirm_offset_known_for_the_veto",
+            "tests/property/test_core_laws.py::test_r3_what_an_election_was_told_to_be_confirmed_is_missed_in_every_later_restart",
+        ),
+        once_unnoticed="the known confirm is not raised at an election",
+    ),
+    Mutation(
+        name="acked-end-not-reported",
+        what="a winner does not say what it had acked to the old master: a loss is graded proven",
+        target="rollcall_ha.broker.core.role_lines:note_done",
+        mutate=_acked_end_is_forgotten,
+        case="winner-that-had-acked",
+        tests=(
+            "tests/unit/test_broker_role_memory.py::test_the_winner_reports_the_highest_end_that_it_acked_to_the_old_master",
+        ),
+        once_unnoticed="the acked end is not reported for the proof",
+    ),
+)
+"""Parts of ``MUTATIONS``."""

@@ -1,0 +1,85 @@
+"""
+Mutants of the controllers' quorum: what is committed, what is never cut, and from when on a majority's word counts.
+
+Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutation import Function, Mutation
+
+
+def _commits_what_was_not_compared(original: Function) -> Function:
+    def mutated(self: Any, peer: Any, message: Any) -> None:
+        hand_over = self._hand_over
+        self._hand_over = lambda to, told: hand_over(to, {**told, "commit_index": message.commit_index})
+        try:
+            original(self, peer, message)
+        finally:
+            del self._hand_over
+
+    return mutated
+
+
+def _floor_stays_below_the_snapshot(original: Function) -> Function:
+    def mutated(self: Any, snapshot: Any) -> int:
+        floor, publish = self.journal.applied_floor, self._publish
+
+        def lowered(entry: Any) -> None:
+            self.journal.applied_floor = floor
+            publish(entry)
+
+        self._publish = lowered
+        try:
+            index: int = original(self, snapshot)
+        finally:
+            del self._publish
+        return index
+
+    return mutated
+
+
+def _counts_from_the_receipt(original: Function) -> Function:
+    def mutated(self: Any, peer: Any, message: Any) -> None:
+        before = self._answered_ns.get(peer)
+        original(self, peer, message)
+        if self._answered_ns.get(peer) != before:
+            self._answered_ns[peer] = self._clock_ns()
+
+    return mutated
+
+
+QUORUM: tuple[Mutation, ...] = (
+    Mutation(
+        name="commit-not-clamped",
+        what="a follower commits entries of its own that nobody compared with the leader's",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._append",
+        mutate=_commits_what_was_not_compared,
+        case="heartbeat-over-a-full-link",
+        tests=("tests/unit/test_replication_boundaries.py::test_a_follower_commits_no_further_than_it_has_compared",),
+        once_unnoticed="the commit index is not clamped to what was compared",
+    ),
+    Mutation(
+        name="snapshot-applied-floor-lost",
+        what="entries that came with a snapshot may be cut, though they are applied",
+        target="rollcall_ha.controller.replication.raft.node:RaftNode.install",
+        mutate=_floor_stays_below_the_snapshot,
+        case="cut-below-a-snapshot",
+        tests=("tests/unit/test_replication_boundaries.py::test_nothing_that_came_with_a_snapshot_is_ever_cut",),
+        once_unnoticed="the applied floor is lost with an installed snapshot",
+    ),
+    Mutation(
+        name="R5-authority-from-receipt",
+        what="a leader has authority from when an answer arrives, though a majority may follow another one since",
+        target="rollcall_ha.controller.replication.raft.repairs:RepairedTransport._on_answer",
+        mutate=_counts_from_the_receipt,
+        case="answers-in-the-socket-of-a-paused-leader",
+        tests=(
+            "tests/unit/test_replication_boundaries.py::test_authority_counts_from_the_sending_of_what_was_answered",
+        ),
+        once_unnoticed="authority is counted from the receipt instead of the sending",
+    ),
+)
+"""Parts of ``MUTATIONS``."""
