@@ -26,6 +26,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 
@@ -37,6 +38,7 @@ from tests.sim.run import run_seed
 
 STORED = Path(__file__).with_name("mutant_seeds.json")
 WAYS_MIN = 2
+SEEDS_TRIED = 4
 SHOWN_CHARS_MAX = 110
 _OWN_FAULTS = (TypeError, AttributeError, NameError)
 """A mutant that is written wrongly, as for other arguments than the function has now, breaks everything by these."""
@@ -139,8 +141,15 @@ def ways_within(mutation: Mutation, stored: Mapping[str, int]) -> tuple[Way, ...
     if mutation.story:
         ways.append(_way("story", mutation.story, mutation, lambda: _told_otherwise(mutation.story)))
     if mutation.name in stored:
-        ways.append(by_seed(mutation, stored[mutation.name]))
+        ways.append(_by_seeds(mutation, stored[mutation.name]))
     return tuple(ways)
+
+
+def _by_seeds(mutation: Mutation, stored: int) -> Way:
+    """The stored seed, or, if what happens in it has changed since, the first of the next ones that notices."""
+    first = by_seed(mutation, stored)
+    later = (by_seed(mutation, seed) for seed in range(stored + 1, stored + SEEDS_TRIED))
+    return next((way for way in chain([first], later) if way.failure is not None and not way.trouble), first)
 
 
 def _by_tests(outcomes: Mapping[str, TestOutcome], controls: Mapping[str, TestOutcome]) -> tuple[Way, ...]:
