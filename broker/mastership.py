@@ -259,7 +259,7 @@ class Mastership:
         self._handle(self.sync.link_closed(broker_id, link_generation, self._now_ms()))
 
     def write_facts(self) -> WriteFacts | None:
-        """What stands between a send and its acknowledgement; None = the gate is not open yet, or closes on purpose."""
+        """The reign as a look of ``WriteWatch`` wants it; None = the gate is not open yet, or closes on purpose."""
         # A planned stop is measured from the master's word on; as a stop of writes it would be counted twice.
         if not self._is_serving or self._draining_since_s is not None:
             return None
@@ -424,7 +424,7 @@ class Mastership:
 
 
 def link_reign_of(view: SetView) -> LinkReign:
-    """What the links of a reign have to know of the set."""
+    """The part of a view that the links of a reign need."""
     return LinkReign(
         master_epoch=view.master_epoch,
         unclean_epoch=view.unclean_epoch,

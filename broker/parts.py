@@ -24,7 +24,7 @@ def _one_thread() -> Executor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """One value per process."""
+    """The clocks, draws and threads of one process."""
 
     now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1_000
     """The monotonic clock of this machine."""

@@ -25,7 +25,7 @@ _log = get_logger("writes")
 
 
 class WriteStops:
-    """Of one process: quiet while it is no master."""
+    """Looks and reports while this process is master by its own or the controllers' word; quiet otherwise."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class WriteStops:
         self._report()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking; ``begin`` starts again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -52,12 +52,11 @@ class StopAsked(asyncio.Event):
     """Set by the first SIGTERM or SIGINT; ``again`` by the second."""
 
     def __init__(self) -> None:
-        """Nobody has asked yet."""
         super().__init__()
         self.again = asyncio.Event()
 
     def ask(self) -> None:
-        """A signal came."""
+        """A signal came: the first one sets this event, any later one ``again``."""
         (self.again if self.is_set() else self).set()
 
 

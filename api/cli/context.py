@@ -71,7 +71,7 @@ def fail(message: str, code: CommandExit) -> typer.Exit:
 
 def end_without_output(stdout: TextIO, error: OSError) -> NoReturn:
     """Standard output cannot be written: quietly if its reader has gone, with the reason otherwise (1)."""
-    # What is left in the buffer goes nowhere: flushed again at the end, it would raise again.
+    # The rest of the buffer goes nowhere: flushed again at the end, it would raise again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
     if isinstance(error, BrokenPipeError):
         raise SystemExit(int(CommandExit.OUTPUT_CLOSED))

@@ -4,11 +4,11 @@ How anything that the CLI says is put on the screen: numbers, ages, tables and t
 Here: formatting of single values, ``Report`` and printing it. Not here: what a command shows (``tables``,
 ``decisions``).
 
-Rule 1: one verdict line first; then tables; then footers. What says nothing is left out.
+Rule 1: one verdict line first; then tables; then footers. A part that says nothing is left out.
 Rule 2: numbers are right-aligned with thousands separators; unknown is a word, never -1.
 Rule 3: ``json`` and ``yaml`` are the answer of REST as it is, so their keys are those of ``controller.contract.views``.
 Rule 4: colour only on a terminal. ``tsv`` has one header line per table and no alignment; its numbers are plain, sizes
-and offsets in bytes, durations and ages in seconds; what is unknown or does not apply is empty.
+and offsets in bytes, durations and ages in seconds; a value that is unknown or does not apply is empty.
 Rule 5: text is shown, never obeyed: brokers choose their names, and operators read them on a terminal.
 """
 

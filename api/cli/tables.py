@@ -260,7 +260,7 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
 
 
 def _remedy_of_gone(status: SetStatus) -> str:
-    """What to do about replicas that are gone. One that was wiped came back under a new id; its old id never does."""
+    """The remedy for replicas that are gone. One that was wiped came back under a new id; its old id never does."""
     gone = [str(replica.broker_id) for replica in status.replicas if not replica.is_alive]
     if not gone:
         return ""

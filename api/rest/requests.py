@@ -36,7 +36,7 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
 
 
 class ElectBody(RequestBody):
-    """POST /v1/sets/{cluster}/{set}/elect."""
+    """POST /v1/sets/{cluster}/{set}/elect: a clean election, by policy or of ``designated``, while the guards hold."""
 
     designated: BrokerId | None = None
     expect_master: BrokerId | None = None

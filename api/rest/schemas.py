@@ -125,7 +125,7 @@ def ref(kind: type) -> dict[str, Any]:
 
 
 def answers(*kinds: type, problems: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
-    """What a route answers: 200 with one of ``kinds``, these problem statuses, and those that the edge has for all."""
+    """The answers of a route: 200 with one of ``kinds``, these problem statuses, and those of the edge for all."""
     schema = ref(kinds[0]) if len(kinds) == 1 else {"anyOf": [ref(kind) for kind in kinds]}
     found: dict[int | str, dict[str, Any]] = {
         200: {"description": "Done.", "content": {"application/json": {"schema": schema}}}

@@ -121,7 +121,7 @@ class PhaseReached:
     reached_at_us: int
     """On the machine's clock; not after the event is handed over."""
     waited_us: int | None = None
-    """FIRST_ACK: as ``Milestone.waited_us``."""
+    """Of FIRST_ACK alone, as ``Milestone.waited_us``: the longest wait that a sender told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

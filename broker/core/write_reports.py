@@ -29,7 +29,7 @@ RETRY_PAUSE_MS_MAX: Final = 5_000
 
 
 class Told(Enum):
-    """What became of a report."""
+    """The outcome of a report."""
 
     TAKEN = auto()
     REFUSED = auto()
@@ -50,7 +50,7 @@ class _Pending:
 
 
 class WriteReports:
-    """Of one process."""
+    """The stops of one process that the controllers have yet to hear of, in their order."""
 
     def __init__(self, set_key: SetKey, incarnation: Incarnation) -> None:
         self.dropped = 0
@@ -62,7 +62,7 @@ class WriteReports:
         self._retry_at_us = 0
 
     def note(self, stop: Stop) -> None:
-        """It began or ended."""
+        """``stop`` began or ended; the value is the same, changed in place."""
         if not any(one.stop is stop for one in self._pending):
             self._pending.append(_Pending(stop))
         if len(self._pending) > STOPS_PENDING_MAX:

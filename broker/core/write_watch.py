@@ -46,7 +46,7 @@ class MemberFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFacts:
-    """What one look at a reign finds."""
+    """The findings of one look at a reign."""
 
     master_epoch: MasterEpoch
     is_fenced: bool = False
@@ -193,7 +193,7 @@ class WriteWatch:
 
 
 def _obstacle(facts: WriteFacts) -> tuple[StopReason, str] | None:
-    """What certainly stands in the way of a release now, the worst first; None = nothing that is known."""
+    """The worst obstacle that certainly stands in the way of a release now; None = none is known."""
     if facts.is_fenced:
         return StopReason.FENCED, facts.fenced_reason
     if facts.disk_trouble:

@@ -69,7 +69,7 @@ class _Waiting(msgspec.Struct):
     answers: list[bytes]
     opaques: list[tuple[int, HeaderForm]]
     appended_us: int = 0
-    """CLOCK_MONOTONIC."""
+    """CLOCK_MONOTONIC when the last of them was appended."""
     waits_since_us: int | None = None
     """CLOCK_MONOTONIC since when its longest waiting send waits, at its sender and here; None = no sender said it."""
 

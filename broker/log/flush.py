@@ -11,7 +11,8 @@ any more, and no request would ever say so.
 Rule 4: chores run on the same thread: ``prepare`` (the next segment) before the sync, ``chores`` (checkpoints) after
 it; in mode sync, where acks wait for the next round, at most once in ``interval_ms``. A full disk in one of them is
 reported and tried again, because nothing was promised yet.
-Rule 5: a cut may come between a sync and its hand-over. What the sync found is void then: ``rewind`` has the last word.
+Rule 5: a cut may come between a sync and its hand-over. The end that the sync found is void then: ``rewind`` has the
+last word.
 """
 
 from __future__ import annotations

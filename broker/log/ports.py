@@ -79,7 +79,7 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     lost: str
     """Why this log lacks bytes that it had synced or confirmed, with both offsets; empty: it lacks none."""
     damaged: str = ""
-    """What is wrong with a record near either end of the log; nothing was done about it. Empty: nothing is."""
+    """The first damage of a record near either end of the log; nothing was done about it. Empty: none was found."""
     history_fallback: str | None = None
     """Why the epoch file's backup was used; worth a warning."""
     duration_us: int
@@ -143,7 +143,7 @@ class BrokerLog(ReplicaLog, Protocol):
         ...
 
     def find_damage(self, start: LogOffset, bytes_max: int) -> str:
-        """Blocking, not beside a cut. What is wrong with a record from ``start``, a boundary, on; empty: nothing."""
+        """Blocking, not beside a cut. The first damage in ``bytes_max`` from ``start``, a boundary, on; empty: none."""
         ...
 
     def record_epoch(self, entry: EpochEntry) -> None:

@@ -14,12 +14,12 @@ from rollcall_ha.broker.log.record import RecordError, check_bodies, walk
 from rollcall_ha.broker.log.segment import LogSegment
 
 CHECKED_BYTES = 8 * 1024 * 1024
-"""Read at each start at either end of a log: 10 to 25 ms each. What lies between is checked when it is sent."""
+"""Read at each start at either end of a log: 10 to 25 ms each. A slave checks each record that it is sent."""
 
 
 def sound_end(segment: LogSegment, start: int, end: int) -> int:
     """
-    Where the last whole record of ``[start, end)`` ends, counted from the segment's first byte.
+    The end of the last whole record of ``[start, end)``, counted from the segment's first byte.
 
     Raises ``RecordDamaged``: a body is another one than was stored. ``RecordError``: these are no records.
     """
@@ -30,7 +30,7 @@ def sound_end(segment: LogSegment, start: int, end: int) -> int:
 
 
 def find_damage(segments: Sequence[LogSegment], start: int, end: int) -> str:
-    """What is wrong with the first damaged record of ``[start, end)``, both record boundaries; empty: nothing."""
+    """The first damage of a record of ``[start, end)``, both record boundaries, in words; empty: none."""
     try:
         for segment in segments:
             if segment.end > start and segment.base < end:
@@ -41,7 +41,7 @@ def find_damage(segments: Sequence[LogSegment], start: int, end: int) -> str:
 
 
 def damage_at_the_ends(segments: Sequence[LogSegment], end: int) -> str:
-    """What is wrong with a record of the first or of the last ``CHECKED_BYTES``; empty: nothing."""
+    """The first damage of a record of the first or the last ``CHECKED_BYTES``, in words; empty: none."""
     try:
         for segment in segments[:1]:
             sound_end(segment, 0, min(CHECKED_BYTES, end - segment.base, segment.size))

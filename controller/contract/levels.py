@@ -1,5 +1,5 @@
 """
-What each feature level added to commands and events, and operations as a level takes them (R15).
+The additions of each feature level to commands and events, and operations as a level takes them (R15).
 
 Here: the tables, and ``fitted``. Not here: ``FEATURE_LEVEL`` (``commands``), what an older level decides otherwise
 (``controller.core.gates``), raising the level of a fleet (``controller.core.fleet``).
@@ -70,8 +70,8 @@ def fitted(operation: Operation, level: int) -> tuple[Operation, int]:
     """
     ``operation`` for a fleet at ``level``, and the level that it needs all the same.
 
-    Fields above ``level`` are left out. What cannot be left out, the command or a word in it, is told by a needed level
-    above ``level``: it must not be proposed, a controller below it would stop at the entry.
+    Fields above ``level`` are left out. The command or a word in it cannot be: then the needed level is above
+    ``level``, and the operation must not be proposed, because a controller below it would stop at the entry.
     """
     found = _Fitting(level)
     command = found.value(operation.command)

@@ -270,4 +270,4 @@ class OrderPreview(Value):
 
     freshness: Freshness
     events: tuple[AnyEvent, ...]
-    """What the order would put on record; empty: it would change nothing."""
+    """The events that the order would put on record; empty: it would change nothing."""

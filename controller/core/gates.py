@@ -1,5 +1,5 @@
 """
-What a fleet at an older feature level decides otherwise (R15).
+The decisions that a fleet at an older feature level takes otherwise (R15).
 
 Here: one question to the state for each rule that changed since a released level. Not here: the rules themselves, the
 tables of commands and fields (``controller.contract.levels``).
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from rollcall_ha.controller.core.state import FleetState, SetState
 
 _SINCE_LEVEL_2 = ("unclean_epoch", "is_handover_due", "outage", "alive_at_ms")
-"""Fields of a set."""
+"""Fields of a set that level 1 lacks, and that ``evolve`` fills from events which level 1 has, too (rule 3)."""
 
 
 def keeps_true_stamps(fleet: FleetState) -> bool:
@@ -32,10 +32,10 @@ def keeps_true_stamps(fleet: FleetState) -> bool:
 
 def kept_to_level(fleet: FleetState, before: SetState, after: SetState) -> SetState:
     """
-    ``after`` without what the fleet's level does not keep: ``unclean_epoch`` (R26), ``is_handover_due``, and the
-    beginning of an outage.
+    ``after`` without the fields that the fleet's level does not keep: ``unclean_epoch`` (R26), ``is_handover_due``, and
+    the beginning of an outage.
 
-    A controller of level 1 has neither in its snapshot. Upgraded, it would lack what the others have recorded.
+    A controller of level 1 has none of them in its snapshot. Upgraded, it would lack what the others have recorded.
     """
     if fleet.feature_level >= 2:
         return after

@@ -9,7 +9,7 @@ the winner's clock goes on from the push that notified it. Each span is the diff
 clock.
 Rule 2: an outage ends at SERVING, when the gate is open. The leader alone times it, and it is not a sum; the part that
 no phase up to SERVING explains is ``unattributed_us``.
-Rule 3: FIRST_ACK comes when somebody sends: it is in no total. What a sender waited of it is ``waited_us``.
+Rule 3: FIRST_ACK comes when somebody sends: it is in no total. The part of it that a sender waited is ``waited_us``.
 Rule 4: a phase without a stamp is named in ``missing``, and so is a stamp that lies before its predecessor. Nothing is
 guessed. Where the fault itself was not seen, ``missing`` names it, and the total is a lower and an upper bound.
 """
@@ -99,7 +99,7 @@ def _uncertainty_us(event: MasterElected) -> int | None:
 
 
 def _waited_us(first_ack: Milestone | None, span_us: int | None) -> int | None:
-    """What senders waited after SERVING: a wait that is longer began before, and is part of the outage."""
+    """The wait of senders after SERVING: the rest of a longer one began before, and is part of the outage."""
     if first_ack is None or span_us is None or not isinstance(first_ack.waited_us, int):
         return None
     return min(span_us, first_ack.waited_us)

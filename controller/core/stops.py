@@ -3,8 +3,8 @@ The stops of writes in the history of one set, computed from its events.
 
 Here: ``stops_of``. Not here: reigns (``history``), judging the reports (``writes``).
 
-Rule: a stop ends by its master's word, by the next election or by the cleaning of its set, never by guess. What an
-election ends is part of the outage of that change of reign, and is not counted twice: ``stopped_us`` is None.
+Rule: a stop ends by its master's word, by the next election or by the cleaning of its set, never by guess. A stop
+that an election ends is part of the outage of that change of reign, and is not counted twice: ``stopped_us`` is None.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-Writes that stop without an election: what a master says of itself, judged and kept.
+Writes that stop without an election: the word of a master about itself, judged and kept.
 
 Here: ``decide_writes`` and the words for the reasons. Not here: when a master calls its writes stopped
 (``broker.core.write_watch``), the list of stops in a history (``stops``).
 
-Rule 1: the present mastership alone speaks, by id, incarnation and epoch. What it says changes no decision: a master
+Rule 1: the present mastership alone speaks, by id, incarnation and epoch. Its word changes no decision: a master
 whose writes are stopped reigns on.
 Rule 2: a stop is named by (masterEpoch, seq). A repeat changes nothing and is not recorded; a lower seq is over.
 Rule 3: the next election and the cleaning of the set end a stop: its master may never speak again.

@@ -62,7 +62,7 @@ class ClockWatch:
         """
         offset_ms = wall_ms - now_ns // NS_PER_MS
         before_ms, self._offset_ms = self._offset_ms, offset_ms
-        # What was learned as a follower is not learned again before it follows for a while.
+        # The clock of another leader is not learned again before this controller has followed for a while.
         self._even_since_ns = None
         step_ms = min(0, wall_ms - self._newest_stamp_ms) if before_ms is None else offset_ms - before_ms
         return step_ms if abs(step_ms) >= CLOCK_STEP_MS_MIN else None

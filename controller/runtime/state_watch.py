@@ -28,7 +28,7 @@ Digests = Mapping[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateJudgement:
-    """What one comparison found."""
+    """The outcome of one comparison."""
 
     differing: tuple[ControllerName, ...] = ()
     """Controllers whose state is not ours at the newest index that both know."""

@@ -281,7 +281,7 @@ _RECORD = "key, size, topic, queue_id, queue_offset, offset, body_sha256"
 
 
 class Promises:
-    """What the ledger promises, in a database file, which a log is held against one replica at a time."""
+    """The promises of the ledger, in a database file; the log of one replica at a time is held against them."""
 
     def __init__(self, promises: Iterable[Promise]) -> None:
         """Takes all of them; close it, or use it in a ``with`` statement."""

@@ -72,7 +72,7 @@ class MasterKill:
 
     @property
     def phases_ms(self) -> dict[str, float]:
-        """The phases of what the client felt: the outage, and after SERVING what a sender waited."""
+        """The phases of ``recorded_ms``: those of the outage, and after SERVING the wait of a sender."""
         spans = {str(span.phase): (span.duration_us or 0) / 1000 for span in self.row.phases}
         return spans | {str(Phase.FIRST_ACK): self.waited_ms}
 
@@ -85,7 +85,7 @@ class MasterKill:
 
     @property
     def recorded_ms(self) -> float:
-        """What the record says that a client felt."""
+        """The time without an acknowledgement, as the record has it: outage and wait."""
         return (self.row.total_us or 0) / 1000 + self.waited_ms
 
     @property

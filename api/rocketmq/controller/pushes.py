@@ -106,7 +106,7 @@ class RocketmqPushes:
         if run is not None and run.view.master_epoch < view.master_epoch:
             # Ended, not waited for: the winner of 4 would hear of it only when a broker that is told of 3 has been
             # silent for 2 s. And never both at once: a slave told of 4 and then of 3 ignores the older 1008, and takes
-            # the older HA address, for 906 carries no epoch. What a link has not delivered yet is lost with it.
+            # the older HA address, for 906 carries no epoch. A frame that a link has not delivered yet is lost with it.
             self._end(run)
             run = None
         if run is None:

@@ -108,7 +108,7 @@ class Answer(_Wire, frozen=True, kw_only=True, tag="answer"):
 
 class StateDigests(_Wire, frozen=True, kw_only=True, tag="state-digests"):
     """
-    What the sender has made of its newest entries: (index, digest), oldest first. No part of Raft.
+    The states that the sender has made of its newest entries: (index, digest), oldest first. No part of Raft.
 
     Sent from feature level 2 on: a program of level 1 would close the link.
     """
