@@ -164,37 +164,8 @@ class Server:
         loop = asyncio.get_running_loop()
         if self._directory.was_empty:
             _log.info("empty_directory", directory=str(config.directory), meaning="a new replica, or a wiped one")
-
-        def post(call: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(call)
-
-        def stop_process(error: BaseException) -> None:
-            # A failed sync may have lost bytes that were acked. With its store id gone, the next start on this
-            # directory is a new one for the controllers, not one whose pages outlived the process (R3b).
-            if isinstance(error, OSError):
-                disown(files)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends already
-                loop.call_soon_threadsafe(self._storage_failed, error)
-
-        def recover() -> CommitLog:
-            return CommitLog.open(
-                config.directory,
-                segment_bytes=config.segment_bytes,
-                flush_mode=config.configuration.flush,
-                store_host=config.store_host,
-                stop_process=stop_process,
-                post=post,
-                quarantine_days=config.quarantine_days,
-                quarantine_bytes=config.quarantine_bytes,
-                on_loss=files.store.remove,
-                now_ms=parts.wall_ms,
-                on_flush_due=parts.on_flush_due,
-                clock_s=lambda: parts.now_us() / 1_000_000,
-                boot_id=parts.boot_id(),
-            )
-
         try:
-            log = await loop.run_in_executor(disk, recover)
+            log = await loop.run_in_executor(disk, self._open_log, loop)
         except OSError as error:
             self._disown_after(error)
             raise
@@ -216,14 +187,39 @@ class Server:
             duration_us=report.duration_us,
         )
         replica = Replica(config=config, remembered=remembered, files=files, log=log, disk=disk, parts=parts)
-        for amiss in (report.damaged, remembered.amiss):
-            if amiss:
-                remedy = (
-                    f"if that was nobody's intention, wipe {config.directory}: everything is copied from the master"
-                )
-                _log.error("directory_amiss", reason=amiss, remedy=remedy)
-                replica.raise_alarm(f"{amiss}; {remedy}")
+        remedy = f"if that was nobody's intention, wipe {config.directory}: everything is copied from the master"
+        for amiss in filter(None, (report.damaged, remembered.amiss)):
+            _log.error("directory_amiss", reason=amiss, remedy=remedy)
+            replica.raise_alarm(f"{amiss}; {remedy}")
         return replica
+
+    def _open_log(self, loop: asyncio.AbstractEventLoop) -> CommitLog:
+        """Blocking. As ``CommitLog.open``."""
+        config, files, parts = self._config, self._files, self._parts
+
+        def stop_process(error: BaseException) -> None:
+            # A failed sync may have lost bytes that were acked. With its store id gone, the next start on this
+            # directory is a new one for the controllers, not one whose pages outlived the process (R3b).
+            if isinstance(error, OSError):
+                disown(files)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends already
+                loop.call_soon_threadsafe(self._storage_failed, error)
+
+        return CommitLog.open(
+            config.directory,
+            segment_bytes=config.segment_bytes,
+            flush_mode=config.configuration.flush,
+            store_host=config.store_host,
+            stop_process=stop_process,
+            post=loop.call_soon_threadsafe,
+            quarantine_days=config.quarantine_days,
+            quarantine_bytes=config.quarantine_bytes,
+            on_loss=files.store.remove,
+            now_ms=parts.wall_ms,
+            on_flush_due=parts.on_flush_due,
+            clock_s=lambda: parts.now_us() / 1_000_000,
+            boot_id=parts.boot_id(),
+        )
 
     def _storage_failed(self, error: BaseException) -> None:
         self._failure = error

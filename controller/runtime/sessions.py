@@ -16,7 +16,7 @@ Rule 4: whether a replica is alive or silent is replicated state: this machine p
 applied state.
 Rule 5: evidence calls a replica ready only while it is heard. When a whole set falls silent, its members are found one
 after the other: without this rule each would be elected in turn, and the set would shrink to the last one found.
-Rule 6: a stamp is never better than its reading. What is read after the loop stood still happened at some time since
+Rule 6: a stamp is never better than its reading. A sign that is read after the loop stood still came at some time since
 the loop was last seen to run, and a sign of life counts from there.
 Rule 7 (R7): a broker that knows a later masterEpoch than this leader must register again, because a registration
 reports what the broker knows.
@@ -134,7 +134,7 @@ class Sessions:
         self._breaths_ns = (now_ns if self._breaths_ns is None else self._breaths_ns[1], now_ns)
 
     def _since_ns(self, now_ns: int) -> int:
-        """What is read now has happened after this."""
+        """The earliest moment at which a sign that is read now can have come (Rule 6)."""
         before_ns = now_ns if self._breaths_ns is None else self._breaths_ns[0]
         return now_ns if now_ns - before_ns <= LOOP_GAP_MS_MAX * NS_PER_MS else before_ns
 
@@ -273,6 +273,7 @@ class Sessions:
         view = self._view_of(beat.set_key)
         if view is not None and beat.known_master_epoch > view.master_epoch and view.condition.has_master:
             return _knows_more(beat, view)
+        master = self._sessions.get((beat.set_key, view.master)) if view is not None and view.master else None
         # As a registration is: a forged epoch of 2**70 would be in the evidence, and the floor of a first election.
         if complaint := too_high(beat.positions):
             hint = "correct the broker's directory; nothing of this heartbeat counts"
@@ -283,8 +284,8 @@ class Sessions:
         session.positions = beat.positions
         session.lag_bytes = beat.lag_bytes
         session.heard_ns = now_ns
-        if view is not None and view.master is not None and beat.known_master_epoch == view.master_epoch:
-            self._hear_of(self._sessions.get((beat.set_key, view.master)), beat.master_heard_age_us, now_ns)
+        if view is not None and beat.known_master_epoch == view.master_epoch:
+            self._hear_of(master, beat.master_heard_age_us, now_ns)
         if beat.timeout_ms is not None and session.kind is ReplicaKind.ROCKETMQ:
             # Left BEFORE the timeout changes, which names the order: it would stay in the old one and be found due
             # there.
@@ -295,7 +296,6 @@ class Sessions:
         # marked silent, and each of them would else become an entry.
         if session.is_alive or session.in_flight or session.retry_at_ns > now_ns:
             # Its word about the link may have come before the one that it is ready, and have borne no witness (R13).
-            master = self._sessions.get((beat.set_key, view.master)) if view is not None and view.master else None
             is_witness = master is not None and master is not session and session.broker_id in master.links
             return self._judge(master, now_ns) if master is not None and is_witness else []
         session.in_flight = True
