@@ -5,7 +5,7 @@ Here: the composition root: files, threads, ports and loop of one controller, st
 the work of any of them. Exit codes: ``node.process.ExitCode``.
 
 Rule 1: one uvloop loop runs HTTP, the broker port and the leader's duties; the Raft log and the event journal have a
-thread each. Signals are ours: uvicorn never sees them.
+thread each.
 Rule 2: nothing listens before the data directory is claimed and the configuration is found safe.
 Rule 3: a controller that stops closes its broker links first, so that brokers look for the next leader at once.
 """
@@ -19,18 +19,18 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import psutil
-import uvicorn
 
-from rollcall_ha.api.broker_port.metrics import GatewayMetrics, NameMetrics, RocketmqMetrics
+from rollcall_ha.api.broker_port.metrics import GatewayMetrics, LinkMetrics, NameMetrics, RocketmqMetrics
 from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX as SESSION_FRAME_BYTES_MAX
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rest.app import make_app
+from rollcall_ha.api.rest.listening import RestServer
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
@@ -66,7 +66,6 @@ RAFT_DIRECTORY = "raft"
 EVENTS_DIRECTORY = "events"
 BACKFILL_INTERVAL_MS = 5_000
 STOP_MS_MAX = 2_000
-KEEP_ALIVE_SECONDS = 60
 CHECK_INVARIANTS = "ROLLCALL_CHECK_INVARIANTS"
 """Environment: ``1`` checks the invariants of the replicated state after each applied entry, and stops at a breach."""
 
@@ -149,17 +148,8 @@ def _accept_founded(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Started:
-    server: _HttpServer
     serving: asyncio.Task[None]
     background: tuple[asyncio.Task[None], ...]
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn inside our runner: we own the signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
 
 class _Node:
@@ -203,6 +193,10 @@ class _Node:
             self._gateway, service, expected_replicas=document.fleet.rocketmq_expected_replicas
         )
         metrics.read_from(self._queries.reading)
+        self._rest = RestServer(
+            make_app(service=service, queries=self._queries, peers=self._peers, telemetry=self._telemetry)
+        )
+        LinkMetrics({"broker": self._gateway.links, "rest": self._rest.links}, self._telemetry.registry)
         GatewayMetrics(self._gateway, self._telemetry.registry)
         RocketmqMetrics(self._rocketmq, self._telemetry.registry)
 
@@ -243,7 +237,7 @@ class _Node:
         self._service.start(self._gateway)
         self._log.start()
         self._lag.start()
-        started = await self._start_serving(rest_socket, stop)
+        started = self._start_serving(rest_socket, stop)
         self._logger.info(
             "controller_started",
             rest=self._settings.own.rest,
@@ -255,28 +249,13 @@ class _Node:
         await self._stop(started)
         return self._exit_code
 
-    async def _start_serving(self, rest_socket: socket.socket, stop: asyncio.Event) -> _Started:
-        assert self._service is not None
-        app = make_app(service=self._service, queries=self._queries, peers=self._peers, telemetry=self._telemetry)
-        server = _HttpServer(
-            uvicorn.Config(
-                app,
-                access_log=False,
-                log_config=None,
-                lifespan="off",
-                server_header=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=1,
-                limit_concurrency=2_000,
-                h11_max_incomplete_event_size=64 * 1024,
-            )
-        )
+    def _start_serving(self, rest_socket: socket.socket, stop: asyncio.Event) -> _Started:
         loop = asyncio.get_running_loop()
-        serving = loop.create_task(server.serve(sockets=[rest_socket]))
+        serving = loop.create_task(self._rest.serve(rest_socket))
         background = (loop.create_task(self._watch()), loop.create_task(self._backfill()))
         for task in (serving, *background):
             task.add_done_callback(lambda done: self._ended(done, stop))
-        return _Started(server=server, serving=serving, background=background)
+        return _Started(serving=serving, background=background)
 
     def _ended(self, task: asyncio.Task[None], stop: asyncio.Event) -> None:
         """
@@ -302,7 +281,7 @@ class _Node:
         if self._names is not None:
             await self._names.stop()
         await self._service.stop()
-        started.server.should_exit = True
+        self._rest.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_MS_MAX / 1000):
                 await started.serving

@@ -23,6 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.node.remoting.link_metrics import link_families
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
 from rollcall_ha.node.telemetry import Telemetry
 
@@ -83,17 +84,7 @@ class BrokerCollector:
             # As a gauge, a restart would look like a fall of thousands: rate() corrects for counters only.
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield family(f"rollcall_broker_{name}", text, value=value)
-        links = GaugeMetricFamily("rollcall_links_open", "Open links.", labels=["port"])
-        unfinished = GaugeMetricFamily(
-            "rollcall_links_unfinished_bytes", "Held for frames that are not whole yet.", labels=["port"]
-        )
-        closed = CounterMetricFamily("rollcall_links_closed", "Closed links by cause.", labels=["port", "reason"])
-        for port, table in self._ports.items():
-            links.add_metric([port], len(table))
-            unfinished.add_metric([port], table.unfinished_bytes)
-            for cause in CloseCause:
-                closed.add_metric([port, cause.value], table.closed_by_cause[cause])
-        yield from (links, unfinished, closed)
+        yield from link_families(self._ports)
 
 
 class _Request(LimitedLink, asyncio.Protocol):

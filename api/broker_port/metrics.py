@@ -1,39 +1,40 @@
-"""Metrics of the broker port and of the name service on it, read when somebody scrapes."""
+"""Metrics of links, of the broker port and of the name service on it, read when somebody scrapes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.table import NameTable
 from rollcall_ha.controller.runtime.metrics import LateCollector
-from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.remoting.link_metrics import link_families
+from rollcall_ha.node.remoting.links import LinkTable
+
+
+class LinkMetrics(LateCollector):
+    """Links of this controller's ports, and the causes of their ends."""
+
+    def __init__(self, ports: Mapping[str, LinkTable[Any]], registry: CollectorRegistry) -> None:
+        self._ports = ports
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        return link_families(self._ports)
 
 
 class GatewayMetrics(LateCollector):
-    """Links, the causes of their ends, and requests."""
+    """Requests on the broker port."""
 
     def __init__(self, gateway: BrokerPortServer, registry: CollectorRegistry) -> None:
         self._gateway = gateway
         registry.register(self)
 
-    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        yield GaugeMetricFamily(
-            "rollcall_links_open", "Open links on the broker port.", value=self._gateway.connections
-        )
-        yield GaugeMetricFamily(
-            "rollcall_links_unfinished_bytes",
-            "Bytes of frames that are not whole yet, over all links.",
-            value=self._gateway.unfinished_bytes,
-        )
-        closed = CounterMetricFamily("rollcall_links_closed", "Closed links by cause.", labels=["reason"])
-        for cause in CloseCause:
-            closed.add_metric([cause.value], self._gateway.closed_by_cause[cause])
-        yield closed
+    def collect(self) -> Iterable[CounterMetricFamily]:
         requests = CounterMetricFamily("rollcall_session_requests", "Requests by name.", labels=["request"])
         for request, count in sorted(self._gateway.requests.items()):
             requests.add_metric([request], count)

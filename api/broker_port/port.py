@@ -50,7 +50,7 @@ from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingServer, connect
 from rollcall_ha.node.remoting.frame import Frame
-from rollcall_ha.node.remoting.links import CloseCause, LinkLimits
+from rollcall_ha.node.remoting.links import CloseCause, LinkLimits, LinkTable
 from rollcall_ha.node.telemetry import get_logger
 
 FRAME_BYTES_MAX = 1024 * 1024
@@ -135,6 +135,10 @@ class BrokerPortServer:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def links(self) -> LinkTable[RemotingConnection]:
+        return self._server.links
 
     @property
     def connections(self) -> int:

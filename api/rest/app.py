@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
@@ -127,6 +128,8 @@ def _add_failures(app: FastAPI, service: ControllerService, counts: EdgeCounts) 
         RequestValidationError: lambda _, error: invalid(error),
         ValueError: lambda request, error: problems.bad_request(422, str(error), request_id=request_id_of(request)),
         HTTPException: lambda _, error: http_error(error),
+        # The link was closed with half a body on it. Not caught, each of 2,000 would be a traceback in the log.
+        ClientDisconnect: lambda _, __: problems.bad_request(400, "the body did not come to its end"),
     }
 
     async def answer(request: Request, error: Exception) -> Response:

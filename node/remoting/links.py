@@ -2,8 +2,8 @@
 The limits of a link, the causes of its end, and the table of all links of one port.
 
 Here: ``LinkLimits``, ``CloseCause``, the clocks of one link, the limits over all links. Not here: sockets and bytes
-(``connection``, ``ha.transport``, ``broker.health``), the meaning of requests. Every port that accepts links has one
-``LinkTable``: the controllers' broker port, the brokers' listen port, HA port and health port.
+(``connection``, ``ha.transport``, ``broker.health``, ``api.rest.listening``), the meaning of requests. Every port that
+accepts links has one ``LinkTable``: the controllers' broker and REST ports, the brokers' listen, HA and health ports.
 Rule 1: a peer's nonsense, silence or greed closes that link and nothing else, with a cause that is counted.
 Rule 2: the memory of all links of a port together has a limit too; above it the links that hold most are closed.
 Rule 3: a port leaves descriptors to everything else that the process does.
@@ -35,7 +35,7 @@ class CloseCause(StrEnum):
     BROKEN = "broken"
     """Reset, or given up by the operating system."""
     FRAME_LENGTH = "frame-length"
-    """Garbage, or a frame above the limit."""
+    """Garbage, or a frame (of REST: a request) above the limit."""
     FRAME = "frame"
     """The length was good, the header was not."""
     SLOW_FRAME = "slow-frame"
@@ -74,7 +74,10 @@ class LinkLimits:
     connections_max: int = 20_000
     """Of one port; fewer if the process may open no more files."""
     silent_make_room: bool = False
-    """At ``connections_max`` the oldest link without a whole frame is closed for the new one, else the new one is."""
+    """
+    At ``connections_max`` the oldest link of the lowest ``shed_rank`` is closed for the new one; if none has a rank,
+    the new one is.
+    """
     unfinished_bytes_max: int = 256 * 1024 * 1024
     """Bytes held for frames that are not whole yet, over all links of a port."""
     unread_bytes_max: int = 512 * 1024 * 1024
@@ -105,6 +108,11 @@ class LimitedLink(ABC):
     @abstractmethod
     def unread_bytes(self) -> int:
         """Sent by us, not taken by the operating system yet: the peer does not read."""
+
+    @property
+    def shed_rank(self) -> int | None:
+        """Where links make room (``silent_make_room``): the lowest rank does so first; None: this link never does."""
+        return None if self.has_frame else 0
 
     @abstractmethod
     def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER) -> None:
@@ -213,11 +221,16 @@ class LinkTable(Generic[LinkT]):
         # health port, for as long as their peers come again.
         if not self.limits.silent_make_room:
             return False
-        silent = (link for link in self._links if not link.has_frame and link.close_cause is None)
-        oldest = next(silent, None)
-        if oldest is not None:
-            oldest.close(f"more than {self.connections_max} links", CloseCause.TOO_MANY_LINKS)
-        return oldest is not None
+        chosen, lowest = None, float("inf")
+        for link in self._links:
+            rank = link.shed_rank if link.close_cause is None else None
+            if rank is not None and rank < lowest:
+                chosen, lowest = link, rank
+                if not rank:
+                    break
+        if chosen is not None:
+            chosen.close(f"more than {self.connections_max} links", CloseCause.TOO_MANY_LINKS)
+        return chosen is not None
 
     def ended(self, link: LinkT, error: Exception | None = None) -> bool:
         """Count why a link is gone; False: it had not been admitted."""

@@ -8,11 +8,9 @@ Before there was one server for all ports, 60 unfinished frames took a broker fr
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
 import struct
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +20,7 @@ import pytest
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.config import split_address
+from tests.support.descriptors import many_descriptors
 
 pytestmark = pytest.mark.cluster
 
@@ -33,17 +32,6 @@ IDLE_LINKS = 4_000
 HALF_REQUESTS = 2_000
 DEADLINE_S = 60
 DESCRIPTORS_WANTED = IDLE_LINKS + 1_000
-
-
-@pytest.fixture
-def many_descriptors() -> Iterator[None]:
-    """Room for both ends: ours here, and the broker takes what the hard limit grants."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_WANTED:
-        pytest.skip(f"the hard limit of open files is {hard}; {DESCRIPTORS_WANTED} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, DESCRIPTORS_WANTED), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Victim:
@@ -86,10 +74,13 @@ def send_most_of_a_frame(victim: Victim, link: socket.socket) -> None:
             victim.rss()
 
 
-@pytest.mark.usefixtures("many_descriptors")
 def test_a_flood_of_unfinished_frames_and_of_idle_links_does_not_take_the_memory(tmp_path: Path) -> None:
     """60 x 15 MiB unfinished, 4,000 idle links and 2,000 half requests together: each is bounded, closed and counted."""
-    with Fleet.create(tmp_path / "fleet", Layout(sets={"broker-a": 1})) as fleet, ExitStack() as links:
+    with (
+        many_descriptors(DESCRIPTORS_WANTED),
+        Fleet.create(tmp_path / "fleet", Layout(sets={"broker-a": 1})) as fleet,
+        ExitStack() as links,
+    ):
         victim = Victim(fleet)
         for _ in range(GREEDY_LINKS):
             send_most_of_a_frame(victim, links.enter_context(socket.create_connection(victim.listen, timeout=10)))

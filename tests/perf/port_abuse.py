@@ -34,6 +34,7 @@ DEADLINE_S = 60.0
 FIRST_FRAME_S = 30.0
 EXPECTED = ("frame-length", "frame", "slow-frame", "said-nothing", "probe")
 """Causes that must be counted; who does not read is closed when its answers are above a limit that takes longer."""
+OPEN = 'rollcall_links_open{port="broker"}'
 LINKS_LEFT_MAX = 40
 """Sessions of brokers and whoever asks at this moment."""
 
@@ -56,8 +57,8 @@ def causes(fleet: Fleet) -> Counter[str]:
     found: Counter[str] = Counter()
     for section in fleet.file.controllers.values():
         for name, value in metrics(section.rest).items():
-            if name.startswith("rollcall_links_closed_total{"):
-                found[name.split('"')[1]] += int(value)
+            if name.startswith('rollcall_links_closed_total{port="broker",'):
+                found[name.split('"')[3]] += int(value)
     return found
 
 
@@ -109,7 +110,7 @@ def run(directory: Path, rounds: int) -> int:
             "abuser",
             [sys.executable, abuser.__file__, *(section.broker for section in fleet.file.controllers.values())],
         )
-        wait_until(lambda: total(fleet, "rollcall_links_open") >= 1_000, deadline_s=DEADLINE_S, what="1,000 idle links")
+        wait_until(lambda: total(fleet, OPEN) >= 1_000, deadline_s=DEADLINE_S, what="1,000 idle links")
         abused = kills(fleet, rounds, "under abuse")
         wait_until(
             lambda: all((causes(fleet) - counted)[cause] for cause in EXPECTED),
@@ -120,11 +121,11 @@ def run(directory: Path, rounds: int) -> int:
         malformed = total(fleet, 'rollcall_session_requests_total{request="malformed"}')
         fleet.processes.kill("abuser")
         wait_until(
-            lambda: total(fleet, "rollcall_links_open") <= LINKS_LEFT_MAX,
+            lambda: total(fleet, OPEN) <= LINKS_LEFT_MAX,
             deadline_s=DEADLINE_S,
             what="its links to be gone",
         )
-        unfinished = total(fleet, "rollcall_links_unfinished_bytes")
+        unfinished = total(fleet, 'rollcall_links_unfinished_bytes{port="broker"}')
     ratio = statistics.median(abused) / statistics.median(peace)
     print(f"election, median of {rounds}: {statistics.median(peace):.1f} ms in peace, ", end="")
     print(f"{statistics.median(abused):.1f} ms under abuse: ratio {ratio:.2f}")

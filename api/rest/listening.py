@@ -1,0 +1,185 @@
+"""
+The REST port as a server: uvicorn with h11, and one link of it held to limits like a link of every other port.
+
+Here: how long, how large and how many half requests may be, which link makes room, the causes of ends. Not here: what
+a request may say (``edge``), what it means (``routes``), the table and its counters (``node.remoting.links``).
+
+Rule 1: a request is whole, head and body, within ``REQUEST_MS_MAX`` of its first byte, and the first one within as much
+of the connection; a link between two requests is closed after ``KEEP_ALIVE_SECONDS``.
+Rule 2: at ``LINKS_MAX`` a new link is taken all the same. The oldest link with a half request makes room for it, else
+the oldest one between two requests, else the oldest one that only reads: it asks again. An order under way never does.
+Rule 3: signals are the process's own: uvicorn never sees them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+from functools import partial
+from typing import Any, Final, cast
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rollcall_ha.api.rest import problems
+from rollcall_ha.api.rest.edge import SAFE_METHODS
+from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
+
+LINKS_MAX: Final = 1_000
+REQUEST_MS_MAX: Final = 5_000
+KEEP_ALIVE_SECONDS: Final = 60
+HEAD_BYTES_MAX: Final = 16 * 1024
+REQUEST_BYTES_MAX: Final = 1024 * 1024
+"""A body that is too large is refused at 64 KiB and read on up to here: a closed link would lose the answer to it."""
+LIMITS: Final = LinkLimits(
+    connections_max=LINKS_MAX,
+    silent_make_room=True,
+    first_frame_ms_max=REQUEST_MS_MAX,
+    frame_ms_max=REQUEST_MS_MAX,
+    idle_ms_max=0,  # a long-poll reads nothing for half a minute; between requests uvicorn's own clock runs
+    unfinished_bytes_max=32 * 1024 * 1024,
+    unread_bytes_max=64 * 1024 * 1024,
+)
+
+
+class RestLink(LimitedLink, H11Protocol):
+    """One link: uvicorn's protocol, and what its table asks."""
+
+    def __init__(self, links: LinkTable[RestLink], **of_uvicorn: Any) -> None:
+        """``of_uvicorn``: what its server gives to every protocol."""
+        LimitedLink.__init__(self, LIMITS)
+        H11Protocol.__init__(self, **of_uvicorn)
+        self._links = links
+
+    @property
+    def unread_bytes(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def shed_rank(self) -> int | None:
+        """Rule 2."""
+        if not self.has_frame or self._frame_began is not None:
+            return 0
+        if not self._is_answering:
+            return 1
+        return 2 if self.scope["method"] in SAFE_METHODS else None
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER) -> None:  # noqa: ARG002 (nobody asks for it)
+        if self.close_cause is None:
+            self.close_cause = cause
+            self.transport.abort()
+
+    # --- asyncio -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        H11Protocol.connection_made(self, cast("asyncio.Transport", transport))
+        self.note_opened(transport.get_extra_info("peername"), self.loop.time())
+        self._links.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._links.ended(self, exc)
+        H11Protocol.connection_lost(self, exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.close_cause is not None:
+            return
+        self._last_read, self._has_read = self.loop.time(), True
+        H11Protocol.data_received(self, data)
+        self._note_request(len(data))
+
+    # --- uvicorn -----------------------------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        self._last_read = self.loop.time()
+        H11Protocol.on_response_complete(self)
+        # A pipelined request behind this one may have begun, and would wait for its rest without a limit.
+        self._note_request(0)
+
+    def shutdown(self) -> None:
+        if not self._is_answering and self.close_cause is None:
+            self.close_cause = CloseCause.STOPPED
+        H11Protocol.shutdown(self)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.close(f"idle for more than {KEEP_ALIVE_SECONDS} s", CloseCause.IDLE)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn has one text for all)
+        if self.close_cause is not None:
+            return
+        self.close_cause = CloseCause.FRAME_LENGTH
+        # Behind an answer that is under way, another one would be taken for a part of it.
+        if not self._is_answering and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            answer = problems.bad_request(
+                400, f"this is no HTTP/1.1, or its head is larger than {HEAD_BYTES_MAX} bytes"
+            )
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            events = (h11.Response(status_code=400, headers=headers), h11.Data(bytes(answer.body)), h11.EndOfMessage())
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        self.transport.close()
+
+    def _note_request(self, new_bytes: int) -> None:
+        if self.close_cause is not None:
+            return
+        held_bytes = 0
+        if self.conn.their_state is h11.IDLE:
+            held_bytes = len(self.conn.trailing_data[0])
+        elif self.conn.their_state is h11.SEND_BODY:
+            held_bytes = max(1, self.unfinished_bytes + new_bytes)
+        self.note_read(held_bytes, took_frame=not held_bytes)
+        if held_bytes > REQUEST_BYTES_MAX:
+            self.close(f"a request of more than {REQUEST_BYTES_MAX} bytes", CloseCause.FRAME_LENGTH)
+        else:
+            self.note_unfinished(held_bytes)
+
+
+class RestServer:
+    """Serves one application on one socket until ``stop``."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Nothing is served yet."""
+        self.links: LinkTable[RestLink] = LinkTable(LIMITS)
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                app,
+                http=partial(RestLink, self.links),  # type: ignore[arg-type] # whatever makes a protocol
+                ws="none",
+                interface="asgi3",
+                access_log=False,
+                log_config=None,
+                # Warnings are a peer's nonsense, a line for each: it is counted instead.
+                log_level="error",
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=1,
+                h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            )
+        )
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Return when stopped; ``listener`` is closed then."""
+        self.links.open()
+        try:
+            await self._uvicorn.serve(sockets=[listener])
+        finally:
+            self.links.stop("this controller stops")
+
+    def stop(self) -> None:
+        """End ``serve``: answers under way have a second."""
+        self._uvicorn.should_exit = True
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Rule 3."""
+        yield

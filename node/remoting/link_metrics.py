@@ -1,0 +1,25 @@
+"""The links of a process's ports as metrics: how many are open, what they hold, why they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from rollcall_ha.node.remoting.links import CloseCause, LinkTable
+
+
+def link_families(ports: Mapping[str, LinkTable[Any]]) -> Iterable[Metric]:
+    """Values of this moment; ``ports`` by their names in the fleet file."""
+    links = GaugeMetricFamily("rollcall_links_open", "Open links.", labels=["port"])
+    unfinished = GaugeMetricFamily(
+        "rollcall_links_unfinished_bytes", "Held for frames and requests that are not whole yet.", labels=["port"]
+    )
+    closed = CounterMetricFamily("rollcall_links_closed", "Closed links by cause.", labels=["port", "reason"])
+    for port, table in ports.items():
+        links.add_metric([port], len(table))
+        unfinished.add_metric([port], table.unfinished_bytes)
+        for cause in CloseCause:
+            closed.add_metric([port, cause.value], table.closed_by_cause[cause])
+    return (links, unfinished, closed)

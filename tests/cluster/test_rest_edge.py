@@ -1,0 +1,162 @@
+"""
+The REST port of a real controller against half requests and against a page of another site.
+
+2,000 links with half a request made ``/v1/status`` answer 503 for as long as they stayed; a form of ``text/plain`` moved the
+master.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from rollcall_ha.api.rest.listening import REQUEST_MS_MAX
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.node.config import split_address
+from tests.support.descriptors import many_descriptors
+from tests.support.runtime_controller import broker_id_body, heartbeat_body, register_body
+
+pytestmark = pytest.mark.cluster
+
+HALF_REQUESTS = 2_000
+HALF_HEAD = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n"
+HALF_BODY = (
+    b"POST /v1/sets/demo/broker-a/elect HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 16\r\n\r\n{"
+)
+LINKS_PER_ANSWER = 50
+P99_MS_MAX = 500
+DEADLINE_S = 15.0
+ELECT = "/v1/sets/demo/broker-a/elect"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with (
+        many_descriptors(2 * HALF_REQUESTS),
+        Fleet.create(tmp_path_factory.mktemp("edge") / "fleet", Layout(controllers=1, sets={})) as found,
+    ):
+        found.up_controllers()
+        yield found
+
+
+class Asker(threading.Thread):
+    """Asks for the status on a new connection each time, until it is stopped."""
+
+    def __init__(self, rest: str) -> None:
+        super().__init__(name="asker")
+        self._rest = rest
+        self._stop_asking = threading.Event()
+        self.answers: list[tuple[object, float]] = []
+        """Status, or the error, and milliseconds."""
+
+    def run(self) -> None:
+        while not self._stop_asking.wait(0.005):
+            began = time.monotonic()
+            self.answers.append((self._ask(), (time.monotonic() - began) * 1000))
+
+    def _ask(self) -> object:
+        connection = http.client.HTTPConnection(self._rest, timeout=DEADLINE_S)
+        try:
+            connection.request("GET", "/v1/status")
+            return connection.getresponse().status
+        except OSError as error:
+            return repr(error)
+        finally:
+            connection.close()
+
+    def await_answer(self) -> None:
+        """The next one: without it 2,000 links within 0.2 s would all lie between two questions."""
+        before = len(self.answers)
+        wait_until(lambda: len(self.answers) > before, deadline_s=DEADLINE_S, what="an answer")
+
+    def stop(self) -> None:
+        self._stop_asking.set()
+        self.join()
+
+
+def _samples(rest: str, name: str) -> dict[str, float]:
+    lines = httpx.get(f"http://{rest}/metrics").text.splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)}
+
+
+def _ended(rest: str) -> dict[str, float]:
+    """Links of the REST port that ended, by cause."""
+    found = _samples(rest, 'rollcall_links_closed_total{port="rest"')
+    return {name.split('"')[3]: value for name, value in found.items() if value}
+
+
+def test_half_requests_are_closed_and_others_go_on_being_served(fleet: Fleet) -> None:
+    """2,000 of them, heads and bodies: every status asked meanwhile is 200, each half one is closed and counted."""
+    (name,) = fleet.controllers
+    rest = fleet.file.controllers[name].rest
+    asker = Asker(rest)
+    asker.start()
+    try:
+        with contextlib.ExitStack() as links:
+            for number, half in zip(range(HALF_REQUESTS), itertools.cycle((HALF_HEAD, HALF_BODY)), strict=False):
+                if not number % LINKS_PER_ANSWER:
+                    asker.await_answer()
+                link = links.enter_context(socket.create_connection(split_address(rest), timeout=DEADLINE_S))
+                with contextlib.suppress(ConnectionError):
+                    link.sendall(half)
+            wait_until(
+                lambda: sum(_ended(rest).get(cause, 0) for cause in ("slow-frame", "too-many-links")) >= HALF_REQUESTS,
+                deadline_s=DEADLINE_S,
+                what="every half request to be closed",
+            )
+            ended = _ended(rest)
+            open_links = _samples(rest, 'rollcall_links_open{port="rest"}')
+    finally:
+        asker.stop()
+    delays = sorted(delay for _, delay in asker.answers)
+    p99 = delays[len(delays) * 99 // 100]
+    print(
+        f"{len(delays)} statuses beside {HALF_REQUESTS} half requests: p50 {delays[len(delays) // 2]:.1f} ms,", end=" "
+    )
+    print(f"p99 {p99:.1f} ms, longest {delays[-1]:.1f} ms; ended: {ended}")
+    assert {answer for answer, _ in asker.answers} == {200}
+    assert p99 < P99_MS_MAX
+    assert sum(delays) > REQUEST_MS_MAX / 4, "it was asked all the time"
+    assert max(open_links.values()) < 50
+    assert "Traceback" not in (fleet.directory / "log" / f"{name}.log").read_text()
+
+
+def test_a_form_of_another_site_moves_no_master(fleet: Fleet) -> None:
+    """Whatever ``Host`` it comes under; the same order as JSON moves it."""
+    (name,) = fleet.controllers
+    base = f"http://{fleet.file.controllers[name].rest}"
+    for number in (1, 2):
+        for path, body in (
+            ("/v1/broker-ids", broker_id_body(number)),
+            ("/v1/replicas", register_body(number, expected=2)),
+            ("/v1/heartbeat", heartbeat_body(number)),
+        ):
+            assert httpx.post(base + path, json=body).status_code == 200
+
+    def reign() -> tuple[int | None, int]:
+        found = httpx.get(f"{base}/v1/sets/demo/broker-a").json()["set"]["view"]
+        return found["master"], found["masterEpoch"]
+
+    wait_until(lambda: reign()[0] is not None, deadline_s=DEADLINE_S, what="the first election")
+    master, epoch = reign()
+    assert master is not None
+    order = {"designated": 3 - master}
+    of_page = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site", "Content-Type": "text/plain"}
+    for host, status in (("localhost", 403), ("127.0.0.1", 403), ("evil.example", 421)):
+        answer = httpx.post(base + ELECT, json=order, headers=of_page | {"Host": host})
+        assert (host, answer.status_code) == (host, status)
+    assert httpx.post(base + ELECT, json=order, headers={"Content-Type": "text/plain"}).status_code == 415
+    assert httpx.get(f"{base}/v1/status", headers={"Host": "evil.example"}).status_code == 421
+    assert reign() == (master, epoch)
+    assert httpx.post(base + ELECT, json=order).status_code == 200
+    assert reign() == (order["designated"], epoch + 1)
