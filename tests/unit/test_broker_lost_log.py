@@ -14,22 +14,23 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.broker import server
-from rollcall_ha.broker.core.durable import EpochMarks
+from rollcall_ha.broker.core.durable import EpochMarks, Identity
 from rollcall_ha.broker.identity import remember
 from rollcall_ha.broker.log.checkpoint import STATE_FILE_NAME
 from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME
 from rollcall_ha.broker.log.soundness import damage_at_the_ends, find_damage
 from rollcall_ha.broker.replica import Replica
 from rollcall_ha.broker.replica_files import MARKS_FILE_NAME, ReplicaFiles
-from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch, RegisterCode
 from rollcall_ha.controller.contract.values import CleanMark
 from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.epoch.store import EPOCH_FILE_NAME
 from rollcall_ha.node.files import DataDirectory
 from rollcall_ha.node.process import ExitCode
 from tests.support.core_builders import Fleet, ids, positions
 from tests.support.core_fleets import judged
 from tests.support.log_tools import append_all, crash, draft, log_bytes, never_synced, open_log
-from tests.unit.test_broker_replica import KEY, config_of, free_port
+from tests.unit.test_broker_replica import KEY, ME, config_of, free_port, registered, view
 
 
 def filled(root: Path, *, is_clean: bool = True) -> LogOffset:
@@ -247,6 +248,31 @@ def test_a_sync_that_fails_at_a_clean_stop_disowns_the_store(tmp_path: Path, mon
         code, after = start_once(tmp_path)
 
     assert len(failed) == 1
+    assert (code, after) == (ExitCode.STORAGE, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [MARKS_FILE_NAME, EPOCH_FILE_NAME])
+def test_a_sync_that_fails_at_a_promotion_disowns_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """R3b: the promise, and the entry of the epoch: only the failed sync of the flush thread was heard of."""
+    assert start_once(tmp_path)[1] is not None
+    identity = Identity(cluster=KEY.cluster, broker_name=KEY.name, register_code=RegisterCode("r1"), broker_id=ME)
+    ReplicaFiles(tmp_path).identity.store(identity)
+    was_started = Replica.start
+    failing: list[list[str]] = []
+
+    def start(replica: Replica) -> None:
+        was_started(replica)
+        failing.append(fail_next_sync_of(monkeypatch, f"/{part}"))
+        replica.session_opened(registered(view(1, master=replica, epoch=1)))
+
+    monkeypatch.setattr(Replica, "start", start)
+
+    code, after = start_once(tmp_path)
+
+    assert [len(failed) for failed in failing] == [1]
     assert (code, after) == (ExitCode.STORAGE, None)
 
 

@@ -460,6 +460,39 @@ def test_a_link_that_closes_before_its_cut_began_does_not_keep_the_next_one_from
     asyncio.run(story())
 
 
+def test_a_sync_that_fails_in_a_cut_ends_the_process(tmp_path: Path) -> None:
+    """R3b: tried again it succeeds, although its pages are gone; the end of the process disowns the store."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            log = replica.following._log
+            assert isinstance(log, CommitLog)
+            log.begin_run(stored_at_ms=1)
+            log.append(draft(b"never replicated"))
+            log.end_run()
+
+            def fail(_step: str) -> None:
+                raise OSError(errno.EIO, "Input/output error")
+
+            log._files.before_step = fail
+            replica.session_opened(registered(view(1)))
+            await until(lambda: replica.following.client is not None)
+            answers: list[str] = []
+            replica.following.client = Answers(answers)
+            replica.view_arrived(view_of_other(2), 0)
+            await until(lambda: "follow" in answers)
+            target = replica.following._target
+            assert target is not None
+            plan = Cut(point=LogOffset(0), history=EpochHistory(), cut_bytes=log.max_offset)
+            replica.following.slave_acted(target, TruncateLog(plan=plan))
+            ending = await asyncio.wait_for(replica.ended, timeout=5)
+            assert isinstance(ending.error, OSError)
+            assert ending.error.errno == errno.EIO
+            assert "failed" not in answers
+
+    asyncio.run(story())
+
+
 def test_a_store_whose_sync_failed_is_another_one_at_the_next_start(tmp_path: Path) -> None:
     """R3b: same boot and same store are no proof when the kernel has dropped pages that it could not write."""
     files = ReplicaFiles(tmp_path)
