@@ -21,6 +21,7 @@ from rollcall_ha.broker.core.role_io import (
     LinkOpened,
     PersistMarks,
     PublishRole,
+    RecordEpochEntry,
     Recovered,
     ResumeSlaveLink,
     RoleAction,
@@ -121,6 +122,8 @@ class Replica:
     def _check(self, action: RoleAction) -> None:
         self.counted += 1
         if isinstance(action, Step):
+            if isinstance(action, RecordEpochEntry):
+                assert self.link is None, "R12: the start is fixed while the old master's bytes still arrive"
             assert self.step is None, "one step at a time"
             self.step = action
         elif isinstance(action, StartSlaveLink):
@@ -148,6 +151,9 @@ class Replica:
         if step is None:
             return
         if not is_done:
+            if is_fatal and isinstance(step, StopSlaveLink):
+                # A link that cannot be stopped any more is none.
+                self.link = None
             self.give(StepFailed(step=step.step, reason="disk", is_fatal=is_fatal))
             return
         if isinstance(step, PersistMarks):

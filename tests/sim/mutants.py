@@ -11,7 +11,8 @@ was found.
     --only NAME   one of them
     --jobs N      child processes at a time; 0 = one per core
 
-Exit 0: every mutant was found in at least two ways, and by each way that it names. A survivor is named and fails.
+Exit 0: every mutant was found in at least two ways, and by each case, story and unit test that it names. A survivor is
+named and fails.
 Here: cases, stories and seeds, in this process; what is printed. Not here: tests, in processes of their own
 (``mutant_tests``).
 """
@@ -39,6 +40,7 @@ from tests.sim.run import run_seed
 STORED = Path(__file__).with_name("mutant_seeds.json")
 WAYS_MIN = 2
 SEEDS_TRIED = 4
+_CHANCE = ("seed", "property test")
 SHOWN_CHARS_MAX = 110
 _OWN_FAULTS = (TypeError, AttributeError, NameError)
 """A mutant that is written wrongly, as for other arguments than the function has now, breaks everything by these."""
@@ -76,7 +78,8 @@ class Judged:
             return "survived"
         if len(self.noticed) < WAYS_MIN:
             return "was noticed in one way only"
-        silent = [f"{way.kind} {way.name}" for way in self.ways if way not in self.noticed]
+        # By chance a seed or a law may miss it one day; two other ways have noticed it then.
+        silent = [f"{way.kind} {way.name}" for way in self.ways if way not in self.noticed and way.kind not in _CHANCE]
         return f"was not noticed by {', '.join(silent)}" if silent else ""
 
 

@@ -137,7 +137,6 @@ REPLICAS: tuple[Mutation, ...] = (
         case="start-after-the-link",
         tests=(
             "tests/unit/test_broker_role_memory.py::test_the_winner_reports_the_highest_end_that_it_acked_to_the_old_master",
-            "tests/property/test_broker_role.py::test_no_order_of_events_breaks_the_rules_of_a_role",
         ),
     ),
     Mutation(
