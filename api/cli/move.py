@@ -61,11 +61,10 @@ def import_rocketmq(elsewhere: Elsewhere, order: OperatorOptions) -> None:
         raise context.fail(f"rollcall: those controllers know no set {', '.join(missing)}", CommandExit.WRONG_USE)
     with context.client(order.form) as asking:
         lines = plan_import(tuple(found.values()), _views(asking), reason=order.reason)
+        send = asking.preview_import if order.is_dry_run else asking.import_set
         for line in lines:
-            if line.order is not None and order.is_dry_run:
-                asking.preview_import(line.order)
-            elif line.order is not None:
-                asking.import_set(line.order)
+            if line.order is not None:
+                send(line.order)
         print_report(_import_report(lines, is_dry_run=order.is_dry_run), order.form)
     _end(any(line.order is None for line in lines))
 

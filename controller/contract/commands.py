@@ -47,7 +47,6 @@ FEATURE_LEVEL = 2
 FIRST_FEATURE_LEVEL = 1
 """The level of every state before its first entry, for ever: an old log is replayed from there (C8)."""
 
-
 STOP_DETAIL_CHARS_MAX = 240
 """Of a stop's ``detail``: it is kept in replicated state."""
 

@@ -561,10 +561,10 @@ class Sessions:
     def heard_within_ms(self, now_ns: int) -> int | None:
         """How long ago, at most, any replica that counts as alive was heard; None = one was never heard here."""
         alive = [session.alive_ns for session in self._sessions.values() if session.is_alive]
-        oldest_ns = min((now_ns if one is None else one for one in alive), default=None)
-        if oldest_ns is None or None in alive:
+        heard = [alive_ns for alive_ns in alive if alive_ns is not None]
+        if not heard or len(heard) < len(alive):
             return None
-        return max(0, now_ns - oldest_ns) // NS_PER_MS + 1
+        return max(0, now_ns - min(heard)) // NS_PER_MS + 1
 
     def connections_of(self, view: SetView) -> list[ConnectionId]:
         """The connections on which our own replicas of a set can be reached by a push."""
