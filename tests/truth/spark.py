@@ -13,6 +13,7 @@ from typing import Any
 
 from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.silver import SPANS, span_column
 from rollcall_ha.analytics.tables import ORDINALS_PER_INDEX, SILVER_REIGNS, SILVER_STOPS
 from rollcall_ha.deploy.local import analytics_demo
 from tests.truth.faults import Stage
@@ -21,6 +22,7 @@ COPY_ATTEMPTS = 10
 
 REIGN = {
     "kind": "kind",
+    "electedAtMs": "elected_at_ms",
     "fromMaster": "from_master",
     "toMaster": "to_master",
     "totalUs": "total_us",
@@ -35,6 +37,9 @@ REIGN = {
 
 STOP = {"masterEpoch": "master_epoch", "reason": "reason", "beganAtMs": "began_at_ms", "stoppedUs": "stopped_us"}
 """Key of a stop of history -> column of ``silver.stops``."""
+
+ENDS = {"resumed": "writes-resumed", "election": "master-elected", "cleaned": "replicas-cleaned", None: None}
+"""End of a stop in history -> the event that ended it in ``silver.stops``."""
 
 
 def differences(stage: Stage, history: Callable[[Stage], dict[str, Any]]) -> tuple[int, list[str]]:
@@ -54,16 +59,30 @@ def compare(
     told: Mapping[str, Any], reigns: Mapping[int, Mapping[str, Any]], stops: Mapping[int, Mapping[str, Any]]
 ) -> tuple[int, list[str]]:
     """``history`` as JSON against silver by epoch, and by seq of a stop's event; rows of one side alone differ."""
-    rows = {row["masterEpoch"]: row for row in told["rows"]}
-    begun = {stop["event"]["index"] * ORDINALS_PER_INDEX + stop["event"]["ordinal"]: stop for stop in told["stops"]}
+    rows = {row["masterEpoch"]: _reign(row) for row in told["rows"]}
+    begun = {
+        stop["event"]["index"] * ORDINALS_PER_INDEX + stop["event"]["ordinal"]: _stop(stop) for stop in told["stops"]
+    }
     count, found = 0, [f"only one side has {what} {key}" for what, key in _alone(rows, reigns, begun, stops)]
-    for what, ours, theirs, names in (("epoch", rows, reigns, REIGN), ("stop", begun, stops, STOP)):
+    for what, ours, theirs in (("epoch", rows, reigns), ("stop", begun, stops)):
         for key in sorted(ours.keys() & theirs.keys()):
-            for name, column in names.items():
+            for column, value in ours[key].items():
                 count += 1
-                if ours[key].get(name) != theirs[key][column]:
-                    found.append(f"{what} {key} {name}: history {ours[key].get(name)}, Spark {theirs[key][column]}")
+                if value != theirs[key][column]:
+                    found.append(f"{what} {key} {column}: history {value}, Spark {theirs[key][column]}")
     return count, found
+
+
+def _reign(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of history in the columns of ``silver.reigns``; a phase that it does not name has no duration."""
+    durations = {span["phase"]: span["durationUs"] for span in row["phases"]}
+    return {column: row.get(name) for name, column in REIGN.items()} | {
+        span_column(phase): durations.get(phase.value) for phase in SPANS
+    }
+
+
+def _stop(stop: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: stop.get(name) for name, column in STOP.items()} | {"ended_by": ENDS[stop["end"]]}
 
 
 def _alone(
