@@ -12,6 +12,8 @@ silence. An ordinary removal of a dead member takes ``survivors_wait_ms``, which
 Rule 3: a stop begins at able, and ends with the first release behind it, or, if nothing waits, when nothing stands in
 the way of a release any more. So its length is what a sender felt, not when somebody looked.
 Rule 4: a look that comes ``stall_ms`` late means that this process stood still: it acknowledged nothing meanwhile.
+Rule 5: a reign that begins with too few in sync begins with a stop, however short: for a sender the outage of the change
+of reign goes on. Not with an empty log: a set that is being founded has taken nothing yet.
 All times are microseconds of one monotonic clock.
 """
 
@@ -118,7 +120,8 @@ class WriteWatch:
 
     def look(self, facts: WriteFacts, now_us: int) -> Stop | None:
         """The stop that began or ended with this look; None = nothing changed."""
-        if facts.master_epoch != self._epoch:
+        begins = facts.master_epoch != self._epoch
+        if begins:
             self._epoch, self._seq, self.stop, self._obstacle_since_us = facts.master_epoch, 0, None, None
             # From when it may serve: what was before is the outage of the change of reign.
             self._able_us = self._looked_us = now_us
@@ -129,6 +132,9 @@ class WriteWatch:
         self._able_us = min(now_us, max(self._able_us, facts.released_us, self._heard_us(facts, obstacle, now_us)))
         if self.stop is not None:
             return self._maybe_end(self.stop, facts, obstacle, now_us)
+        if begins and not facts.is_min_in_sync and obstacle is not None and facts.log_end > START:
+            # Rule 5. Called after ``stall_ms``, a stop of 750 ms is on no record, and the set serves by every page.
+            return self._begin(facts, *obstacle, now_us)
         if late_us > self._stall_us:
             # Rule 4. The acks of that time are in the sockets, unread: by them its members would be to blame.
             began_us = min(self._able_us, max(looked_us, facts.released_us))

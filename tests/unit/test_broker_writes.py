@@ -125,6 +125,26 @@ def test_the_ordinary_removal_of_a_dead_slave_is_no_stop() -> None:
     assert reign.seen == []
 
 
+def test_a_reign_that_begins_with_too_few_in_sync_begins_with_a_stop_however_short() -> None:
+    """Elected alone, the master refused every send for 753 ms: the record ended the outage at SERVING, as exact."""
+    reign = Reign()
+    reign.set(members=(), sync_state_set=(BrokerId(1),), is_min_in_sync=False)
+    reign.look()
+    reign.run(350)
+    assert (reign.one.reason, reign.one.began_us, reign.one.ended_us) == (StopReason.TOO_FEW_IN_SYNC, T0, None)
+    reign.after(3).set(is_min_in_sync=True, sync_state_set=(BrokerId(1), BrokerId(2)))
+    assert reign.one.ended_us == reign.now_us
+
+
+def test_a_set_that_is_founded_with_its_first_replica_is_no_stop() -> None:
+    """The others join within a moment, and no sender has been served yet."""
+    reign = Reign()
+    reign.set(members=(), is_min_in_sync=False, confirm=LogOffset(0), log_end=LogOffset(0))
+    reign.look()
+    reign.run(350)
+    assert reign.seen == []
+
+
 @pytest.mark.parametrize("preset", Preset)
 def test_a_removal_takes_less_than_what_counts_as_a_stop(preset: Preset) -> None:
     assert PRESETS[preset].survivors_wait_ms < PRESETS[preset].stall_ms
