@@ -26,7 +26,7 @@ BY_SET = ("set_number", *_SET)
 
 _CHANGES_SET = ("replica-registered", "master-elected", "sync-state-set-altered", "replicas-cleaned")
 _GONE = ("replica-silent", "goodbye-said")
-_ENDS_STOP = ("writes-resumed", "master-elected", "replicas-cleaned")
+_ENDS_STOP = ("writes-resumed", "writes-stopped", "master-elected", "replicas-cleaned")
 _BACK = ("replica-registered", "session-opened", "replica-alive")
 
 
@@ -147,9 +147,9 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     """``silver.stops``: the next of ``_ENDS_STOP`` in the set ends a stop, as in ``controller.core.stops``."""
     kind = f.col("kind")
     is_begin = kind == KINDS["writes-stopped"]
-    is_end = kind.isin([KINDS[one] for one in _ENDS_STOP]) & f.coalesce("is_cleaned", f.lit(True))
+    is_point = kind.isin([KINDS[one] for one in _ENDS_STOP]) & f.coalesce("is_cleaned", f.lit(True))
     told_ms = f.when(is_begin, f.col("stamped_at_ms") - f.floor(f.col("age_us") / US_PER_MS))
-    points = events.where(is_begin | is_end).select(
+    points = events.where(is_point).select(
         *_SET,
         "seq",
         "master_epoch",
@@ -162,14 +162,19 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
     if published is not None:
         points = points.unionByName(_points_of_stops(published))
     is_begin = f.col("by") == "writes-stopped"
-    # Backwards, as for silences: the last end before a stop in the window is the next one in time.
+    # Backwards, as for silences: the last point before a stop in the window is the next one in time.
     backwards = Window.partitionBy(*BY_SET).orderBy(f.col("seq").desc())
-    end = f.when(~is_begin, f.struct("seq", "at_ms", "stopped_us", "by"))
-    following = numbered(points.dropDuplicates([*_SET, "seq"])).withColumn(
-        "end", f.last(end, ignorenulls=True).over(backwards)
+    # Of another place: a copy of a stop, among the published rows, does not end it.
+    later = backwards.rangeBetween(Window.unboundedPreceding, -1)
+    following = numbered(points).withColumns(
+        {
+            "end": f.last(f.struct("seq", "at_ms", "stopped_us", "by")).over(later),
+            "newer_seq": f.lag("seq").over(backwards),
+        }
     )
+    is_once = f.col("newer_seq").isNull() | (f.col("newer_seq") != f.col("seq"))
     return (
-        following.where(is_begin)
+        following.where(is_begin & is_once)
         .withColumns(
             {
                 "day": f.to_date(f.timestamp_millis("at_ms")),
@@ -189,7 +194,7 @@ def stops(events: DataFrame, published: DataFrame | None = None) -> DataFrame:
 
 
 def _points_of_stops(published: DataFrame) -> DataFrame:
-    """A published row as the stop, and as its end if it is known."""
+    """A published row as the stop, and as its end if it is known and is no stop, which has a row of its own."""
     nothing = f.lit(None).cast("bigint").alias("stopped_us")
     begun = published.select(
         *_SET,
@@ -201,7 +206,7 @@ def _points_of_stops(published: DataFrame) -> DataFrame:
         nothing,
         f.lit("writes-stopped").alias("by"),
     )
-    ended = published.where(f.col("ended_seq").isNotNull()).select(
+    ended = published.where(f.col("ended_by") != "writes-stopped").select(
         *_SET,
         f.col("ended_seq").alias("seq"),
         "master_epoch",

@@ -345,7 +345,8 @@ broker_id int its master
 began_at_ms bigint stamp of the report minus the age that the master said
 reason string too-few-in-sync, not-acknowledged, disk-full, fenced
 ended_seq bigint seq of the event that ended it; null = it goes on
-ended_by string writes-resumed, master-elected (the outage of that election begins with the stop), replicas-cleaned
+ended_by string writes-resumed; writes-stopped (a later stop: the end of this one was not told); replicas-cleaned; \
+master-elected (the outage of that election begins with the stop)
 ended_at_ms bigint began_at_ms + stopped_us if writes resumed, else the stamp of the event that ended it
 stopped_us bigint how long, by the master's clock; null = it did not say
 """

@@ -12,8 +12,8 @@ silence. An ordinary removal of a dead member takes ``survivors_wait_ms``, which
 Rule 3: a stop begins at able, and ends with the first release behind it, or, if nothing waits, when nothing stands in
 the way of a release any more. So its length is what a sender felt, not when somebody looked.
 Rule 4: a look that comes ``stall_ms`` late means that this process stood still: it acknowledged nothing meanwhile.
-Rule 5: a reign that begins with too few in sync begins with a stop, however short: for a sender the outage of the change
-of reign goes on. Not with an empty log: a set that is being founded has taken nothing yet.
+Rule 5: a reign that begins with too few in sync begins with a stop, however short: for a sender the outage goes on. Not
+with an empty log: a set that is being founded has taken nothing yet.
 All times are microseconds of one monotonic clock.
 """
 

@@ -213,7 +213,7 @@ class WriteStop(Value):
     reason: StopReason
     detail: str
     stopped_us: int | None
-    """On the master's clock; None = it goes on, or did not end by the master's word."""
+    """On the master's clock; None = it goes on, or the master did not say how long it was."""
     end: StopEnd | None
     """None = it goes on."""
     event: EventRef

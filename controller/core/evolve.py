@@ -80,8 +80,10 @@ def evolve_all(set_state: SetState, records: Iterable[EventRecord], *, stepped_m
         if isinstance(event, MasterElected):
             set_state = replace(set_state, last_elected_at_ms=stamped_at_ms)
         elif isinstance(event, WritesStopped) and set_state.writes is not None:
-            began_at_ms = max(0, stamped_at_ms - stepped_ms - event.age_us // 1_000)
-            set_state = replace(set_state, writes=replace(set_state.writes, began_at_ms=began_at_ms))
+            told_at_ms = stamped_at_ms - stepped_ms
+            began_at_ms = max(0, told_at_ms - event.age_us // 1_000)
+            writes = replace(set_state.writes, began_at_ms=began_at_ms, told_at_ms=told_at_ms, told_by=record.ref)
+            set_state = replace(set_state, writes=writes)
         set_state = noted(before, set_state, record, stamped_at_ms - stepped_ms)
     return set_state
 

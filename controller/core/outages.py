@@ -12,7 +12,9 @@ Rule 2: the proposer's own stamps are better than ours if they are of the same b
 are of one monotonic clock. Ours are stamps of entries; between two leaders they are off by as much as their clocks are.
 Rule 3: an entry shows that the master was alive when it says so itself, or when its leader had heard everybody
 (``Barrier.heard_within_ms``). That bounds an outage whose beginning no leader saw.
-Rule 4: times are stamps of entries less the steps of their clock that are on record (``FleetState.stepped_ms``). By the
+Rule 4: a master whose writes were stopped, and who is then lost, may have resumed them since it was last heard. That
+time is between the bounds of its outage, which begins with the stop.
+Rule 5: times are stamps of entries less the steps of their clock that are on record (``FleetState.stepped_ms``). By the
 stamps alone, an outage in which the clock was set ahead by an hour would be an hour long.
 """
 
@@ -39,10 +41,10 @@ from rollcall_ha.controller.contract.events import (
     WritesStopped,
 )
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
-from rollcall_ha.controller.core.state import FleetState, Outage, SetState
+from rollcall_ha.controller.core.state import FleetState, Outage, SetState, WritesState
 
 CLOCK_DIFFERENCE_MS = 1_000
-"""How far the clocks of two controllers may be apart unseen: more is put on record as a step (rule 4)."""
+"""How far the clocks of two controllers may be apart unseen: more is put on record as a step (rule 5)."""
 
 SAME_SIGN_MS = 5
 """Between a stamp of a leader and that of its own entry."""
@@ -83,27 +85,22 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
         return replace(after, alive_at_ms=at_ms)
     if isinstance(event, ReplicaAlive | SessionOpened) and event.broker_id == after.master:
         # Back without an election. One that has not entered yet serves nobody: the outage goes on (rule 1).
-        outage = _stopped(after, record, at_ms) if after.has_entered else after.outage
+        outage = _stopped(after.writes) if after.has_entered else after.outage
         return replace(after, outage=outage, alive_at_ms=at_ms)
     if isinstance(event, WritesStopped | WritesResumed):
         # A winner that cannot enter says so, too: what began before its election goes on (rule 1).
         is_own = before.outage is None or (before.outage.cause is SilenceCause.WRITES_STOPPED and before.has_entered)
-        return replace(after, outage=_stopped(after, record, at_ms)) if is_own else after
+        return replace(after, outage=_stopped(after.writes)) if is_own else after
     if isinstance(event, ReplicasCleaned):
         return after if after.replicas and after.is_established else replace(after, outage=None, alive_at_ms=None)
-    begun, stop = _begun(before, record, at_ms), before.outage
+    begun, known = _begun(before, record, at_ms), before.outage
     if begun is None:
         return after
-    if stop is None:
+    if known is None:
         return replace(after, outage=begun)
-    if stop.cause is not SilenceCause.WRITES_STOPPED:
-        return after
-    # Disk full for a minute, and then its process dies: one outage, of which this is how it was found.
-    off_ms = 0 if stop.found_by.term == record.term else CLOCK_DIFFERENCE_MS
-    # Where another leader's clock put the stop: a bound on this one's.
-    first_sign_at_ms = min(begun.first_sign_at_ms, stop.first_sign_at_ms + off_ms)
-    alive_at_ms = stop.first_sign_at_ms - off_ms
-    return replace(after, outage=replace(begun, first_sign_at_ms=first_sign_at_ms, alive_at_ms=alive_at_ms))
+    if known.cause is SilenceCause.WRITES_STOPPED:
+        return replace(after, outage=_of_stopped(known, begun, record, at_ms))
+    return after
 
 
 def _begun(before: SetState, record: EventRecord, at_ms: int) -> Outage | None:
@@ -121,14 +118,35 @@ def _begun(before: SetState, record: EventRecord, at_ms: int) -> Outage | None:
     return None
 
 
-def _stopped(set_state: SetState, record: EventRecord, at_ms: int) -> Outage | None:
+def _of_stopped(stop: Outage, begun: Outage, record: EventRecord, at_ms: int) -> Outage:
+    """Disk full for a minute, and then its process dies: one outage; ``begun`` is how it was found (rule 4)."""
+    off_ms = 0 if stop.found_by.term == record.term else CLOCK_DIFFERENCE_MS
+    stopped_at_ms, lost_at_ms = stop.first_sign_at_ms, begun.first_sign_at_ms
+    # Up to its report it was stopped: a duration on the clock of one leader.
+    begins = [lost_at_ms - max(0, stop.found_at_ms - stopped_at_ms)]
+    # Up to the last word with it, too. Where another leader's clock put the stop is a bound on this one's.
+    begins += [stopped_at_ms + off_ms + max(0, lost_at_ms - heard_ms) for heard_ms in _heard(record.event, at_ms)]
+    return replace(begun, first_sign_at_ms=min(begins), alive_at_ms=stopped_at_ms - off_ms, was_stopped=True)
+
+
+def _heard(event: AnyEvent, at_ms: int) -> list[int]:
+    """When the lost master would have told this leader that its writes had resumed."""
+    if isinstance(event, GoodbyeSaid):
+        return [at_ms]
+    if not isinstance(event, ReplicaSilent) or event.detection is None:
+        return []
+    # Not bytes of a HA link: the slaves hear a master that no controller can reach.
+    ages = (event.detection.session_closed_age_us, event.detection.last_heartbeat_age_us)
+    return [at_ms - age_us // US_PER_MS for age_us in ages if age_us is not None]
+
+
+def _stopped(writes: WritesState | None) -> Outage | None:
     """Of a living master whose writes are stopped; the moment is its own word, so a point."""
-    writes = set_state.writes
-    if writes is None or writes.is_over:
+    if writes is None or writes.is_over or writes.told_by is None:
         return None
     return Outage(
-        found_by=record.ref,
-        found_at_ms=at_ms,
+        found_by=writes.told_by,
+        found_at_ms=writes.told_at_ms,
         cause=SilenceCause.WRITES_STOPPED,
         first_sign_at_ms=writes.began_at_ms,
         alive_at_ms=writes.began_at_ms,
@@ -179,7 +197,9 @@ def _detection(fleet: FleetState, outage: Outage, own: DetectionStamps | None, a
         own = DetectionStamps(cause=outage.cause, detected_age_us=min(found_us, first_us), first_sign_age_us=first_us)
     elif own.fault_age_us < first_us - SAME_SIGN_MS * US_PER_MS:
         own = replace(own, first_sign_age_us=first_us, alive_age_us=UNSET)
-    if own.alive_age_us is not UNSET or outage.alive_at_ms is None:
+    # A stopped master's own sign of life bounds its death alone: by it an hour without writes would be 20 ms.
+    own_us = None if own.alive_age_us is UNSET else own.alive_age_us
+    if (own_us is not None and not outage.was_stopped) or outage.alive_at_ms is None:
         return own
     alive_us = (at_ms - outage.alive_at_ms + off_ms) * US_PER_MS
-    return replace(own, alive_age_us=max(alive_us, own.fault_age_us))
+    return replace(own, alive_age_us=max(alive_us, own_us or 0, own.fault_age_us))

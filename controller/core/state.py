@@ -196,6 +196,10 @@ class WritesState(Value):
     is_over: bool = False
     began_at_ms: int = 0
     """Of the report's entry, less the age that the master said, as ``Outage``: where the outage of a reign begins."""
+    told_at_ms: int = 0
+    """Of the report's entry, as ``Outage``."""
+    told_by: EventRef | None = None
+    """The report."""
 
 
 class Outage(Value):
@@ -207,6 +211,8 @@ class Outage(Value):
     first_sign_at_ms: int
     alive_at_ms: int | None
     """Last sure sign of life; None = none was known."""
+    was_stopped: bool = False
+    """Its master had stopped writes before it was lost: ``alive_at_ms`` is when, and no sign of life is later."""
 
 
 class SetState(Value):

@@ -3,8 +3,10 @@ The stops of writes in the history of one set, computed from its events.
 
 Here: ``stops_of``. Not here: reigns (``history``), judging the reports (``writes``).
 
-Rule: a stop ends by its master's word, by the next election or by the cleaning of its set, never by guess. A stop
+Rule 1: a stop ends by its master's word, by the next election or by the cleaning of its set, never by guess. A stop
 that an election ends is part of the outage of that change of reign, and is not counted twice: ``stopped_us`` is None.
+Rule 2: a later stop of its reign says that it is over, too. How long it was is not known then: the master dropped the
+report of its end, the oldest of too many that waited to be told.
 """
 
 from __future__ import annotations
@@ -31,19 +33,26 @@ def stops_of(records: Iterable[EventRecord]) -> tuple[WriteStop, ...]:
         records: Events of one set, in order; others are ignored. A repeated event changes nothing (S81).
     """
     stops: dict[tuple[int, int], WriteStop] = {}
-    going_on: set[tuple[int, int]] = set()
+    going_on: tuple[int, int] | None = None
     for record in records:
-        event = record.event
-        if isinstance(event, WritesStopped) and (key := (event.master_epoch, event.seq)) not in stops:
-            stops[key] = _begun(record, event)
-            going_on.add(key)
-        elif isinstance(event, WritesResumed) and (key := (event.master_epoch, event.seq)) in going_on:
-            going_on.remove(key)
-            stops[key] = replace(stops[key], stopped_us=event.stopped_us, end=StopEnd.RESUMED)
-        elif isinstance(event, MasterElected) or (isinstance(event, ReplicasCleaned) and event.master is None):
-            end = StopEnd.ELECTION if isinstance(event, MasterElected) else StopEnd.CLEANED
-            stops |= {key: replace(stops[key], end=end) for key in going_on}
-            going_on.clear()
+        event, end, stopped_us = record.event, None, None
+        if isinstance(event, WritesStopped) and (event.master_epoch, event.seq) not in stops:
+            end = StopEnd.RESUMED
+        elif isinstance(event, WritesResumed) and (event.master_epoch, event.seq) == going_on:
+            end, stopped_us = StopEnd.RESUMED, event.stopped_us
+        elif isinstance(event, MasterElected):
+            end = StopEnd.ELECTION
+        elif isinstance(event, ReplicasCleaned) and not event.remaining:
+            # A set that keeps replicas has an outage that goes on, or a master that is still stopped.
+            end = StopEnd.CLEANED
+        if end is None:
+            continue
+        if going_on is not None:
+            stops[going_on] = replace(stops[going_on], stopped_us=stopped_us, end=end)
+        going_on = None
+        if isinstance(event, WritesStopped):
+            going_on = (event.master_epoch, event.seq)
+            stops[going_on] = _begun(record, event)
     return tuple(reversed(stops.values()))
 
 

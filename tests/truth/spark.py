@@ -35,11 +35,20 @@ REIGN = {
 }
 """Key of a row of history -> column of ``silver.reigns``."""
 
-STOP = {"masterEpoch": "master_epoch", "reason": "reason", "beganAtMs": "began_at_ms", "stoppedUs": "stopped_us"}
+STOP = {
+    "masterEpoch": "master_epoch",
+    "reason": "reason",
+    "beganAtMs": "began_at_ms",
+    "stoppedUs": "stopped_us",
+    "end": "end",
+}
 """Key of a stop of history -> column of ``silver.stops``."""
 
-ENDS = {"resumed": "writes-resumed", "election": "master-elected", "cleaned": "replicas-cleaned", None: None}
-"""End of a stop in history -> the event that ended it in ``silver.stops``."""
+ENDS = {
+    "writes-resumed": "resumed", "writes-stopped": "resumed", "master-elected": "election", "replicas-cleaned": "cleaned",
+    None: None,
+}  # fmt: skip
+"""The event that ended a stop in ``silver.stops`` -> the end in history."""
 
 
 def differences(stage: Stage, history: Callable[[Stage], dict[str, Any]]) -> tuple[int, list[str]]:
@@ -60,6 +69,7 @@ def compare(
 ) -> tuple[int, list[str]]:
     """``history`` as JSON against silver by epoch, and by seq of a stop's event; rows of one side alone differ."""
     rows = {row["masterEpoch"]: _reign(row) for row in told["rows"]}
+    stops = {seq: row | {"end": ENDS[row["ended_by"]]} for seq, row in stops.items()}
     begun = {
         stop["event"]["index"] * ORDINALS_PER_INDEX + stop["event"]["ordinal"]: _stop(stop) for stop in told["stops"]
     }
@@ -82,7 +92,7 @@ def _reign(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stop(stop: Mapping[str, Any]) -> dict[str, Any]:
-    return {column: stop.get(name) for name, column in STOP.items()} | {"ended_by": ENDS[stop["end"]]}
+    return {column: stop.get(name) for name, column in STOP.items()}
 
 
 def _alone(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ReportWrites, TakeLeadership
 from rollcall_ha.controller.contract.events import MasterElected, WritesResumed, WritesStopped
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, Incarnation, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected, Refused
-from rollcall_ha.controller.contract.values import SilenceCause, StopReason
+from rollcall_ha.controller.contract.values import DetectionStamps, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import StopEnd
 from rollcall_ha.controller.core.history import history_of
@@ -126,7 +127,9 @@ def test_the_outage_of_a_master_that_died_while_it_was_stopped_begins_with_the_s
     if is_later_leader:
         fleet.term += 1
         fleet.do(TakeLeadership(controller=ControllerName("c2"), term=fleet.term))
-    fleet.silence(1)
+    # Heard until its end: a resumption would have been told.
+    heard = DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=0, first_sign_age_us=0)
+    fleet.silence(1, detection=heard)
     fleet.elect()
 
     stamps = fleet.event(MasterElected).detection
@@ -142,6 +145,61 @@ def test_the_outage_of_a_master_that_died_while_it_was_stopped_begins_with_the_s
     stamps = fleet.event(MasterElected).detection
     assert stamps is not None
     assert stamps.fault_age_us > 60_000_000 - blur_ms * 1_000
+
+
+@pytest.mark.parametrize(
+    ("detection", "untold_ms"),
+    [
+        # A silence: the last word with it was its last heartbeat, the next one was due 500 ms later.
+        (
+            DetectionStamps(cause=SilenceCause.TIMEOUT, last_heartbeat_age_us=3_000_000, first_sign_age_us=2_500_000),
+            500,
+        ),
+        # Killed: the session and its life ended at the same moment.
+        (DetectionStamps(cause=SilenceCause.DEAD_AT_ONCE, session_closed_age_us=20_000, first_sign_age_us=20_000), 0),
+        # Only its slaves heard it since its report: writes may have gone on for most of a minute.
+        (DetectionStamps(cause=SilenceCause.DEAD_AT_ONCE, link_closed_age_us=20_000, first_sign_age_us=20_000), 59_980),
+    ],
+)
+@pytest.mark.parametrize("is_own_kept", [False, True])
+def test_a_stopped_master_that_may_have_resumed_untold_before_it_died_leaves_an_outage_with_bounds(
+    detection: DetectionStamps, untold_ms: int, is_own_kept: bool
+) -> None:
+    """Told when no controller could be reached, a resumption is on no record; the whole time since the stop was."""
+    fleet = Fleet().serving()
+    fleet.do(report(fleet))
+    assert fleet.set.writes is not None
+    began_at_ms = fleet.set.writes.began_at_ms
+    fleet.passed_ms += 60_000
+    detection = replace(detection, alive_age_us=detection.first_sign_age_us)
+    fleet.silence(1, detection=detection)
+    fleet.elect(evidence=fleet.evidence(detection=detection) if is_own_kept else None)
+
+    (row, *_) = history_of(fleet.records)
+    stamps = fleet.event(MasterElected).detection
+    assert stamps is not None
+    age_us = (fleet.last.records[0].stamped_at_ms - began_at_ms) * 1_000
+    assert stamps.alive_age_us == age_us
+    assert stamps.uncertainty_us is not None
+    assert abs(stamps.uncertainty_us - untold_ms * 1_000) <= 10_000
+    assert (Phase.FAULT in row.missing) == (stamps.uncertainty_us > 0) == (untold_ms > 0)
+
+
+def test_a_stop_that_one_leader_heard_of_is_blurred_by_its_clock_for_the_next_one() -> None:
+    """Its master opened a session with the next leader: the stop then passed for one on that leader's clock."""
+    fleet = Fleet().serving()
+    fleet.do(report(fleet))
+    stop = next(record for record in fleet.records if isinstance(record.event, WritesStopped))
+    fleet.term += 1
+    fleet.do(TakeLeadership(controller=ControllerName("c2"), term=fleet.term))
+    fleet.revive(1)
+    assert fleet.set.outage is not None
+    assert fleet.set.outage.found_by == stop.ref
+    fleet.elect(to=2)
+    stamps = fleet.event(MasterElected).detection
+    assert stamps is not None
+    assert stamps.uncertainty_us is not None
+    assert stamps.uncertainty_us > 0
 
 
 def test_the_outage_of_a_stopped_master_that_an_operator_moves_away_begins_with_the_stop() -> None:
@@ -173,6 +231,32 @@ def test_a_stop_ends_with_its_set() -> None:
 
     assert [stop.end for stop in stops_of(fleet.records)] == [StopEnd.CLEANED]
     assert fleet.set.writes is None
+
+
+def test_a_stop_goes_on_when_a_dead_replica_of_its_set_is_cleaned() -> None:
+    """No master was left, so the record said that the set was cleaned; the next election was said to end nothing."""
+    fleet = Fleet().serving()
+    fleet.do(report(fleet))
+    fleet.silence(1, SilenceCause.DEAD_AT_ONCE)
+    fleet.clean(1)
+    assert fleet.set.replicas
+    assert [stop.end for stop in stops_of(fleet.records)] == [None]
+    fleet.elect()
+
+    assert [stop.end for stop in stops_of(fleet.records)] == [StopEnd.ELECTION]
+
+
+def test_a_stop_whose_end_was_never_told_is_over_when_the_next_one_of_its_reign_begins() -> None:
+    """Of 65 stops that waited to be told the oldest was dropped: two stops went on at once."""
+    fleet = Fleet().serving()
+    fleet.do(report(fleet))
+    fleet.do(report(fleet, 3))
+
+    newest, oldest = stops_of(fleet.records)
+    assert (newest.end, newest.stopped_us) == (None, None)
+    assert (oldest.end, oldest.stopped_us) == (StopEnd.RESUMED, None)
+    fleet.do(report(fleet, 3, age_us=900_000, stopped_us=800_000))
+    assert [stop.stopped_us for stop in stops_of(fleet.records)] == [800_000, None]
 
 
 @pytest.mark.parametrize(

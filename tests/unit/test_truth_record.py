@@ -82,16 +82,20 @@ def test_a_row_that_spark_gives_differently_is_found() -> None:
 
     spans = {span_column(phase): 3 for phase in SPANS}
     reign = dict.fromkeys(REIGN.values(), 1) | spans
-    stop = dict.fromkeys(STOP.values(), 2) | {"ended_by": "writes-resumed"}
+    stop = dict.fromkeys(STOP.values(), 2) | {"end": "resumed"}
     phases = [{"phase": phase, "durationUs": 3} for phase in SPANS]
     told = {
         "rows": [{"masterEpoch": 7, "phases": phases, **dict.fromkeys(REIGN, 1)}],
-        "stops": [{"event": {"index": 3, "ordinal": 1}, "end": "resumed", **dict.fromkeys(STOP, 2)}],
+        "stops": [{"event": {"index": 3, "ordinal": 1}, **dict.fromkeys(STOP, 2), "end": "resumed"}],
     }
     seq = 3 * (1 << 20) + 1
-    assert compare(told, {7: reign}, {seq: stop}) == (len(reign) + len(stop), [])
-    assert compare(told, {7: reign | {"total_us": 9}}, {seq: stop})[1] == ["epoch 7 total_us: history 1, Spark 9"]
-    assert compare(told, {7: reign | {"serving_us": 9}}, {seq: stop})[1] == ["epoch 7 serving_us: history 3, Spark 9"]
+    assert compare(told, {7: reign}, {seq: stop | {"ended_by": "writes-resumed"}}) == (len(reign) + len(stop), [])
+    assert compare(told, {7: reign | {"total_us": 9}}, {seq: stop | {"ended_by": "writes-resumed"}})[1] == [
+        "epoch 7 total_us: history 1, Spark 9"
+    ]
+    assert compare(told, {7: reign | {"serving_us": 9}}, {seq: stop | {"ended_by": "writes-resumed"}})[1] == [
+        "epoch 7 serving_us: history 3, Spark 9"
+    ]
     assert compare(told, {8: reign}, {})[1] == [
         "only one side has epoch 7",
         "only one side has epoch 8",
