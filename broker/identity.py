@@ -46,10 +46,22 @@ def disown(files: ReplicaFiles) -> None:
 
 
 def remember(
-    files: ReplicaFiles, set_key: SetKey, parts: Parts | None = None, *, last_epoch: MasterEpoch = NO_EPOCH
+    files: ReplicaFiles,
+    set_key: SetKey,
+    parts: Parts | None = None,
+    *,
+    last_epoch: MasterEpoch = NO_EPOCH,
+    held_since_us: int | None = None,
 ) -> Remembered:
     """
-    Read the directory's files; draw the identity of this start. Blocks. ``last_epoch``: the newest one of the log.
+    Read the directory's files; draw the identity of this start. Blocks.
+
+    Args:
+        files: Of the directory, which this process holds.
+        set_key: The set that the directory has to belong to.
+        parts: Of the process.
+        last_epoch: The newest one of the log.
+        held_since_us: Since when the directory is held, on the monotonic clock of ``parts``; None = since now.
 
     Raises:
         ConfigError: the directory belongs to another set.
@@ -82,6 +94,7 @@ def remember(
             incarnation=incarnation,
             boot_id=parts.boot_id(),
             store_id=store.store_id,
+            held_since_us=parts.now_us() if held_since_us is None else held_since_us,
             previous_incarnations=starts.incarnations,
         ),
         identity=identity,

@@ -217,6 +217,7 @@ class Replica:
             set_key=config.set_key,
             rpc_timeout_ms=config.timing.session_rpc_timeout_ms,
             now_us=self._parts.now_us,
+            held_since_us=self._process.held_since_us,
         )
 
     def start(self) -> None:

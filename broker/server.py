@@ -134,6 +134,7 @@ class Server:
         self._failure: BaseException | None = None
         self._files = ReplicaFiles(config.directory)
         self._disk = parts.make_disk()
+        self._held_since_us = parts.now_us()
 
     async def serve(self, stop: asyncio.Event) -> int:
         """Returns the exit code. Raises the errors that ``serve`` of this module translates."""
@@ -170,10 +171,8 @@ class Server:
             self._disown_after(error)
             raise
         # After the log: one that lacks synced bytes has removed the mark of its store, and this draws another.
-        last_epoch = log.history.last_epoch
-        remembered = await loop.run_in_executor(
-            disk, partial(remember, files, config.set_key, parts, last_epoch=last_epoch)
-        )
+        remembering = partial(remember, files, config.set_key, parts, last_epoch=log.history.last_epoch)
+        remembered = await loop.run_in_executor(disk, partial(remembering, held_since_us=self._held_since_us))
         report = log.recovery
         if report.lost:
             _log.error("log_lost_bytes", reason=report.lost, meaning="this replica proves nothing and leaves its set")

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from rollcall_ha.broker.core.clock_offset import ClockOffset
 from rollcall_ha.broker.core.durable import Identity
-from rollcall_ha.broker.core.registration import AskForId
+from rollcall_ha.broker.core.registration import AskToRegister
 from rollcall_ha.broker.core.session import (
     Ask,
     Beat,
@@ -116,14 +117,20 @@ class ControllerSession:
         set_key: SetKey,
         rpc_timeout_ms: int,
         now_us: Callable[[], int],
+        held_since_us: int,
     ) -> None:
-        """Nothing is dialled yet; ``now_us`` is the monotonic clock."""
+        """
+        Nothing is dialled yet; ``now_us`` is the monotonic clock.
+
+        ``held_since_us``: when this process had its data directory alone.
+        """
         self.counters = SessionCounters()
         self._machine = machine
         self._owner = owner
         self._set_key = set_key
         self._rpc_timeout_ms = rpc_timeout_ms
         self._now_us = now_us
+        self._held_since_us = held_since_us
         self._link: RemotingConnection | None = None
         self._link_number = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -310,11 +317,14 @@ class ControllerSession:
         await self._on_link(number, find)
 
     async def _question(self, action: Ask) -> None:
-        is_id = isinstance(action.question, AskForId)
-        code = RequestCode.SESSION_APPLY_ID if is_id else RequestCode.SESSION_REGISTER
+        question = action.question
+        code, command = RequestCode.SESSION_APPLY_ID, question.command
+        if isinstance(question, AskToRegister):
+            held_us = self._now_us() - self._held_since_us
+            code, command = RequestCode.SESSION_REGISTER, replace(question.command, held_us=held_us)
 
         async def put(link: RemotingConnection) -> None:
-            reply = _decode_reply(await self._exchange(link, code, action.question.command))
+            reply = _decode_reply(await self._exchange(link, code, command))
             self._do(self._machine.replied(action.connection, reply, self._now_ms()))
 
         await self._on_link(action.connection, put)

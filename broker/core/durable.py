@@ -60,6 +60,8 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Of the operating system (R3b)."""
     store_id: str
     """Of the data directory (R3b)."""
+    held_since_us: int = 0
+    """When this process had the data directory alone, on the monotonic clock: the one before was gone by then."""
     previous_incarnations: tuple[Incarnation, ...] = ()
     """Earlier starts on this directory, the newest last (R3): on its disk, like this one, before it registers."""
 

@@ -131,6 +131,8 @@ class RegisterReplica(Command, tag="RegisterReplica"):
 
     A directory that does not name the registered one is an older copy, and proves nothing (R3).
     """
+    held_us: int | UnsetType = UNSET
+    """For how long this process has held its data directory: the one before it was gone by then."""
 
 
 class MarkSilent(Command, tag="MarkSilent"):

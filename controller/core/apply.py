@@ -218,7 +218,9 @@ class _Entry:
         before = _NO_SET if key is None else self._sets.get(key) or SetState(set_key=key)
         events = tuple(self._with_trigger(event, key) for event in decision.events)
         if gates.keeps_beginnings(self._fleet):
-            events = tuple(outages.completed(self._fleet, before, event, steady_ms) for event in events)
+            events = tuple(
+                outages.completed(self._fleet, before, event, steady_ms, operation.command) for event in events
+            )
         records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
         fleet = self._fleet
         for event in events:

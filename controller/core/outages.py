@@ -23,7 +23,7 @@ from __future__ import annotations
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import Barrier
+from rollcall_ha.controller.contract.commands import Barrier, Command, RegisterReplica
 from rollcall_ha.controller.contract.events import (
     AnyEvent,
     ElectionFailed,
@@ -41,6 +41,7 @@ from rollcall_ha.controller.contract.events import (
     WritesStopped,
 )
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
+from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core.state import FleetState, Outage, SetState, WritesState
 
 CLOCK_DIFFERENCE_MS = 1_000
@@ -59,12 +60,12 @@ def heard(fleet: FleetState, command: Barrier, at_ms: int) -> FleetState:
     return replace(fleet, heard_at_ms=max(0, at_ms - command.heard_within_ms))
 
 
-def completed(fleet: FleetState, set_state: SetState, event: AnyEvent, at_ms: int) -> AnyEvent:
+def completed(fleet: FleetState, set_state: SetState, event: AnyEvent, at_ms: int, command: Command) -> AnyEvent:
     """The event with what the state before it knows of the beginning: bounds of an end, the beginning of an outage."""
     if isinstance(event, ReplicaSilent) and _is_master(set_state, event) and event.detection is not None:
         return replace(event, detection=_bounded(fleet, set_state, event.detection, at_ms))
     if isinstance(event, ReplicaRegistered) and _ends_master(set_state, event):
-        ended = DetectionStamps(cause=SilenceCause.REPLACED, first_sign_age_us=0)
+        ended = DetectionStamps(cause=SilenceCause.REPLACED, first_sign_age_us=_gone_us(event, command))
         return replace(event, ended=_bounded(fleet, set_state, ended, at_ms))
     if isinstance(event, MasterElected) and set_state.outage is not None:
         stamps = _detection(fleet, set_state.outage, event.detection, at_ms)
@@ -96,11 +97,17 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
     begun, known = _begun(before, record, at_ms), before.outage
     if begun is None:
         return after
-    if known is None:
-        return replace(after, outage=begun)
+    return replace(after, outage=begun if known is None else _joined(known, begun, record, at_ms))
+
+
+def _joined(known: Outage, begun: Outage, record: EventRecord, at_ms: int) -> Outage:
+    """The outage that goes on when another end of a master, ``begun``, is told (rule 1)."""
     if known.cause is SilenceCause.WRITES_STOPPED:
-        return replace(after, outage=_of_stopped(known, begun, record, at_ms))
-    return after
+        return _of_stopped(known, begun, record, at_ms)
+    if isinstance(record.event, ReplicaRegistered):
+        # Found gone late, by a leader that never heard it; now its next process says that it was gone before.
+        return replace(known, first_sign_at_ms=min(known.first_sign_at_ms, begun.first_sign_at_ms))
+    return known
 
 
 def _begun(before: SetState, record: EventRecord, at_ms: int) -> Outage | None:
@@ -159,6 +166,14 @@ def _is_master(set_state: SetState, event: ReplicaSilent | GoodbyeSaid) -> bool:
 
 def _ends_master(set_state: SetState, event: ReplicaRegistered) -> bool:
     return set_state.master == event.broker_id and set_state.master_incarnation != event.incarnation
+
+
+def _gone_us(event: ReplicaRegistered, command: Command) -> int:
+    """For how long the process before this one has been gone at the least."""
+    # A directory on another machine may be a copy: its lock says nothing of a process that holds the first one.
+    if event.intactness is not Intactness.SAME_BOOT or not isinstance(command, RegisterReplica):
+        return 0
+    return command.held_us if isinstance(command.held_us, int) else 0
 
 
 def _outage(record: EventRecord, at_ms: int, cause: SilenceCause, stamps: DetectionStamps | None) -> Outage:

@@ -18,6 +18,8 @@ Rule 7: while a set recovers its past (R7) no replica leaves it: its members are
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation, RegisterReplica
 from rollcall_ha.controller.contract.events import AnyEvent, BrokerIdGranted, ReplicaRegistered, SessionOpened
@@ -35,6 +37,8 @@ PREVIOUS_INCARNATIONS_MAX = 64
 FRESH_ID_HINT = (
     "stop the broker, move its data directory away and start it: it gets a fresh id and copies the log of its master"
 )
+AGE_US_MAX = 2**53
+"""285 years: a JSON reader keeps every integer up to here."""
 SHOWN_EPOCH_MAX = 2**30
 """A masterEpoch has 31 bits on RocketMQ's wire; as many again are left above this one for elections and jumps (R7)."""
 SHOWN_NUMBER_MAX = 2**62
@@ -103,6 +107,8 @@ def _validate(fleet: FleetState, operation: Operation, command: RegisterReplica)
             f"min_in_sync {configuration.effective_min_in_sync} and {configuration.expected_replicas} expected "
             f"replicas are not ordered between 1 and {REPLICAS_PER_SET_MAX}"
         )
+    elif command.held_us is not UNSET and not 0 <= command.held_us <= AGE_US_MAX:
+        complaint = f"its data directory is held since {command.held_us} us ago, not 0 to {AGE_US_MAX}"
     elif len(named) > REPLICAS_PER_SET_MAX:
         complaint = f"the stored view names {len(named)} members, at most {REPLICAS_PER_SET_MAX} are possible"
     elif len(command.previous_incarnations) > PREVIOUS_INCARNATIONS_MAX:

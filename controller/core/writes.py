@@ -18,10 +18,8 @@ from rollcall_ha.controller.contract.events import AnyEvent, WritesResumed, Writ
 from rollcall_ha.controller.contract.values import StopReason
 from rollcall_ha.controller.core.decision import DONE, Decision, find_set, refuse
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
+from rollcall_ha.controller.core.registration import AGE_US_MAX
 from rollcall_ha.controller.core.state import FleetState, WritesState
-
-AGE_US_MAX = 2**53
-"""285 years: a JSON reader keeps every integer up to here."""
 
 REASON_WORDS = {
     StopReason.TOO_FEW_IN_SYNC: "fewer replicas are in sync than min_in_sync",

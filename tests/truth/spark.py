@@ -69,7 +69,7 @@ def compare(
 ) -> tuple[int, list[str]]:
     """``history`` as JSON against silver by epoch, and by seq of a stop's event; rows of one side alone differ."""
     rows = {row["masterEpoch"]: _reign(row) for row in told["rows"]}
-    stops = {seq: row | {"end": ENDS[row["ended_by"]]} for seq, row in stops.items()}
+    stops = {seq: dict(row) | {"end": ENDS[row["ended_by"]]} for seq, row in stops.items()}
     begun = {
         stop["event"]["index"] * ORDINALS_PER_INDEX + stop["event"]["ordinal"]: _stop(stop) for stop in told["stops"]
     }

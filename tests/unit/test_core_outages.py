@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import Barrier, ReportClockStep, ReportWrites, TakeLeadership
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected, ReplicaRegistered, ReplicaSilent
@@ -173,19 +174,48 @@ def test_an_end_that_no_leader_saw_lies_after_the_last_entry_that_shows_a_living
     assert at_least_ms <= alive_ms <= at_least_ms + BLURRED_MS + 20
 
 
-def test_a_master_that_comes_back_as_another_process_ended_before_it_did() -> None:
-    """Everything was killed and started: no leader saw the end, the registration is its first sign."""
+@pytest.mark.parametrize(
+    ("boot", "held_us", "gone_ms"),
+    [
+        ("boot-1", UNSET, 0),
+        ("boot-1", 3_000_000, 3_000),
+        # On another machine the directory may be a copy, whose lock says nothing of the first one's process.
+        ("other", 3_000_000, 0),
+    ],
+)
+def test_a_master_that_comes_back_as_another_process_ended_before_it_did(
+    boot: str, held_us: int | UnsetType, gone_ms: int
+) -> None:
+    """
+    Everything was killed and started: no leader saw the end, and of 7.4 s 55 ms were sure.
+
+    The next process of the directory had locked it 3 s before it registered: the one before was gone by then.
+    """
     fleet = serving(heard_within_ms=700)
     fleet.passed_ms += 30_000
     next_leader(fleet)
-    fleet.do(fleet.registration(1, incarnation="i1.9"))
+    fleet.do(replace(fleet.registration(1, incarnation="i1.9", boot=boot), held_us=held_us))
     assert fleet.event(ReplicaRegistered).ended is not UNSET
     fleet.passed_ms += 200
     fleet.elect()
     first_ms, alive_ms = bounds_ms(fleet.event(MasterElected).detection)
-    assert 200 <= first_ms <= 200 + SAME_SIGN_MS
+    assert gone_ms + 200 <= first_ms <= gone_ms + 200 + SAME_SIGN_MS
     assert alive_ms is not None
     assert 30_900 <= alive_ms <= 30_900 + BLURRED_MS + 20
+
+
+def test_the_next_process_of_a_master_that_was_found_gone_late_says_that_it_was_gone_before() -> None:
+    """The new leader had waited for it in vain, and called that moment the first sign."""
+    fleet = serving(heard_within_ms=700)
+    fleet.passed_ms += 30_000
+    next_leader(fleet)
+    fleet.silence(1, detection=NEVER_HEARD)
+    fleet.do(replace(fleet.registration(1, incarnation="i1.9"), held_us=4_000_000))
+    fleet.elect()
+    first_ms, alive_ms = bounds_ms(fleet.event(MasterElected).detection)
+    assert 4_000 <= first_ms <= 4_000 + SAME_SIGN_MS
+    assert alive_ms is not None
+    assert alive_ms >= 30_700
 
 
 def test_a_mark_from_before_the_masters_election_is_not_about_it() -> None:

@@ -78,7 +78,8 @@ def test_the_stopwatch_imports_nothing_but_the_standard_library() -> None:
 def test_a_row_that_spark_gives_differently_is_found() -> None:
     """And one that only one side has; the count says how much was compared."""
     pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
-    from tests.truth.spark import REIGN, SPANS, STOP, compare, span_column
+    from rollcall_ha.analytics.silver import SPANS, span_column
+    from tests.truth.spark import REIGN, STOP, compare
 
     spans = {span_column(phase): 3 for phase in SPANS}
     reign = dict.fromkeys(REIGN.values(), 1) | spans
