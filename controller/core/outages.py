@@ -79,7 +79,8 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
     """``after`` the event of ``record``, with the outage that it began or ended."""
     event = record.event
     if isinstance(event, MasterEntered):
-        return replace(after, outage=None, alive_at_ms=at_ms)
+        # A reign may begin with too few in sync, and its master tell that before it tells that it has entered.
+        return replace(after, outage=_stopped(after.writes), alive_at_ms=at_ms)
     if isinstance(event, MasterElected):
         return replace(after, alive_at_ms=None)
     if isinstance(event, SyncStateSetAltered):

@@ -428,6 +428,9 @@ class ControllerService:
             # the broker's connection be bound to nothing: its close would not be noticed.
             self._drain()
             self.duties.handle_registered(command, reply, connection, self.now_ns())
+            # The reply is of its own place in the entry, and what came behind it was told before this session had a
+            # connection: a master would refuse its slave's new process for ever, as one that it never heard of.
+            return msgspec.structs.replace(reply, view=self.view_of(command.set_key) or reply.view)
         return reply
 
     def _evidence_of_stop(self, command: AnnounceStop) -> Evidence | None:

@@ -113,6 +113,19 @@ def test_a_winner_that_says_it_cannot_serve_does_not_move_the_beginning() -> Non
     assert bounds_ms(fleet.event(MasterElected).detection)[0] >= 35_500
 
 
+def test_a_winner_that_enters_with_its_writes_stopped_begins_the_next_outage_there() -> None:
+    """Elected with too few in sync, it died after 30 s in which it had acknowledged nothing: 20 ms were on record."""
+    fleet = serving()
+    fleet.elect(to=2)
+    stop_writes(fleet, age_us=0)
+    fleet.enter()
+    fleet.passed_ms += 30_000
+    fleet.silence(2, SilenceCause.DEAD_AT_ONCE, detection=DEATH)
+    fleet.elect(evidence=fleet.evidence(detection=DEATH))
+
+    assert bounds_ms(fleet.event(MasterElected).detection)[0] >= 30_000
+
+
 def test_an_operators_unclean_election_names_the_beginning() -> None:
     """The master had been dead for 43 s, and the record said 28 ms."""
     fleet = serving()

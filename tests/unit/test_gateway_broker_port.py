@@ -10,6 +10,7 @@ from typing import get_args
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rollcall_ha.api.broker_port.port import FRAME_BYTES_MAX, PROBES_MAX, SPOKEN, BrokerPortServer
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
@@ -33,7 +34,7 @@ from rollcall_ha.controller.contract.session import (
     ProbeAnswer,
     RoleNotice,
 )
-from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, StopReason
+from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, RegisteredAs, StopReason
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ProbeOutcome
@@ -181,6 +182,42 @@ def test_session_hears_of_its_election_at_once(tmp_path: Path) -> None:
         view = msgspec.json.decode(answer.body, type=HeartbeatAck).view
         assert view is not None
         assert view.master_epoch == 1
+
+    _run(tmp_path, scenario)
+
+
+def test_a_session_that_opens_hears_what_the_rest_of_its_entry_changed(tmp_path: Path) -> None:
+    """
+    A master opened its session in the entry in which its slave registered as another process.
+
+    The reply was of its own place in the entry, and the notice of the entry went out before the session had a
+    connection: the master refused the living slave for ever, as a process that it had never heard of.
+    """
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        for number in (1, 2):
+            await _open_session(await port.link(), number)
+        service = port.leader.service
+        again = [msgspec.convert(register_body(number), RegisterReplica) for number in (1, 2)]
+        present = {
+            number: RegisteredAs(incarnation=Incarnation(f"{number:032x}"), session_ordinal=SessionOrdinal(1))
+            for number in (1, 2)
+        }
+        again[0] = replace(again[0], replaces=present[1])
+        again[1] = replace(again[1], replaces=present[2], incarnation=Incarnation("another"))
+        first, second = await asyncio.gather(
+            *(
+                service.submit_for_broker(
+                    command, request_id=service.ports.new_request_id(), requested_by="broker", connection=None
+                )
+                for command in again
+            )
+        )
+        assert isinstance(first, Registered)
+        assert isinstance(second, Registered)
+        assert first.view.index == second.view.index, "both are in one entry"
+        assert {member.broker_id: member.incarnation for member in first.view.members}[BrokerId(2)] == "another"
 
     _run(tmp_path, scenario)
 
