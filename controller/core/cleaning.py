@@ -19,7 +19,7 @@ from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSet
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core import recovery
-from rollcall_ha.controller.core.decision import DONE, Decision, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
 from rollcall_ha.controller.core.state import FleetState, SetState
 
 _FENCING = (SilenceCause.GOODBYE, SilenceCause.REPLACED, SilenceCause.DEAD_AT_ONCE)
@@ -55,19 +55,16 @@ def decide_clean(fleet: FleetState, operation: Operation, command: CleanReplicas
     # removed one, still in its own, would not learn from any higher number that it is over.
     is_master_kept = set_state.master is not None and set_state.master in remaining
     is_epoch_kept = bool(remaining) and (set_state.master is None or is_master_kept)
-    return Decision(
-        answer=DONE,
-        events=(
-            ReplicasCleaned(
-                broker_ids=named,
-                remaining=remaining,
-                master=set_state.master if is_master_kept else None,
-                master_epoch=set_state.master_epoch if is_epoch_kept else MasterEpoch(set_state.master_epoch + 1),
-                sync_state_set=members,
-                sync_state_set_epoch=recovery.next_set_epoch(set_state),
-                is_unclean=command.is_unclean,
-                reason=command.reason,
-            ),
+    return done(
+        ReplicasCleaned(
+            broker_ids=named,
+            remaining=remaining,
+            master=set_state.master if is_master_kept else None,
+            master_epoch=set_state.master_epoch if is_epoch_kept else MasterEpoch(set_state.master_epoch + 1),
+            sync_state_set=members,
+            sync_state_set_epoch=recovery.next_set_epoch(set_state),
+            is_unclean=command.is_unclean,
+            reason=command.reason,
         ),
     )
 

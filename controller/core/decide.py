@@ -47,7 +47,7 @@ from rollcall_ha.controller.core.decide_election import (
     decide_elect_unclean,
     decide_handover,
 )
-from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
 from rollcall_ha.controller.core.ids import decide_apply_id
 from rollcall_ha.controller.core.importing import decide_import
@@ -85,9 +85,9 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
         case RaiseFeatureLevel() as command:
             return decide_feature_level(fleet, command)
         case ReportClockStep() as command:
-            return Decision(answer=DONE, events=(ClockStepped(controller=command.controller, step_ms=command.step_ms),))
+            return done(ClockStepped(controller=command.controller, step_ms=command.step_ms))
         case Barrier():
-            return Decision(answer=DONE)
+            return done()
     # Before a fleet has its incarnation brokers would store views of none, and each of them would look like that of
     # another fleet as soon as it has one (R7).
     if not fleet.fleet_incarnation:

@@ -25,8 +25,6 @@ from rollcall_ha.controller.contract.verdicts import Verdict
 from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.state import FleetState, SetState
 
-DONE = Done()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -43,6 +41,11 @@ class Decision:
     def reply_with(self, view: Callable[[], SetView]) -> AnyReply:
         """The answer; ``view`` is called only if the answer shows the set."""
         return self.answer(view()) if callable(self.answer) else self.answer
+
+
+def done(*events: AnyEvent) -> Decision:
+    """Yes, by these facts; without any it is so already, and nothing is recorded."""
+    return Decision(answer=Done(), events=events)
 
 
 def elected(event: MasterElected) -> Decision:

@@ -21,7 +21,7 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.views import ControllerStatus
-from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.state import FleetState
 
 
@@ -32,7 +32,7 @@ def decide_initialise(fleet: FleetState, operation: Operation, command: Initiali
             operation, RefusalCode.INVALID_ARGUMENT, "the fleet incarnation is empty", "draw one with: rollcall init"
         )
     if fleet.fleet_incarnation == command.fleet_incarnation:
-        return Decision(answer=DONE)
+        return done()
     if fleet.fleet_incarnation:
         return refuse(
             operation,
@@ -42,7 +42,7 @@ def decide_initialise(fleet: FleetState, operation: Operation, command: Initiali
             requested=command.fleet_incarnation,
             current=fleet.fleet_incarnation,
         )
-    return Decision(answer=DONE, events=(FleetInitialised(fleet_incarnation=command.fleet_incarnation),))
+    return done(FleetInitialised(fleet_incarnation=command.fleet_incarnation))
 
 
 def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision:
@@ -51,7 +51,7 @@ def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision
         return refuse(
             operation, RefusalCode.INVALID_ARGUMENT, "the controller has no name", "name it in the fleet file"
         )
-    return Decision(answer=DONE, events=(LeadershipTaken(controller=command.controller, term=command.term),))
+    return done(LeadershipTaken(controller=command.controller, term=command.term))
 
 
 def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decision:
@@ -59,8 +59,8 @@ def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decis
     Allow operations of a higher level from here on. It never falls. A node below it has stopped before this (R15).
     """
     if command.level <= fleet.feature_level:
-        return Decision(answer=DONE)
-    return Decision(answer=DONE, events=(FeatureLevelRaised(level=command.level),))
+        return done()
+    return done(FeatureLevelRaised(level=command.level))
 
 
 def below_level(level: int, members: Sequence[ControllerStatus], *, trusts_silent: bool) -> Refused | None:

@@ -33,7 +33,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.values import Evidence, StoredView
 from rollcall_ha.controller.core import recovery
-from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.state import (
     REPLICAS_PER_SET_MAX,
     FleetState,
@@ -56,8 +56,8 @@ def decide_import(fleet: FleetState, operation: Operation, command: ImportSet) -
     event = _imported(before, command)
     # While brokers come the import is repeated again and again: each repeat would be an event that tells nothing.
     if evolve_import(before, event) == before:
-        return Decision(answer=DONE)
-    return Decision(answer=DONE, events=(event,))
+        return done()
+    return done(event)
 
 
 def _complaint(command: ImportSet) -> str:

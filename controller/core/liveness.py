@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnnounceStop, MarkAlive, MarkSilent, Operation, SayGoodbye
 from rollcall_ha.controller.contract.events import GoodbyeSaid, ReplicaAlive, ReplicaSilent, StopAnnounced
-from rollcall_ha.controller.core.decision import DONE, Decision, refuse
+from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.state import FleetState, ReplicaState
 
 DRAINED_US_MAX = 600_000_000
@@ -68,17 +68,14 @@ def decide_silent(fleet: FleetState, operation: Operation, command: MarkSilent) 
         return replica
     # A second silence would overwrite the first cause, and "dead at once" is what lets a set be cleaned (R8).
     if not replica.is_alive and replica.silence is not None:
-        return Decision(answer=DONE)
-    return Decision(
-        answer=DONE,
-        events=(
-            ReplicaSilent(
-                broker_id=command.broker_id,
-                incarnation=command.incarnation,
-                session_ordinal=command.session_ordinal,
-                cause=command.cause,
-                detection=command.detection,
-            ),
+        return done()
+    return done(
+        ReplicaSilent(
+            broker_id=command.broker_id,
+            incarnation=command.incarnation,
+            session_ordinal=command.session_ordinal,
+            cause=command.cause,
+            detection=command.detection,
         ),
     )
 
@@ -99,15 +96,12 @@ def decide_alive(fleet: FleetState, operation: Operation, command: MarkAlive) ->
             current=replica.session_ordinal,
         )
     if replica.is_alive:
-        return Decision(answer=DONE)
-    return Decision(
-        answer=DONE,
-        events=(
-            ReplicaAlive(
-                broker_id=command.broker_id,
-                incarnation=command.incarnation,
-                session_ordinal=command.session_ordinal,
-            ),
+        return done()
+    return done(
+        ReplicaAlive(
+            broker_id=command.broker_id,
+            incarnation=command.incarnation,
+            session_ordinal=command.session_ordinal,
         ),
     )
 
@@ -118,15 +112,12 @@ def decide_stopping(fleet: FleetState, operation: Operation, command: AnnounceSt
     if isinstance(replica, Decision):
         return replica
     if replica.is_stopping:
-        return Decision(answer=DONE)
-    return Decision(
-        answer=DONE,
-        events=(
-            StopAnnounced(
-                broker_id=command.broker_id,
-                incarnation=command.incarnation,
-                session_ordinal=command.session_ordinal,
-            ),
+        return done()
+    return done(
+        StopAnnounced(
+            broker_id=command.broker_id,
+            incarnation=command.incarnation,
+            session_ordinal=command.session_ordinal,
         ),
     )
 
@@ -145,18 +136,15 @@ def decide_goodbye(fleet: FleetState, operation: Operation, command: SayGoodbye)
             "draw a nonce for every clean stop",
         )
     if replica.goodbye == command.clean_mark:
-        return Decision(answer=DONE)
-    return Decision(
-        answer=DONE,
-        events=(
-            GoodbyeSaid(
-                broker_id=command.broker_id,
-                incarnation=command.incarnation,
-                session_ordinal=command.session_ordinal,
-                clean_mark=command.clean_mark,
-                # Nonsense is left out, the goodbye is not: it proves what the log holds (R3a).
-                stopped_us=_possible(command.stopped_us),
-            ),
+        return done()
+    return done(
+        GoodbyeSaid(
+            broker_id=command.broker_id,
+            incarnation=command.incarnation,
+            session_ordinal=command.session_ordinal,
+            clean_mark=command.clean_mark,
+            # Nonsense is left out, the goodbye is not: it proves what the log holds (R3a).
+            stopped_us=_possible(command.stopped_us),
         ),
     )
 

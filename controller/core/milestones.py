@@ -15,7 +15,7 @@ from rollcall_ha.controller.contract.commands import Operation, RecordMilestones
 from rollcall_ha.controller.contract.events import AnyEvent, LossGraded, MasterEntered, MilestoneReached
 from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.values import Phase
-from rollcall_ha.controller.core.decision import DONE, Decision, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
 from rollcall_ha.controller.core.evolve import evolve
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.proof import grade_entered, grade_returned
@@ -35,7 +35,7 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     # The answer was lost and the winner tells again. Refused, the record would show a fault, "isolate this replica",
     # although all is well.
     if set_state.has_entered and set_state.start_offset == command.start_offset:
-        return Decision(answer=DONE)
+        return done()
     replica = set_state.replica(command.broker_id)
     is_told = command.start_offset is not None and command.start_offset >= 0
     is_java = replica is not None and replica.kind is ReplicaKind.ROCKETMQ and command.start_offset is None
@@ -60,7 +60,7 @@ def decide_entered(fleet: FleetState, operation: Operation, command: ReportEnter
     )
     # The recorded master was elected, so its reign is the newest: ``reigns`` cannot be empty here.
     graded = LossGraded(verdict=grade_entered(set_state.reigns[-1], command))
-    return Decision(answer=DONE, events=(entered, graded))
+    return done(entered, graded)
 
 
 def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMilestones) -> Decision:
@@ -105,4 +105,4 @@ def decide_milestones(fleet: FleetState, operation: Operation, command: RecordMi
             graded = LossGraded(verdict=corrected)
             events.append(graded)
             set_state = evolve(set_state, graded)
-    return Decision(answer=DONE, events=tuple(events))
+    return done(*events)

@@ -16,7 +16,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import STOP_DETAIL_CHARS_MAX, Operation, ReportWrites
 from rollcall_ha.controller.contract.events import AnyEvent, WritesResumed, WritesStopped
 from rollcall_ha.controller.contract.values import StopReason
-from rollcall_ha.controller.core.decision import DONE, Decision, find_set, refuse
+from rollcall_ha.controller.core.decision import Decision, done, find_set, refuse
 from rollcall_ha.controller.core.mastership import refuse_other_mastership
 from rollcall_ha.controller.core.registration import AGE_US_MAX
 from rollcall_ha.controller.core.state import FleetState, WritesState
@@ -44,7 +44,7 @@ def decide_writes(fleet: FleetState, operation: Operation, command: ReportWrites
     # The answer was lost, or an older report comes late: told twice, one stop would count as two (rule 2).
     is_over = command.stopped_us is not None
     if command.seq < known.seq or (command.seq == known.seq and (known.is_over or not is_over)):
-        return Decision(answer=DONE)
+        return done()
     events: list[AnyEvent] = []
     if command.seq > known.seq:
         events.append(
@@ -71,7 +71,7 @@ def decide_writes(fleet: FleetState, operation: Operation, command: ReportWrites
                 stopped_us=command.stopped_us,
             )
         )
-    return Decision(answer=DONE, events=tuple(events))
+    return done(*events)
 
 
 def _complaint(command: ReportWrites) -> str:
