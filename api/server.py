@@ -32,10 +32,12 @@ from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.listening import RestServer
 from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rest.relay import PeerDoor, PeerTransport, has_peer_calls
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.log import FOUNDING_FILE_NAME, RaftAddressInUse, RaftLog, RaftStartError
 from rollcall_ha.controller.runtime.event_journal import EventJournal
@@ -183,7 +185,10 @@ class _Node:
         service = ControllerService(settings=settings, log=self._log, journal=self._journal, metrics=metrics)
         self._service = service
         self._queries = Queries(service)
-        self._peers = Peers(settings)
+        self._calls = AsyncCalls(self._log)
+        self._peers = Peers(
+            settings, PeerTransport(self._calls, may_call=lambda: has_peer_calls(service.published.state))
+        )
         self._gateway = BrokerPortServer(
             service, frame_bytes_max=_frame_bytes_max(document), tls=_broker_port_context(document)
         )
@@ -193,9 +198,9 @@ class _Node:
             self._gateway, service, expected_replicas=document.fleet.rocketmq_expected_replicas
         )
         metrics.read_from(self._queries.reading)
-        self._rest = RestServer(
-            make_app(service=service, queries=self._queries, peers=self._peers, telemetry=self._telemetry)
-        )
+        app = make_app(service=service, queries=self._queries, peers=self._peers, telemetry=self._telemetry)
+        self._calls.serve(PeerDoor(app).answer)
+        self._rest = RestServer(app)
         LinkMetrics({"broker": self._gateway.links, "rest": self._rest.links}, self._telemetry.registry)
         GatewayMetrics(self._gateway, self._telemetry.registry)
         RocketmqMetrics(self._rocketmq, self._telemetry.registry)
@@ -286,6 +291,7 @@ class _Node:
             async with asyncio.timeout(STOP_MS_MAX / 1000):
                 await started.serving
         self._lag.stop()
+        await self._calls.stop()
         # The log first: the journal then has every event of what was applied.
         self._log.stop()
         self._journal.stop()

@@ -103,7 +103,7 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     if not fleet.freshness.is_authoritative or fleet.freshness.is_stale:
         name, age = fleet.freshness.read_from, output.age_ms(fleet.freshness.age_ms)
         leader = fleet.controller.leader
-        # REST is on loopback: on the machine of follower c1 no other one answers, while c3 leads and all is well
+        # Its link to the leader is down, or the fleet is of level 1, whose controllers pass nothing on.
         is_elsewhere = leader is not None and leader not in {row.name for row in controllers if row.status is not None}
         finding = f"{name} says that {leader} leads, which did not answer" if is_elsewhere else "no controller leads"
         reason = f"{finding}; this is what {name} knew {age} ago. Brokers keep serving without controllers"

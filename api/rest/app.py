@@ -4,13 +4,14 @@ The FastAPI application of one controller.
 Here: routes joined with failures, probes, metrics, and the complete OpenAPI document. Not here: what routes do
 (``routes``), listening (``api.server``).
 
-Rule 1: a caller never waits for a leader: without authority the answer comes at once, 307 if another controller leads.
+Rule 1: any controller takes any request: one that another controller leads passes it on (``forwarding``), and if that
+cannot be, sends its caller there by 307. Nobody waits for a leader to be elected.
 Rule 2: every failure is a problem document; a fault of ours is a 500 that says nothing of our insides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -22,7 +23,9 @@ from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
+from rollcall_ha.api.rest.forwarding import forward, target_of
 from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rest.relay import has_peer_calls, is_relayed
 from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes, _json
 from rollcall_ha.api.rest.schemas import OPERATION_IDS, Liveness, answers, components, only_problems
 from rollcall_ha.controller.contract.ids import RequestId
@@ -50,7 +53,7 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
     app.include_router(Routes(service, queries, peers).router)
     _add_health(app, service, telemetry)
     counts = EdgeCounts(telemetry.registry)
-    _add_failures(app, service, counts)
+    _add_failures(app, service, peers, counts)
     app.add_middleware(Edge, names=service.settings.rest_hosts, counts=counts)
     _document(app)
     return app
@@ -85,22 +88,29 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
     app.add_api_route("/metrics", metrics, methods=["GET"], tags=["health"], responses=text)
 
 
-def _add_failures(app: FastAPI, service: ControllerService, counts: EdgeCounts) -> None:
+def _add_failures(app: FastAPI, service: ControllerService, peers: Peers, counts: EdgeCounts) -> None:
     def request_id_of(request: Request) -> RequestId | None:
         found: RequestId | None = getattr(request.state, "request_id", None)
         return found
 
-    def elsewhere(request: Request, authority: Authority) -> Response:
+    async def elsewhere(request: Request, authority: Authority) -> Response:
         settings = service.settings
+        request_id = request_id_of(request)
         # A leader that has lost its majority knows no better one than itself: sent there, the caller would go round in
         # a circle until its limit, instead of hearing 503 at once.
         leader = authority.leader if authority.leader != settings.name else None
+        # One that came from a controller goes no further: the two may take each other for the leader.
+        if is_relayed(request):
+            return problems.no_authority(authority, leader=None, location=None, request_id=request_id)
+        # In a fleet of level 1 it would travel as any caller's request does, and be passed on again.
+        if leader is not None and has_peer_calls(service.published.state):
+            content = getattr(request.state, "content", b"")
+            identity = request_id or service.ports.new_request_id()
+            if answer := await forward(request, content, peers, leader=leader, request_id=identity):
+                return answer
         base = settings.rest_base(leader)
-        query = f"?{request.url.query}" if request.url.query else ""
-        # As it was sent: decoded, a set name with an escaped slash in it would lead to another path at the leader.
-        path = request.scope.get("raw_path", request.url.path.encode()).decode("ascii").partition("?")[0]
-        location = f"{base}{path}{query}" if base is not None else None
-        return problems.no_authority(authority, leader=base, location=location, request_id=request_id_of(request))
+        location = f"{base}{target_of(request)}" if base is not None else None
+        return problems.no_authority(authority, leader=base, location=location, request_id=request_id)
 
     def invalid(error: RequestValidationError) -> Response:
         found = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
@@ -117,7 +127,7 @@ def _add_failures(app: FastAPI, service: ControllerService, counts: EdgeCounts) 
 
     # NotLeader and Overloaded mean that nothing was proposed. EntryOutcomeUnknown must never fall among them: a caller
     # that is told 503 sends its election again under a new id, while the first one may commit.
-    answers_to: dict[type[Exception], Callable[[Request, Any], Response]] = {
+    answers_to: dict[type[Exception], Callable[[Request, Any], Response | Awaitable[Response]]] = {
         NoAuthority: lambda request, error: elsewhere(request, error.authority),
         NotLeader: lambda request, _: elsewhere(request, service.authority()),
         EntryOutcomeUnknown: lambda _, error: problems.outcome_unknown(error.request_id, str(error)),
@@ -135,7 +145,8 @@ def _add_failures(app: FastAPI, service: ControllerService, counts: EdgeCounts) 
     async def answer(request: Request, error: Exception) -> Response:
         """On the loop, which owns the state that is asked; plain functions would run on a thread of their own."""
         kind = next(kind for kind in type(error).__mro__ if kind in answers_to)
-        return answers_to[kind](request, error)
+        answer = answers_to[kind](request, error)
+        return answer if isinstance(answer, Response) else await answer
 
     for kind in answers_to:
         app.add_exception_handler(kind, answer)

@@ -1,7 +1,8 @@
 """
-Questions to the other controllers' REST ports, within a short bound.
+Questions to the other controllers, within a short bound.
 
-Here: their statuses, and their events where our own journal has a hole. Not here: deciding anything with the answers.
+Here: their statuses, their events where our own journal has a hole, requests that a leader is to answer. Not here: how
+they travel (``relay``), deciding anything with the answers.
 
 Rule: a peer that does not answer in time is unreachable, never a reason to wait longer.
 """
@@ -13,6 +14,7 @@ import asyncio
 import httpx
 import msgspec
 
+from rollcall_ha.api.rest.relay import CONTROLLER
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.values import EventRef
@@ -30,13 +32,22 @@ _decode_page = msgspec.json.Decoder(EventPage).decode
 class Peers:
     """The other members of the Raft group."""
 
-    def __init__(self, settings: ServiceSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """``transport`` takes the place of the network in tests."""
+    def __init__(self, settings: ServiceSettings, transport: httpx.AsyncBaseTransport) -> None:
+        """``transport``: a ``relay.PeerTransport``, or what takes its place in tests."""
         self._others = {name: where for name, where in settings.controllers.items() if name != settings.name}
         self._http = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
 
     async def close(self) -> None:
         await self._http.aclose()
+
+    async def send(
+        self, name: ControllerName, method: str, target: str, *, headers: dict[str, str], content: bytes
+    ) -> httpx.Response:
+        """Ask one of them; raises as ``relay.PeerTransport``, and sets no bound of its own."""
+        url = f"http://{self._others[name].rest}{target}"
+        return await self._http.request(
+            method, url, headers=headers, content=content, timeout=None, extensions={CONTROLLER: name}
+        )
 
     async def statuses(self) -> tuple[ControllerStatus, ...]:
         """The word of each other controller about itself, asked all at once: two dead ones cost 400 ms, not 800."""
@@ -48,7 +59,9 @@ class Peers:
                 # Local: a linearizable read of a peer without a quorum would wait, and the page that shows the missing
                 # quorum would not come.
                 answer = await self._http.get(
-                    f"http://{where.rest}/v1/status", params={"consistency": "local", "limit": "1"}
+                    f"http://{where.rest}/v1/status",
+                    params={"consistency": "local", "limit": "1"},
+                    extensions={CONTROLLER: name},
                 )
             return _decode_status(answer.content).controller
         except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError):
@@ -69,16 +82,16 @@ class Peers:
 
     async def events_of(self, gap: Gap) -> list[EventRecord] | None:
         """The events in ``gap`` from the first peer that has all of them, else None. The journal checks them."""
-        for where in self._others.values():
+        for name, where in self._others.items():
             try:
-                found = await self._events_from(f"http://{where.rest}/v1/events", gap)
+                found = await self._events_from(name, f"http://{where.rest}/v1/events", gap)
             except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError):
                 continue
             if found:
                 return found
         return None
 
-    async def _events_from(self, url: str, gap: Gap) -> list[EventRecord] | None:
+    async def _events_from(self, name: ControllerName, url: str, gap: Gap) -> list[EventRecord] | None:
         after = gap.after
         start = EventRef(term=after.term, index=after.index, ordinal=after.ordinal + 1) if after is not None else None
         found: list[EventRecord] = []
@@ -87,7 +100,7 @@ class Peers:
             if start is not None:
                 params["from"] = f"{start.term}.{start.index}.{start.ordinal}"
             async with asyncio.timeout(PAGE_MS_MAX / 1000):
-                answer = await self._http.get(url, params=params)
+                answer = await self._http.get(url, params=params, extensions={CONTROLLER: name})
             page = _decode_page(answer.content)
             # The peer has a hole there as well: half of the missing events would close ours, and nobody would look
             # again.

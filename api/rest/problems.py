@@ -105,6 +105,12 @@ def outcome_unknown(request_id: RequestId, reason: str) -> Response:
     return _respond("OUTCOME_UNKNOWN", 504, detail=reason, hint=hint, request_id=request_id)
 
 
+def no_answer(leader: str, reason: str) -> Response:
+    """A read that was passed on to the leader, without an answer."""
+    hint = "retry after a second; read with consistency=local meanwhile"
+    return _respond("NO_ANSWER", 503, title="The leader gave no answer", detail=reason, hint=hint, leader=leader)
+
+
 def overloaded(request_id: RequestId | None, reason: str) -> Response:
     """Certainly not executed: too much waits already."""
     hint = "nothing was proposed; retry after a pause"

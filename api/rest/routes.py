@@ -160,6 +160,8 @@ async def _read_body(request: Request, kind: type[T]) -> T:
         # RecursionError: 64 KiB of "[" are nested deeper than the decoder goes, and would be reported as a fault of
         # ours.
         raise BadRequestBody(400, f"the body is not JSON: {error}") from error
+    # Kept, for it cannot be read twice: another controller may have to answer.
+    request.state.content = bytes(content)
     return decoded
 
 
@@ -372,19 +374,17 @@ class Routes:
     async def raise_level(self, request: Request) -> Response:
         """Allow what a feature level brought, once every controller has it (R15)."""
         order = await _read_body(request, RaiseLevelBody)
+        request_id = self._request_id(request, order)
         self._service.require_authority()
         command = RaiseFeatureLevel(level=FEATURE_LEVEL if order.level is None else order.level)
         members = (self._queries.controller(), *await self._peers.statuses())
         # Committed, the level stops a controller that does not have it, and one that is away as soon as it is back.
         if below := below_level(command.level, members, trusts_silent=order.assume_upgraded):
-            return refused(below, request_id=self._request_id(request, order))
+            return refused(below, request_id=request_id)
         return await self._order(request, order, command)
 
     async def _order(self, request: Request, order: RequestBody, command: OperatorCommand) -> Response:
         request_id = self._request_id(request, order)
-        # BEFORE the order is submitted: an exception on the way must answer with the id, or the caller whose outcome is
-        # unknown has nothing to ask again with.
-        request.state.request_id = request_id
         requested_by = _requested_by(request)
         # BEFORE anything is submitted or recorded: a dry run that fell through would elect.
         if order.dry_run:
@@ -401,6 +401,18 @@ class Routes:
         return _answer(reply, request_id)
 
     def _request_id(self, request: Request, order: RequestBody | None) -> RequestId:
+        """
+        The id of an order; asked for BEFORE anything is done with it.
+
+        It is kept with the request: an exception on the way must answer with the id, or the caller whose outcome is
+        unknown has nothing to ask again with.
+        """
+        if not hasattr(request.state, "request_id"):
+            request.state.request_id = self._given_request_id(request, order)
+        found: RequestId = request.state.request_id
+        return found
+
+    def _given_request_id(self, request: Request, order: RequestBody | None) -> RequestId:
         # The body's id wins: a proxy may add a header of this name to each attempt, and a retry would be a new order.
         given = order.request_id if order is not None else None
         if given is None:
@@ -446,7 +458,6 @@ class Routes:
     async def _broker_order(self, request: Request, kind: type[AnyCommand]) -> Response:
         command: AnyCommand = await _read_body(request, kind)
         request_id = self._request_id(request, None)
-        request.state.request_id = request_id
         reply = await self._service.submit_for_broker(
             command, request_id=request_id, requested_by=_requested_by(request, "broker"), connection=None
         )

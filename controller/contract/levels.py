@@ -46,6 +46,9 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.values import DetectionStamps, Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 
+PEER_CALLS_SINCE_LEVEL = 2
+"""From which level on controllers call each other over their Raft links; a program of level 1 would close the link."""
+
 COMMANDS_SINCE: dict[type[Command], int] = {
     # Level 1 had it at its end. Controllers from before that are of level 1, too, and would diverge.
     ImportSet: 2,

@@ -17,6 +17,12 @@ from rollcall_ha.controller.contract.replies import AnyReply
 
 S = TypeVar("S")
 
+CALL_BYTES_MAX = 4 * 1024 * 1024
+"""A page of events is the largest answer that is carried."""
+CALL_MS_MAX = 2_000
+CALLS_MAX = 64
+"""That wait for one peer, and that one peer may have open here."""
+
 
 class UnsoundStateError(ValueError):
     """A state breaks an invariant. It was read as it was written, and must not be served from all the same."""
@@ -121,6 +127,45 @@ class ProposalOutcome:
     term: int = 0
     index: int = 0
     reason: str = ""
+
+
+class CallStatus(StrEnum):
+    ANSWERED = "answered"
+    NOT_SENT = "not-sent"
+    """Certainly not taken by the peer: there is no link to it, or too many calls wait."""
+    LOST = "lost"
+    """The peer may have taken it, now or later: the link ended, or no answer came in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOutcome:
+    """The outcome of one call; ``response`` only if it was answered."""
+
+    status: CallStatus
+    response: bytes = b""
+
+
+Reply = Callable[[bytes], None]
+"""Any thread, at most once."""
+Answerer = Callable[[ControllerName, bytes, Reply], None]
+"""(caller, request, reply), on the log's thread: it must be short and must not raise."""
+
+
+class PeerCalls(Protocol):
+    """Calls between the programs of members, over the links of the group: whoever calls has proved its name."""
+
+    def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
+        """
+        Ask ``peer``. Any thread, never blocks; ``request`` and the answer have at most ``CALL_BYTES_MAX`` bytes.
+
+        ``done`` is called exactly once, on any thread, within ``CALL_MS_MAX``. Only from feature level 2 on: a program
+        of level 1 would close the link.
+        """
+        ...
+
+    def answer_calls(self, answerer: Answerer) -> None:
+        """Before ``start``: take the calls of the other members."""
+        ...
 
 
 class ReplicatedLog(Protocol[S]):

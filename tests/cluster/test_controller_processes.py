@@ -60,15 +60,20 @@ def _set(fleet: Fleet, leader: str) -> dict[str, Any]:
     return found
 
 
-def test_follower_redirects_within_200_ms(fleet: Fleet) -> None:
-    """307 with the leader's address, for reads and orders."""
+def test_a_follower_passes_requests_on_within_200_ms(fleet: Fleet) -> None:
+    """The leader's answer, with its name, for reads and orders; and every controller's status in one answer."""
     leader = fleet.leader()
     for follower in set(fleet.controllers) - {leader}:
         for method, path in (("GET", "/v1/status"), ("POST", "/v1/sets/demo/x/elect")):
             began = time.monotonic()
             answer = httpx.request(method, _url(fleet, follower, path), json={} if method == "POST" else None)
             assert time.monotonic() - began < 0.2
-            assert (answer.status_code, answer.headers["location"]) == (307, _url(fleet, leader, path))
+            assert (answer.status_code, answer.headers["x-rollcall-leader"]) == (
+                200 if method == "GET" else 404,
+                leader,
+            )
+        everybody = httpx.get(_url(fleet, follower, "/v1/controllers")).json()["controllers"]
+        assert {one["name"]: one["leader"] for one in everybody} == dict.fromkeys(fleet.controllers, leader)
 
 
 def test_stale_epoch_is_refused_with_both_values(fleet: Fleet) -> None:

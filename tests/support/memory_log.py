@@ -15,7 +15,10 @@ from typing import Generic, TypeVar
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
 from rollcall_ha.controller.replication.ports import (
+    Answerer,
     AppliedEntry,
+    CallOutcome,
+    CallStatus,
     Leadership,
     ProposalOutcome,
     ProposalStatus,
@@ -29,7 +32,7 @@ Done = Callable[[ProposalOutcome], None]
 
 
 class MemoryLog(Generic[S]):
-    """One member of a ``MemoryGroup``; implements ``ports.ReplicatedLog``."""
+    """One member of a ``MemoryGroup``; implements ``ports.ReplicatedLog`` and ``ports.PeerCalls``."""
 
     def __init__(self, group: MemoryGroup[S], name: ControllerName, machine: StateMachine[S]) -> None:
         """Made by the group."""
@@ -41,6 +44,7 @@ class MemoryLog(Generic[S]):
         self.stop_reason: str | None = None
         """Set once apply asked this node to stop (R15); it applies nothing more."""
         self.is_running = False
+        self.answerer: Answerer | None = None
         self.told: Mapping[int, str] = {}
 
     @property
@@ -65,6 +69,20 @@ class MemoryLog(Generic[S]):
         self.told = dict(own)
         others = self._group.members.items()
         return {name: member.told for name, member in others if name != self.name and member.told}
+
+    def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
+        """At once, while both run: as over a link that never breaks in between."""
+        target = self._group.members.get(peer)
+        if target is None or not (self.is_running and target.is_running) or target.answerer is None:
+            done(CallOutcome(status=CallStatus.NOT_SENT))
+        else:
+            target.answerer(
+                self.name, request, lambda answer: done(CallOutcome(status=CallStatus.ANSWERED, response=answer))
+            )
+
+    def answer_calls(self, answerer: Answerer) -> None:
+        """Take the calls of the other members."""
+        self.answerer = answerer
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         """Hear what this member applies from now on."""

@@ -20,11 +20,13 @@ from fastapi import FastAPI
 
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rest.relay import PeerDoor, PeerTransport, has_peer_calls
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.event_journal import EventJournal
@@ -71,6 +73,7 @@ class Controller:
     service: ControllerService
     queries: Queries
     peers: Peers
+    calls: AsyncCalls
     app: FastAPI
     http: httpx.AsyncClient
 
@@ -139,6 +142,7 @@ async def running_group(
     finally:
         for member in members.values():
             await member.http.aclose()
+            await member.calls.stop()
             await member.service.stop()
             member.log.stop()
             member.journal.stop()
@@ -173,8 +177,12 @@ def _start(
     queries = Queries(service)
     metrics.read_from(queries.reading)
     refusing = httpx.MockTransport(_nobody)
-    peers = Peers(settings, transport=refusing)
+    calls = AsyncCalls(log)
+    peers = Peers(
+        settings, PeerTransport(calls, may_call=lambda: has_peer_calls(service.published.state), port=refusing)
+    )
     app = make_app(service=service, queries=queries, peers=peers, telemetry=telemetry)
+    calls.serve(PeerDoor(app).answer)
     journal.start()
     service.start(make_port(service))
     log.start()
@@ -187,6 +195,7 @@ def _start(
         service=service,
         queries=queries,
         peers=peers,
+        calls=calls,
         app=app,
         http=http,
     )

@@ -34,6 +34,7 @@ from rollcall_ha.controller.contract.views import (
     SetPage,
 )
 from rollcall_ha.controller.runtime.event_journal import Page
+from rollcall_ha.controller.runtime.ports import NoAuthority
 from tests.support.runtime_controller import (
     NAMES,
     Group,
@@ -63,11 +64,76 @@ def _problem(answer: Any) -> Problem:
     return msgspec.json.decode(answer.content, type=Problem)
 
 
-def test_follower_redirects_at_once(tmp_path: Path) -> None:
+def _silence(group: Group, *names: str) -> None:
+    """Members to which no link is up."""
+    for name in names:
+        group[name].log.answerer = None
+
+
+def test_a_follower_passes_requests_on_to_the_leader(tmp_path: Path) -> None:
+    """A caller that reaches one controller only can read and order; the answer is the leader's, and names it."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader)
+        status = await group["c2"].http.get("/v1/status?limit=7")
+        assert (status.status_code, status.headers["x-rollcall-leader"]) == (200, "c1")
+        assert msgspec.json.decode(status.content, type=FleetStatus).controller.name == "c1"
+        order = {"reason": "x", "expectEpoch": 9}
+        refusals = [await group[name].http.post(f"{SET}/elect", json=order) for name in ("c1", "c2")]
+        assert [answer.status_code for answer in refusals] == [409, 409]
+        assert [_problem(answer).code for answer in refusals] == ["EXPECTATION_FAILED"] * 2
+        done = await group["c3"].http.post(
+            "/v1/feature-level", json={}, headers={"X-Request-Id": "5" * 32, "X-Requested-By": "lina"}
+        )
+        assert (done.status_code, done.headers["x-request-id"]) == (200, "5" * 32)
+        missing = await group["c2"].http.get("/v1/sets/demo/x%2Dy")
+        assert (missing.status_code, _problem(missing).detail) == (404, "set demo/x-y does not exist")
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+def test_two_controllers_that_take_each_other_for_the_leader_end_after_one_hop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503, not a request that goes to and fro until a second is over."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        elsewhere = NoAuthority(replace(leader.service.authority(), leader=ControllerName("c2")))
+
+        def refuse() -> None:
+            raise elsewhere
+
+        monkeypatch.setattr(leader.service, "require_authority", refuse)
+        answer = await group["c2"].http.post(f"{SET}/elect", json={})
+        assert (answer.status_code, _problem(answer).code) == (503, "NO_LEADER")
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+@pytest.mark.parametrize(("method", "status", "code"), [("GET", 503, "NO_ANSWER"), ("POST", 504, "OUTCOME_UNKNOWN")])
+def test_an_answer_of_the_leader_that_is_lost(tmp_path: Path, method: str, status: int, code: str) -> None:
+    """An order may have been executed: 503 would say that it was not."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        leader.log.answer_calls(lambda _caller, _request, _reply: None)
+        content = b"{}" if method == "POST" else b""
+        answer = await group["c2"].http.request(method, f"{SET}{'/elect' if content else ''}", content=content)
+        problem = _problem(answer)
+        assert (answer.status_code, problem.code) == (status, code)
+        assert (problem.request_id is not None) == (method == "POST")
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
+def test_a_follower_without_a_link_names_the_leader(tmp_path: Path) -> None:
     """307 with Location at the leader, path and query kept, far below 200 ms, for reads and orders alike."""
 
     async def scenario(group: Group) -> None:
         await group.elect("c1")
+        _silence(group, "c1")
         began = time.monotonic()
         read = await group["c2"].http.get("/v1/sets?limit=7")
         order = await group["c2"].http.post(f"{SET}/elect", json={"reason": "x"})
@@ -446,6 +512,9 @@ def test_unreachable_controllers_are_listed_as_such(tmp_path: Path) -> None:
 
     async def scenario(group: Group) -> None:
         leader = await group.elect("c1")
+        told = msgspec.json.decode((await leader.http.get("/v1/controllers")).content)
+        assert [found["role"] for found in told["controllers"]] == ["leader", "follower", "follower"]
+        _silence(group, "c2", "c3")
         answer = msgspec.json.decode((await leader.http.get("/v1/controllers")).content)
         assert [(found["name"], found["role"]) for found in answer["controllers"]] == [
             ("c1", "leader"),
@@ -546,6 +615,7 @@ def test_a_new_fleet_begins_at_the_level_of_its_founder_and_no_level_is_raised_p
         assert leader.queries.controller().fleet_level == FEATURE_LEVEL
         above = await leader.http.post("/v1/feature-level", json={"level": FEATURE_LEVEL + 1})
         assert (above.status_code, _problem(above).code) == (409, "FEATURE_LEVEL")
+        _silence(group, "c2", "c3")
         silent = await leader.http.post("/v1/feature-level", json={})
         silence = "c2 does not answer, c3 does not answer"
         assert _problem(silent).detail == f"feature level {FEATURE_LEVEL} is not everywhere: {silence}"

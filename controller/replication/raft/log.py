@@ -1,5 +1,6 @@
 """
-``RaftLog``: the Raft group as ``ports.ReplicatedLog``, with real sockets, real files and the thread that drives it.
+``RaftLog``: the Raft group as ``ports.ReplicatedLog`` and ``ports.PeerCalls``, with real sockets, real files and the
+thread that drives it.
 
 Here: the raft thread. Not here: the member itself (``member``, ``node``), links (``transport``), files (``journal``,
 ``snapshot``).
@@ -19,7 +20,16 @@ from typing import Generic, TypeVar
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
+from rollcall_ha.controller.replication.ports import (
+    Answerer,
+    AppliedEntry,
+    CallOutcome,
+    Leadership,
+    ProposalOutcome,
+    Published,
+    Reply,
+    StateMachine,
+)
 from rollcall_ha.controller.replication.raft.config import FAILED_TICKS_MAX, TICK_SECONDS
 from rollcall_ha.controller.replication.raft.disk import DirectoryDisk
 from rollcall_ha.controller.replication.raft.failstop import FailStop
@@ -130,6 +140,23 @@ class RaftLog(Generic[S]):
 
     def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
         return self._member.exchange_states(own)
+
+    def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
+        """As ``ports.PeerCalls.call``."""
+        self._member.call(peer, request, done)
+        self._wake()
+
+    def answer_calls(self, answerer: Answerer) -> None:
+        """As ``ports.PeerCalls.answer_calls``."""
+
+        def answer(caller: ControllerName, request: bytes, reply: Reply) -> None:
+            def reply_now(response: bytes) -> None:
+                reply(response)
+                self._wake()
+
+            answerer(caller, request, reply_now)
+
+        self._member.answer_calls(answer)
 
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         self._member.subscribe(listener)

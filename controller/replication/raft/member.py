@@ -19,7 +19,10 @@ from typing import Generic, Protocol, TypeVar
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.replication.ports import (
+    Answerer,
     AppliedEntry,
+    CallOutcome,
+    CallStatus,
     Leadership,
     ProposalOutcome,
     ProposalStatus,
@@ -111,6 +114,7 @@ class RaftMember(Generic[S]):
         self._compaction_entries = compaction_entries
         self._recorded_index = recorded_index
         self._listeners: list[Callable[[AppliedEntry[S]], None]] = []
+        self._answerer: Answerer | None = None
         self._node: RaftNode[S] | None = None
         self._initial: Published[S] = Published(state=machine.initial(), term=0, index=0)
         self._leadership = Leadership(
@@ -160,6 +164,19 @@ class RaftMember(Generic[S]):
         node.digests_due = own
         return dict(node.transport.digests_told)
 
+    def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
+        """As ``ports.PeerCalls.call``; the next tick sends."""
+        node = self._node
+        if node is None:
+            done(CallOutcome(status=CallStatus.NOT_SENT))
+        else:
+            node.transport.calls.ask(peer, request, done)
+
+    def answer_calls(self, answerer: Answerer) -> None:
+        """As ``ports.PeerCalls.answer_calls``."""
+        assert self._node is None, "answer_calls before start"
+        self._answerer = answerer
+
     def subscribe(self, listener: Callable[[AppliedEntry[S]], None]) -> None:
         assert self._node is None, "subscribe before start"
         self._listeners.append(listener)
@@ -203,6 +220,7 @@ class RaftMember(Generic[S]):
                 ) from error
             raise RaftStartError(f"{self._me.name}: cannot listen on {self._me.address}: {error}") from error
         node.listeners = self._listeners
+        transport.calls.answerer = self._answerer
         node.addOnTickCallback(self._settle)
         self._node = node
         self._look()
@@ -227,6 +245,7 @@ class RaftMember(Generic[S]):
         if node is not None:
             self._initial = node.published
             node.refuse_proposals()
+            node.transport.calls.close()
             node.transport.close()
             node.journal.sync()
             self._leadership = Leadership(

@@ -116,7 +116,28 @@ class StateDigests(_Wire, frozen=True, kw_only=True, tag="state-digests"):
     digests: tuple[tuple[_Natural, Annotated[str, msgspec.Meta(max_length=64)]], ...]
 
 
-Message = StateDigests | Hello | Ping | RequestVote | Vote | Append | SnapshotPiece | Answer
+class PeerRequest(_Wire, frozen=True, kw_only=True, tag="peer-request"):
+    """
+    A call of the sender's program to the receiver's. No part of Raft.
+
+    Sent from feature level 2 on, as ``StateDigests``.
+    """
+
+    id: _Natural
+    """Chosen by the caller; once per link at a time."""
+    payload: bytes
+
+
+class PeerResponse(_Wire, frozen=True, kw_only=True, tag="peer-response"):
+    """The answer to the ``PeerRequest`` of that id; None: it was not taken."""
+
+    id: _Natural
+    payload: bytes | None
+
+
+Message = (
+    StateDigests | PeerRequest | PeerResponse | Hello | Ping | RequestVote | Vote | Append | SnapshotPiece | Answer
+)
 
 
 class _AppendHeader(_AppendFields, frozen=True, kw_only=True, tag="append"):
@@ -133,8 +154,33 @@ class _PieceHeader(_Wire, frozen=True, kw_only=True, tag="snapshot"):
     size: tuple[_Natural, bool, bool] | None = None
 
 
+class _RequestHeader(_Wire, frozen=True, kw_only=True, tag="peer-request"):
+    """``PeerRequest`` with a length in place of bytes."""
+
+    id: _Natural
+    size: _Natural
+
+
+class _ResponseHeader(_Wire, frozen=True, kw_only=True, tag="peer-response"):
+    """``PeerResponse`` with a length in place of bytes."""
+
+    id: _Natural
+    size: _Natural | None
+
+
 _encoder = msgspec.json.Encoder()
-_Header = StateDigests | Hello | Ping | RequestVote | Vote | _AppendHeader | _PieceHeader | Answer
+_Header = (
+    _RequestHeader
+    | _ResponseHeader
+    | StateDigests
+    | Hello
+    | Ping
+    | RequestVote
+    | Vote
+    | _AppendHeader
+    | _PieceHeader
+    | Answer
+)
 _decoder: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
 
 
@@ -159,6 +205,12 @@ def encode_message(message: Message) -> bytes:
             data, is_first, is_last = message.piece
             blobs = (data,)
             header = _PieceHeader(term=message.term, sent_ns=message.sent_ns, size=(len(data), is_first, is_last))
+    elif isinstance(message, PeerRequest):
+        blobs = (message.payload,)
+        header = _RequestHeader(id=message.id, size=len(message.payload))
+    elif isinstance(message, PeerResponse):
+        blobs = () if message.payload is None else (message.payload,)
+        header = _ResponseHeader(id=message.id, size=None if message.payload is None else len(message.payload))
     head = _encoder.encode(header)
     length = 4 + len(head) + sum(map(len, blobs))
     return b"".join((_FRAME.pack(length, len(head)), head, *blobs))
@@ -189,6 +241,8 @@ def decode_message(frame: bytes) -> Message:
         return _append_of(header, frame, body)
     if isinstance(header, _PieceHeader):
         return _piece_of(header, frame, body)
+    if isinstance(header, _RequestHeader | _ResponseHeader):
+        return _call_of(header, frame, body)
     if body != len(frame):
         raise ProtocolError(f"{len(frame) - body} bytes after a message that has none")
     return header
@@ -236,3 +290,12 @@ def _piece_of(header: _PieceHeader, frame: bytes, body: int) -> SnapshotPiece:
         raise ProtocolError("length of a snapshot piece does not fit the frame")
     piece = None if header.size is None else (frame[body:], header.size[1], header.size[2])
     return SnapshotPiece(term=header.term, sent_ns=header.sent_ns, piece=piece)
+
+
+def _call_of(header: _RequestHeader | _ResponseHeader, frame: bytes, body: int) -> PeerRequest | PeerResponse:
+    if (header.size or 0) != len(frame) - body:
+        raise ProtocolError("length of a call does not fit the frame")
+    payload = frame[body:]
+    if isinstance(header, _RequestHeader):
+        return PeerRequest(id=header.id, payload=payload)
+    return PeerResponse(id=header.id, payload=None if header.size is None else payload)

@@ -148,6 +148,7 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.transport.flush_answers()
         self.transport.attend()
         self._tell_digests()
+        self.transport.carry_calls()
         if self.catch_up is not None:
             # Rule 7 of ``repairs``: it would win with the votes of members that have just as little.
             self.internals.hold_election()

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from pysyncobj.transport import Transport
 
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.replication.raft.calls import CallMessage, Calls
 from rollcall_ha.controller.replication.raft.catch_up import CatchUp
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import DurableJournal, Entry
@@ -35,6 +36,8 @@ from rollcall_ha.controller.replication.raft.messages import (
     Answer,
     Append,
     Message,
+    PeerRequest,
+    PeerResponse,
     ProtocolError,
     RequestVote,
     SnapshotPiece,
@@ -93,6 +96,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         self._reset_ns: dict[Member, int] = {}
         self.digests_told: dict[ControllerName, Mapping[int, str]] = {}
         """State digests by index, as each peer told them last."""
+        self.calls = Calls(clock_ns)
         self.dropped_answers = 0
         """Answers of another term, or to nothing that was asked (rule 6); for tests."""
 
@@ -130,6 +134,7 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         """The link to ``peer`` is gone."""
         # Sent on the next link, a held reset would move the leader's position back to where the old link was.
         self._held = [(to, answer) for to, answer in self._held if to is not peer]
+        self.calls.peer_gone(ControllerName(peer.name))
         self._onNodeDisconnected(peer)
 
     # --- authority (R5) ---
@@ -268,6 +273,16 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             for peer, answer in held:
                 self.transmit(peer, answer)
 
+    def carry_calls(self) -> None:
+        """Once per tick, beside Raft's own messages."""
+        members = {peer.name: peer for peer in self.peers}
+
+        def transmit(name: ControllerName, message: CallMessage) -> bool:
+            peer = members.get(name)
+            return peer is not None and self.transmit(peer, message)
+
+        self.calls.carry(transmit)
+
     # --- network -> library ---
 
     def deliver(self, peer: Member, message: Message) -> None:
@@ -285,6 +300,10 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                 self._on_vote(peer, message)
             case StateDigests():
                 self.digests_told[ControllerName(peer.name)] = dict(message.digests)
+            case PeerRequest():
+                self.calls.take_request(ControllerName(peer.name), message)
+            case PeerResponse():
+                self.calls.take_response(ControllerName(peer.name), message)
             case _:
                 raise ProtocolError(f"{peer.name} sent {type(message).__name__}, which has no meaning here")
 
