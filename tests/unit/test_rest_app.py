@@ -120,7 +120,9 @@ def test_an_answer_of_the_leader_that_is_lost(tmp_path: Path, method: str, statu
         leader = await group.elect("c1")
         leader.log.answer_calls(lambda _caller, _request, _reply: None)
         content = b"{}" if method == "POST" else b""
-        answer = await group["c2"].http.request(method, f"{SET}{'/elect' if content else ''}", content=content)
+        answer = await group["c2"].http.request(
+            method, f"{SET}{'/elect' if content else ''}", content=content, headers={"Content-Type": "application/json"}
+        )
         problem = _problem(answer)
         assert (answer.status_code, problem.code) == (status, code)
         assert (problem.request_id is not None) == (method == "POST")
