@@ -180,6 +180,7 @@ class _Node:
             tls=_tls_files(document, settings.name),
             compaction_floor=lambda: self._journal.synced_index,
             recorded_index=self._journal.last.index if self._journal.last is not None else 0,
+            bind=settings.bound.raft,
         )
         metrics = ControllerMetrics(self._telemetry.registry)
         service = ControllerService(settings=settings, log=self._log, journal=self._journal, metrics=metrics)
@@ -219,7 +220,7 @@ class _Node:
 
     def _settings_of_names(self) -> dict[str, str]:
         """Our settings that ``mqadmin getNamesrvConfig`` shows, under RocketMQ's keys."""
-        host, port = split_address(self._settings.own.broker)
+        host, port = split_address(self._settings.bound.broker)
         return {"bindAddress": host, "listenPort": str(port), "scanNotActiveBrokerInterval": str(EXPIRY_INTERVAL_MS)}
 
     def _on_synced(self) -> None:
@@ -229,14 +230,14 @@ class _Node:
     async def run(self, stop: asyncio.Event) -> int:
         """Start, serve until ``stop``, stop. Raises ``RaftStartError``, ``AddressInUse``."""
         assert self._service is not None
-        rest_socket = _listen(self._settings.own.rest)
+        rest_socket = _listen(self._settings.bound.rest)
         if self._names is not None:
             self._names.start()
         try:
-            await self._gateway.start(self._settings.own.broker)
+            await self._gateway.start(self._settings.bound.broker)
         except OSError:
             rest_socket.close()
-            raise AddressInUse(_in_use(self._settings.own.broker)) from None
+            raise AddressInUse(_in_use(self._settings.bound.broker)) from None
         # The log LAST of the three: the entries that it applies go to the journal, and wake the service.
         self._journal.start()
         self._service.start(self._gateway)
@@ -245,9 +246,9 @@ class _Node:
         started = self._start_serving(rest_socket, stop)
         self._logger.info(
             "controller_started",
-            rest=self._settings.own.rest,
-            broker=self._settings.own.broker,
-            raft=self._settings.own.raft,
+            rest=self._settings.bound.rest,
+            broker=self._settings.bound.broker,
+            raft=self._settings.bound.raft,
             timing=self._settings.timing_name,
         )
         await stop.wait()

@@ -24,7 +24,15 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.names import key_complaint, text_complaint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
-from rollcall_ha.node.config import BrokerSection, ConfigError, FleetFile, refuse_unsafe_bind, split_address
+from rollcall_ha.node.config import (
+    BrokerSection,
+    ConfigError,
+    FleetFile,
+    bind_address,
+    refuse_unreachable,
+    refuse_unsafe_bind,
+    split_address,
+)
 
 SEGMENT_BYTES_MIN = 4 * 1024
 SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
@@ -52,12 +60,14 @@ class BrokerConfig:
 
     @property
     def store_host(self) -> bytes:
-        """IP and int32 port of the listen address, as records carry them."""
-        host, port = self.listen
+        """IP and int32 port of the address that clients are told, as records carry them."""
+        host, port = split_address(self.description.address)
         try:
             packed = ipaddress.ip_address(socket.gethostbyname(host)).packed
         except (OSError, ValueError) as error:
-            raise ConfigError(f"listen: {host!r} has no address ({error}); use one that this machine has") from error
+            raise ConfigError(
+                f"listen: {host!r} has no IPv4 address ({error}); use a name or address that has"
+            ) from error
         return packed + port.to_bytes(4, "big")
 
 
@@ -68,8 +78,10 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         raise ConfigError("the fleet file has no controllers; a broker needs their broker ports")
     if not fleet.fleet.open_broker_ports:
         remedy = "where everybody on the network is trusted, set fleet.open_broker_ports = true"
-        for key, address in (("listen", section.listen), ("ha", section.ha), ("health", section.health)):
-            refuse_unsafe_bind(f"brokers.{name}.{key}", address, remedy=remedy)
+        for port in ("listen", "ha", "health"):
+            refuse_unsafe_bind(f"brokers.{name}.{port}", bind_address(section, port), remedy=remedy)
+    for port in ("listen", "ha"):
+        refuse_unreachable(f"brokers.{name}.{port}", getattr(section, port))
     set_key = SetKey(cluster=ClusterName(section.cluster or fleet.fleet.name), name=BrokerName(section.set))
     if complaint := key_complaint(set_key) or text_complaint("zone", section.zone):
         raise ConfigError(f"brokers.{name}: {complaint}")
@@ -79,13 +91,13 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         fleet_incarnation=FleetIncarnation(fleet.fleet.incarnation),
         timing=_timing(fleet.fleet.timing),
         directory=fleet.path(section.data),
-        listen=split_address(section.listen),
-        ha=split_address(section.ha),
-        health=split_address(section.health),
+        listen=split_address(bind_address(section, "listen")),
+        ha=split_address(bind_address(section, "ha")),
+        health=split_address(bind_address(section, "health")),
         controllers=tuple(_checked_address(one.broker) for _, one in sorted(fleet.controllers.items())),
         description=ReplicaDescription(
-            address=section.listen,
-            ha_address=section.ha,
+            address=_checked_address(section.listen),
+            ha_address=_checked_address(section.ha),
             zone=section.zone,
             priority=section.priority,
             is_learner=section.is_learner,

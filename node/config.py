@@ -15,6 +15,7 @@ import msgspec
 
 FLEET_FILE_NAME = "rollcall.toml"
 FLEET_FILE_VERSION = 1
+UNSPECIFIED_HOSTS = ("0.0.0.0", "::")
 
 
 class ConfigError(ValueError):
@@ -65,14 +66,32 @@ class BrokerPortTlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     key: str
 
 
+class ControllerBind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a controller listens, host:port; None: at the address that others are told."""
+
+    raft: str | None = None
+    broker: str | None = None
+    rest: str | None = None
+
+
+class BrokerBind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a broker listens, host:port; None: at the address that others are told."""
+
+    listen: str | None = None
+    ha: str | None = None
+    health: str | None = None
+
+
 class ControllerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One controller. Addresses are host:port."""
+    """One controller. Its addresses, host:port, are what others are told."""
 
     raft: str
     broker: str
     """Port for broker sessions and for RocketMQ's controller protocol."""
     rest: str
     data: str
+    bind: ControllerBind = ControllerBind()
+    """Where an address that others are told is not one of this machine: behind a translation, or in a container."""
 
 
 class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +111,8 @@ class BrokerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     min_in_sync: int = 0
     flush: str = "async"
     segment_bytes: int = 64 * 1024 * 1024
+    bind: BrokerBind = BrokerBind()
+    """As ``ControllerSection.bind``."""
     quarantine_days: int = 7
     """How long a tail that was cut from the log is kept beside it; looked at when the broker starts."""
     quarantine_bytes: int = 8 * 1024**3
@@ -164,6 +185,24 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"address {address!r} is not host:port with a port from 1 to 65535")
     return host.strip("[]"), int(port)
+
+
+def bind_address(section: ControllerSection | BrokerSection, port: str) -> str:
+    """Where to listen for ``port``, a key of the section's ``bind``: there, or else at the address of that key."""
+    chosen: str | None = getattr(section.bind, port)
+    told: str = getattr(section, port)
+    return chosen or told
+
+
+def refuse_unreachable(key: str, address: str) -> None:
+    """An address that others are told is one that they can dial. Raises ``ConfigError``."""
+    host, _ = split_address(address)
+    # Taken, slaves on other machines would follow themselves: 0.0.0.0 is dialled as loopback.
+    if host in UNSPECIFIED_HOSTS:
+        raise ConfigError(
+            f"{key} is {address!r}, which others are told and cannot reach; give the address that they dial, and where "
+            f"to listen as bind.{key.rpartition('.')[2]}"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -17,7 +17,14 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from rollcall_ha.controller.runtime.event_journal import SEGMENT_BYTES_MAX
 from rollcall_ha.controller.runtime.journal_retention import MS_PER_DAY, Retention
-from rollcall_ha.node.config import ConfigError, FleetFile, refuse_unsafe_bind, split_address
+from rollcall_ha.node.config import (
+    ConfigError,
+    FleetFile,
+    bind_address,
+    refuse_unreachable,
+    refuse_unsafe_bind,
+    split_address,
+)
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 _HOST_NAME = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
@@ -42,6 +49,9 @@ class ServiceSettings:
     timing_name: str
     timing: Timing
     controllers: dict[ControllerName, ControllerAddresses]
+    """What others are told."""
+    bind: ControllerAddresses | None = None
+    """Where this one listens, if not there."""
     retention: Retention = field(default_factory=Retention)
     rest_names: tuple[str, ...] = ()
     """Further host names of the REST ports (``fleet.rest_names``)."""
@@ -49,6 +59,11 @@ class ServiceSettings:
     @property
     def own(self) -> ControllerAddresses:
         return self.controllers[self.name]
+
+    @property
+    def bound(self) -> ControllerAddresses:
+        """Where this one listens."""
+        return self.bind or self.own
 
     @property
     def broker_ports(self) -> tuple[str, ...]:
@@ -59,7 +74,8 @@ class ServiceSettings:
     @property
     def rest_hosts(self) -> frozenset[str]:
         """What ``Host`` may say to our REST port: lower case, without port and brackets."""
-        return frozenset((*LOOPBACK_HOSTS, split_address(self.own.rest)[0].lower(), *self.rest_names))
+        told = (split_address(address)[0].lower() for address in (self.own.rest, self.bound.rest))
+        return frozenset((*LOOPBACK_HOSTS, *told, *self.rest_names))
 
     def rest_base(self, name: ControllerName | None) -> str | None:
         """Base URL of a controller's REST port."""
@@ -89,10 +105,14 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
     incarnation = document.fleet.incarnation
     if len(incarnation) != 32 or any(digit not in "0123456789abcdef" for digit in incarnation):
         raise ConfigError(f"fleet.incarnation is {incarnation!r}; it must be 32 lower-case hex digits (rollcall init)")
-    refuse_unsafe_bind(f"controllers.{name}.rest", own.rest, remedy="put an authenticating proxy in front of it")
+    for member, section in document.controllers.items():
+        for port in ("raft", "broker", "rest"):
+            refuse_unreachable(f"controllers.{member}.{port}", getattr(section, port))
+    bind = ControllerAddresses(**{port: bind_address(own, port) for port in ("raft", "broker", "rest")})
+    refuse_unsafe_bind(f"controllers.{name}.rest", bind.rest, remedy="put an authenticating proxy in front of it")
     if not document.fleet.open_broker_ports:
         remedy = "where everybody on the network is trusted, set fleet.open_broker_ports = true"
-        refuse_unsafe_bind(f"controllers.{name}.broker", own.broker, remedy=remedy)
+        refuse_unsafe_bind(f"controllers.{name}.broker", bind.broker, remedy=remedy)
     expected = document.fleet.rocketmq_expected_replicas
     if not 1 <= expected <= REPLICAS_PER_SET_MAX:
         raise ConfigError(f"fleet.rocketmq_expected_replicas is {expected}; it must be 1 to {REPLICAS_PER_SET_MAX}")
@@ -107,6 +127,7 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
             ControllerName(member): ControllerAddresses(raft=section.raft, broker=section.broker, rest=section.rest)
             for member, section in document.controllers.items()
         },
+        bind=bind,
         retention=retention,
         rest_names=_rest_names(document),
     )

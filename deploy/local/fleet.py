@@ -40,7 +40,7 @@ from rollcall_ha.deploy.local.processes import (
     python_module,
     wait_until,
 )
-from rollcall_ha.node.config import FLEET_FILE_NAME, FleetFile, load_fleet_file, split_address
+from rollcall_ha.node.config import FLEET_FILE_NAME, FleetFile, bind_address, load_fleet_file, split_address
 
 READY_DEADLINE_S = 20.0
 INIT_DEADLINE_S = 30.0
@@ -152,10 +152,12 @@ class Fleet:
         """Start one node and return its pid; it may not be ready yet. Raises ``LauncherError``."""
         if name in self.file.controllers:
             controller = self.file.controllers[name]
-            module, addresses = "rollcall_ha.api.server", (controller.raft, controller.broker, controller.rest)
+            module = "rollcall_ha.api.server"
+            addresses = [bind_address(controller, port) for port in ("raft", "broker", "rest")]
         else:
             broker = self.file.broker(name)
-            module, addresses = "rollcall_ha.broker.server", (broker.listen, broker.ha, broker.health)
+            module = "rollcall_ha.broker.server"
+            addresses = [bind_address(broker, port) for port in ("listen", "ha", "health")]
         argv = python_module(module, "--config", str(self.directory / FLEET_FILE_NAME), "--name", name)
         return self.processes.start(name, argv, ports=[split_address(address) for address in addresses])
 

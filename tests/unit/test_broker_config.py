@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.broker.config import broker_config
-from rollcall_ha.node.config import BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
+from rollcall_ha.node.config import BrokerBind, BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
 
 GOOD = BrokerSection(
     set="broker-a", listen="127.0.0.1:1", ha="localhost:2", health="[::1]:3", data="data/broker-a-1"
@@ -46,9 +46,29 @@ def test_a_port_without_authentication_was_open_to_everybody(key: str, address: 
 
 def test_the_fleet_file_may_open_the_ports() -> None:
     """Where the network is trusted somebody has to say so, and that is enough."""
-    section = msgspec.structs.replace(GOOD, listen="0.0.0.0:9")
+    section = msgspec.structs.replace(GOOD, listen="10.1.2.3:9")
 
-    assert broker_config(fleet(section, open_broker_ports=True), "broker-a-1").listen == ("0.0.0.0", 9)
+    assert broker_config(fleet(section, open_broker_ports=True), "broker-a-1").listen == ("10.1.2.3", 9)
+
+
+def test_a_broker_listens_where_it_is_told_and_others_hear_the_address_that_they_dial() -> None:
+    """Behind a translation or in a container the address that slaves and clients dial is none of the machine's."""
+    bind = BrokerBind(listen="0.0.0.0:9", ha="127.0.0.1:8")
+    section = msgspec.structs.replace(GOOD, listen="192.0.2.1:19", ha="broker.example:18", bind=bind)
+    with pytest.raises(ConfigError, match=r"listen is '0\.0\.0\.0:9'"):
+        broker_config(fleet(section), "broker-a-1")
+    found = broker_config(fleet(section, open_broker_ports=True), "broker-a-1")
+    assert (found.listen, found.ha) == (("0.0.0.0", 9), ("127.0.0.1", 8))
+    assert (found.description.address, found.description.ha_address) == ("192.0.2.1:19", "broker.example:18")
+    assert found.store_host == bytes([192, 0, 2, 1, 0, 0, 0, 19])
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9", "[::]:9"])
+def test_an_address_that_nobody_can_dial_is_not_told_to_others(address: str) -> None:
+    """Slaves on other machines would follow themselves."""
+    section = msgspec.structs.replace(GOOD, ha=address)
+    with pytest.raises(ConfigError, match=r"which others are told and cannot reach.* as bind\.ha"):
+        broker_config(fleet(section, open_broker_ports=True), "broker-a-1")
 
 
 @pytest.mark.parametrize("mode", ["n", "async", "some"])

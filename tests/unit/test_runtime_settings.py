@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import msgspec
 import pytest
 
-from rollcall_ha.controller.runtime.settings import EVENT_BYTES_MIN, settings_from
-from rollcall_ha.node.config import ConfigError, ControllerSection, FleetFile, FleetSection
+from rollcall_ha.controller.runtime.settings import EVENT_BYTES_MIN, ControllerAddresses, settings_from
+from rollcall_ha.node.config import ConfigError, ControllerBind, ControllerSection, FleetFile, FleetSection
 
 
 def _document(**limits: int) -> FleetFile:
@@ -28,3 +29,19 @@ def test_limits_that_would_keep_nothing_are_refused(key: str, value: int) -> Non
     """A journal of less than two segments would drop what was just written; the message names key and value."""
     with pytest.raises(ConfigError, match=f"fleet.{key} is {value}"):
         settings_from(_document(**{key: value}), "c1")
+
+
+def test_a_controller_listens_where_it_is_told_and_others_hear_the_address_that_they_dial() -> None:
+    """Only what is bound decides whether a port leaves loopback; ``Host`` may be either name."""
+    bind = ControllerBind(raft="0.0.0.0:1", rest="127.0.0.1:33")
+    own = ControllerSection(raft="c1.example:11", broker="127.0.0.1:2", rest="c1.example:13", data="c1", bind=bind)
+    settings = settings_from(msgspec.structs.replace(_document(), controllers={"c1": own}), "c1")
+    assert settings.own == ControllerAddresses(raft="c1.example:11", broker="127.0.0.1:2", rest="c1.example:13")
+    assert settings.bound == ControllerAddresses(raft="0.0.0.0:1", broker="127.0.0.1:2", rest="127.0.0.1:33")
+    assert settings.rest_hosts >= {"c1.example", "127.0.0.1"}
+    open_rest = msgspec.structs.replace(own, bind=ControllerBind(rest="0.0.0.0:13"))
+    with pytest.raises(ConfigError, match=r"controllers\.c1\.rest is '0\.0\.0\.0:13'.* loopback"):
+        settings_from(msgspec.structs.replace(_document(), controllers={"c1": open_rest}), "c1")
+    nowhere = msgspec.structs.replace(own, raft="0.0.0.0:11")
+    with pytest.raises(ConfigError, match=r"controllers\.c1\.raft is '0\.0\.0\.0:11', which others are told"):
+        settings_from(msgspec.structs.replace(_document(), controllers={"c1": nowhere}), "c1")

@@ -69,6 +69,7 @@ class RaftLog(Generic[S]):
         compaction_entries: int = 20_000,
         seams: Seams | None = None,
         recorded_index: int = 0,
+        bind: str | None = None,
     ) -> None:
         """
         Args:
@@ -82,6 +83,7 @@ class RaftLog(Generic[S]):
             compaction_entries: Entries after which a snapshot is written.
             seams: Clock, chance and exit; None: the real ones.
             recorded_index: Newest entry that the event journal knows, as it was found on the disk.
+            bind: host:port to listen on; None: the own address in ``members``.
 
         Raises:
             RaftStartError: ``me`` is no member.
@@ -99,7 +101,7 @@ class RaftLog(Generic[S]):
             members=members,
             disk=self._disk,
             carrier=lambda own, peers: TlsTransport(
-                own, peers, timing=timing, tls=tls, clock_ns=self._seams.monotonic_ns, resolve=resolver
+                own, peers, timing=timing, tls=tls, clock_ns=self._seams.monotonic_ns, resolve=resolver, bind=bind
             ),
             poller=self._poller,
             timing=timing,

@@ -18,7 +18,7 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pysyncobj.poller import POLL_EVENT_TYPE
@@ -269,15 +269,18 @@ class TlsTransport(RepairedTransport):
         tls: TlsFiles | None,
         clock_ns: Callable[[], int],
         resolve: Callable[[str], str | None],
+        bind: str | None = None,
     ) -> None:
         """
-        ``resolve`` gives the address of a host name without blocking; None: not known yet.
+        ``resolve`` gives the address of a host name without blocking; None: not known yet. ``bind``: host:port to
+        listen on; None: the address of ``me``.
 
         Raises ``OSError`` (which ``ssl.SSLError`` is) if a certificate file cannot be used, or rule 4 is broken.
         """
         super().__init__(me, peers, clock_ns)
+        self._bind_address = bind if bind is not None else me.address
         if tls is None:
-            _require_loopback(me, *peers)
+            _require_loopback([*((peer.name, peer.address) for peer in peers), (me.name, self._bind_address)])
         self._server_context = None if tls is None else mutual_context(tls, is_server=True)
         self._client_context = None if tls is None else mutual_context(tls, is_server=False)
         self._timing = timing
@@ -342,7 +345,7 @@ class TlsTransport(RepairedTransport):
     def bind(self, poller: Any) -> None:
         """Listen on the configured address, and on no other."""
         self.poller = poller
-        host, port = split_address(self.me.address)
+        host, port = split_address(self._bind_address)
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         try:
@@ -393,7 +396,7 @@ class TlsTransport(RepairedTransport):
         try:
             self.bind(self.poller)
         except OSError as error:
-            _logger.error("%s: cannot listen on %s again: %s", self.me.name, self.me.address, error)  # noqa: TRY400
+            _logger.error("%s: cannot listen on %s again: %s", self.me.name, self._bind_address, error)  # noqa: TRY400
 
     def _drop_listener(self) -> None:
         listener, self._listener = self._listener, None
@@ -454,10 +457,8 @@ class TlsTransport(RepairedTransport):
         self._open(raw, peer)
 
 
-def _require_loopback(*members: Member) -> None:
-    for member in members:
-        host, _ = split_address(member.address)
+def _require_loopback(addresses: Iterable[tuple[str, str]]) -> None:
+    for name, address in addresses:
+        host, _ = split_address(address)
         if not is_loopback(host):
-            raise OSError(
-                errno.EPERM, f"{member.name} at {member.address} is not on loopback: links between hosts need TLS"
-            )
+            raise OSError(errno.EPERM, f"{name} at {address} is not on loopback: links between hosts need TLS")
