@@ -324,6 +324,7 @@ def run(directory: Path, only: Sequence[str], *, with_spark: bool) -> int:
     kinds = {line.name for line in lines}
     result = {
         "rows": len(lines), "kinds_of_ends": len(kinds), "untrue": len(untrue), "disagreements": disagreed,
+        "passing_disagreements": sum(line.sampled.passing for line in lines),
         "answers_compared": sum(sum(line.sampled.compared.values()) for line in lines),
         "skipped": len(skipped), "spark_values_compared": compared, "spark_differences": len(differences) if with_spark else None,
     }  # fmt: skip

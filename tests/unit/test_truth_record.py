@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.truth.recorded import judge, recorded
+from tests.truth.samples import Sampler
 
 STOPWATCH = Path(__file__).resolve().parents[1] / "truth" / "stopwatch.py"
 FAILOVER = frozenset({"failover"})
@@ -73,6 +74,29 @@ def test_the_stopwatch_imports_nothing_but_the_standard_library() -> None:
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     assert names
     assert names <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(("second", "counted"), [("", 1), ("serving", 0)])
+def test_a_disagreement_counts_if_it_is_still_there_at_a_second_look(
+    second: str, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gate that opened 5 ms after its entry was a disagreement of two pages; one that stays shut is one."""
+    sampler = Sampler(controllers=[], health={}, path="", check=lambda: 0)
+    looks = iter([("serving", {"readyz": ""}), ("serving", {"readyz": second})])
+
+    def look(*, with_check: bool) -> tuple[str, dict[str, str]]:
+        found = next(looks)
+        if found[1]["readyz"] == second:
+            sampler.is_over.set()
+        return found
+
+    monkeypatch.setattr(sampler, "_look", look)
+    monkeypatch.setattr("tests.truth.samples.PERIOD_S", 0.0)
+    sampler.start()
+    assert sampler.is_over.wait(5)
+    result = sampler.stop()
+    assert sum(result.disagreements.values()) == counted
+    assert result.passing == 1 - counted
 
 
 def test_a_row_that_spark_gives_differently_is_found() -> None:
