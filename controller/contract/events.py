@@ -81,6 +81,7 @@ class ClockStepped(Event, tag="clock-stepped"):
 class BrokerIdGranted(Event, tag="broker-id-granted"):
     broker_id: BrokerId
     register_code: RegisterCode
+    """Its SHA-256, from feature level 2 on; before, the code itself."""
     address: str
 
 

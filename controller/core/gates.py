@@ -63,6 +63,11 @@ def vetoes_shortened_goodbyes(fleet: FleetState) -> bool:
     return fleet.feature_level >= 2
 
 
+def keeps_digests_of_codes(fleet: FleetState) -> bool:
+    """Whether state and events have the digest of a register code. Level 1 has the code."""
+    return fleet.feature_level >= 2
+
+
 def bounds_shown_numbers(fleet: FleetState) -> bool:
     """Whether a registration with numbers that no wire carries is refused (R21). Level 1 takes any."""
     return fleet.feature_level >= 2

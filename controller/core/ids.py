@@ -14,6 +14,7 @@ from rollcall_ha.controller.contract.commands import ApplyBrokerId, Operation
 from rollcall_ha.controller.contract.events import BrokerIdGranted
 from rollcall_ha.controller.contract.replies import IdGranted
 from rollcall_ha.controller.core.decision import Decision, refuse
+from rollcall_ha.controller.core.register_codes import kept_code, owner_of
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, SetState
 
 
@@ -28,7 +29,7 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
         )
     set_state = fleet.sets.get(command.set_key) or SetState(set_key=command.set_key)
     # The answer was lost and the broker asks again: a second id would be a second replica on one disk (S62).
-    bound = next((r.broker_id for r in set_state.replicas if r.register_code == command.register_code), None)
+    bound = owner_of(fleet, set_state.replicas, command.register_code)
     if bound is not None:
         if command.applied_broker_id not in (None, bound):
             return refuse(
@@ -70,6 +71,10 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
     return Decision(
         answer=IdGranted(broker_id=set_state.next_id),
         events=(
-            BrokerIdGranted(broker_id=set_state.next_id, register_code=command.register_code, address=command.address),
+            BrokerIdGranted(
+                broker_id=set_state.next_id,
+                register_code=kept_code(fleet, command.register_code),
+                address=command.address,
+            ),
         ),
     )

@@ -30,6 +30,7 @@ from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import gates, recovery
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.intactness import judge
+from rollcall_ha.controller.core.register_codes import is_proven, kept_code, owner_of
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, ReplicaState, SetState
 
 PREVIOUS_INCARNATIONS_MAX = 64
@@ -60,18 +61,11 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
         refusal = _validate_readmission(fleet, set_state, operation, command, knows_more=knows_more)
         if refusal is not None:
             return refusal
-        replica = ReplicaState(
-            broker_id=command.broker_id, register_code=command.register_code, address=command.description.address
-        )
-        events = (
-            BrokerIdGranted(
-                broker_id=command.broker_id,
-                register_code=command.register_code,
-                address=command.description.address,
-            ),
-        )
+        code, address = kept_code(fleet, command.register_code), command.description.address
+        replica = ReplicaState(broker_id=command.broker_id, register_code=code, address=address)
+        events = (BrokerIdGranted(broker_id=command.broker_id, register_code=code, address=address),)
     is_recovering = set_state.recovery is not None or knows_more
-    refusal = _validate_identity(set_state, replica, operation, command, is_recovering=is_recovering)
+    refusal = _validate_identity(fleet, set_state, replica, operation, command, is_recovering=is_recovering)
     if refusal is not None:
         return refusal
     event = _registration(fleet, set_state, replica, command, is_recovering=is_recovering)
@@ -182,7 +176,7 @@ def _validate_readmission(
             current=set_state.next_id,
         )
     # Two ids for one register code: a copied directory would count as two copies of every record.
-    owner = next((r.broker_id for r in set_state.replicas if r.register_code == command.register_code), None)
+    owner = owner_of(fleet, set_state.replicas, command.register_code)
     if owner is not None or len(set_state.replicas) >= REPLICAS_PER_SET_MAX:
         return refuse(
             operation,
@@ -198,11 +192,17 @@ def _validate_readmission(
 
 
 def _validate_identity(
-    set_state: SetState, replica: ReplicaState, operation: Operation, command: RegisterReplica, *, is_recovering: bool
+    fleet: FleetState,
+    set_state: SetState,
+    replica: ReplicaState,
+    operation: Operation,
+    command: RegisterReplica,
+    *,
+    is_recovering: bool,
 ) -> Decision | None:
     # The same id from two directories, as after copying a whole disk: the second would take over the first one's
     # membership, with a log that may be years old.
-    if replica.register_code != command.register_code:
+    if not is_proven(fleet, replica, command):
         return refuse(
             operation,
             RefusalCode.BROKER_ID_INVALID,

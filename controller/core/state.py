@@ -66,6 +66,7 @@ class ReplicaState(Value):
 
     broker_id: BrokerId
     register_code: RegisterCode
+    """As it is kept (``register_codes``): its digest, or at level 1 the code."""
     address: str
     """host:port that asked for the id; from the registration on, that of ``description``."""
     description: ReplicaDescription | None = None

@@ -49,6 +49,7 @@ from rollcall_ha.controller.contract.values import (
     SilenceCause,
     StopReason,
 )
+from rollcall_ha.controller.core.register_codes import kept_code
 from rollcall_ha.controller.core.state import ReplicaState, SetState
 from tests.support.core_builders import Fleet, ids, positions, stored
 
@@ -56,6 +57,8 @@ Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
 _NOBODY = Incarnation("nobody")
+_CODES = {kept_code(Fleet().state, code): code for code in (RegisterCode(f"code-{number}") for number in range(8))}
+"""The code behind what is kept of it (level 2)."""
 
 
 def lives(max_steps: int = 25) -> st.SearchStrategy[list[list[Step]]]:
@@ -129,7 +132,7 @@ def _register(fleet: Fleet, step: Step) -> AnyCommand:
     mark = replica.goodbye if mischief != 2 else CleanMark(nonce="made up", end_offset=LogOffset(0))
     command = fleet.registration(
         replica.broker_id,
-        code=replica.register_code if is_known else None,
+        code=_CODES.get(replica.register_code, replica.register_code) if is_known else None,
         incarnation=f"i{replica.broker_id}.{life}",
         boot=f"boot-{life // 3}",
         holds=positions(100 * end if _set(fleet).is_established else 0, epoch=epoch, confirm=50 * end),

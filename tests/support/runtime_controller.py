@@ -258,3 +258,38 @@ async def make_set(leader: Controller, name: str = "broker-a", size: int = 2) ->
             assert answer.status_code == 200, answer.text
     state = leader.service
     await until(lambda: any(key.name == name and found.master for key, found in state.published.state.sets.items()))
+
+
+async def listen(app: Any, headers: dict[str, str], count: int, *, stops_reading: bool = False) -> list[bytes]:
+    """The first ``count`` server-sent events of the stream; then the listener hangs up, perhaps in mid-write."""
+    chunks: list[bytes] = []
+    enough = asyncio.Event()
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.body" and message["body"]:
+            chunks.append(message["body"])
+        if len(chunks) >= count:
+            enough.set()
+            if stops_reading:
+                await asyncio.Event().wait()
+
+    async def receive() -> dict[str, Any]:
+        await enough.wait()
+        if stops_reading:
+            # Until all that the stream prepares ahead of a slow listener is prepared.
+            for _ in range(50):
+                await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/events/stream",
+        "query_string": b"",
+        "headers": [
+            (name.lower().encode(), value.encode()) for name, value in ({"Host": "localhost"} | headers).items()
+        ],
+    }
+    async with asyncio.timeout(10):
+        await app(scope, receive, send)
+    return chunks[:count]

@@ -40,6 +40,7 @@ from tests.support.runtime_controller import (
     Group,
     broker_id_body,
     heartbeat_body,
+    listen,
     make_set,
     register_body,
     running_group,
@@ -390,41 +391,6 @@ def test_an_event_between_the_reading_and_the_wait_wakes_the_wait(
     _run(tmp_path, scenario)
 
 
-async def _listen(app: Any, headers: dict[str, str], count: int, *, stops_reading: bool = False) -> list[bytes]:
-    """The first ``count`` server-sent events of the stream; then the listener hangs up, perhaps in mid-write."""
-    chunks: list[bytes] = []
-    enough = asyncio.Event()
-
-    async def send(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.body" and message["body"]:
-            chunks.append(message["body"])
-        if len(chunks) >= count:
-            enough.set()
-            if stops_reading:
-                await asyncio.Event().wait()
-
-    async def receive() -> dict[str, Any]:
-        await enough.wait()
-        if stops_reading:
-            # Until all that the stream prepares ahead of a slow listener is prepared.
-            for _ in range(50):
-                await asyncio.sleep(0)
-        return {"type": "http.disconnect"}
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/v1/events/stream",
-        "query_string": b"",
-        "headers": [
-            (name.lower().encode(), value.encode()) for name, value in ({"Host": "localhost"} | headers).items()
-        ],
-    }
-    async with asyncio.timeout(10):
-        await app(scope, receive, send)
-    return chunks[:count]
-
-
 def test_event_stream_resumes_where_it_ended(tmp_path: Path) -> None:
     """Server-sent events carry the mark to go on from as their id; a mark that cannot be read is none."""
 
@@ -434,13 +400,13 @@ def test_event_stream_resumes_where_it_ended(tmp_path: Path) -> None:
         await until(lambda: leader.journal.synced_index == leader.service.published.index)
         total = len(leader.journal.read(None, limit=500).records)
 
-        chunks = await _listen(leader.app, {}, total)
+        chunks = await listen(leader.app, {}, total)
         data, first_id, *end = chunks[0].decode().split("\n")
         assert end == ["", ""]
         assert msgspec.json.decode(data.removeprefix("data: "), type=EventRecord).event
-        again = await _listen(leader.app, {"Last-Event-ID": first_id.removeprefix("id: ")}, total - 1)
+        again = await listen(leader.app, {"Last-Event-ID": first_id.removeprefix("id: ")}, total - 1)
         assert again == chunks[1:]
-        assert await _listen(leader.app, {"Last-Event-ID": "here"}, 1) == chunks[:1]
+        assert await listen(leader.app, {"Last-Event-ID": "here"}, 1) == chunks[:1]
 
     _run(tmp_path, scenario)
 
@@ -452,7 +418,7 @@ def test_a_listener_that_hangs_up_behind_its_backlog_is_no_fault(tmp_path: Path)
         leader = await group.elect("c1")
         await make_set(leader)
         await until(lambda: leader.journal.synced_index == leader.service.published.index)
-        assert len(await _listen(leader.app, {}, 1, stops_reading=True)) == 1
+        assert len(await listen(leader.app, {}, 1, stops_reading=True)) == 1
 
     _run(tmp_path, scenario)
 
@@ -466,7 +432,7 @@ def test_event_stream_says_that_nothing_is_new(tmp_path: Path, monkeypatch: pyte
         await until(lambda: leader.journal.synced_index == leader.service.published.index)
         total = len(leader.journal.read(None, limit=500).records)
 
-        chunks = await _listen(leader.app, {}, total + 1)
+        chunks = await listen(leader.app, {}, total + 1)
         assert chunks[-1] == b": nothing new\n\n"
 
     _run(tmp_path, scenario)

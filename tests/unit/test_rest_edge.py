@@ -17,7 +17,17 @@ from rollcall_ha.api.rest.routes import BODY_BYTES_MAX
 from rollcall_ha.controller.contract.views import Problem
 from rollcall_ha.controller.runtime.settings import settings_from
 from rollcall_ha.node.config import ConfigError, ControllerSection, FleetFile, FleetSection
-from tests.support.runtime_controller import NAMES, Controller, Group, make_set, running_group
+from tests.support.runtime_controller import (
+    NAMES,
+    Controller,
+    Group,
+    broker_id_body,
+    listen,
+    make_set,
+    register_body,
+    running_group,
+    until,
+)
 
 ELECT = "/v1/sets/demo/broker-a/elect"
 ORDER = b'{"designated":2}'
@@ -197,6 +207,36 @@ def test_no_answer_lets_a_page_of_another_site_read_it(tmp_path: Path) -> None:
         assert (asked.status_code, read.status_code, ordered.status_code) == (405, 200, 403)
         for answer in (asked, read, ordered):
             assert [name for name in answer.headers if name.startswith("access-control")] == []
+
+    _run(tmp_path, scenario)
+
+
+def test_no_register_code_leaves_a_controller(tmp_path: Path) -> None:
+    """With the code out of ``/v1/events`` and one POST, anybody was the master: every GET route is looked through."""
+    code, other = "5ec7e7" * 6, "0the7c0de" * 4
+
+    async def scenario(leader: Controller) -> None:
+        given = (register_body(1, "b") | {"registerCode": code, "incarnation": "1" * 32}, 200)
+        wrong = (register_body(1, "b") | {"registerCode": other, "incarnation": "2" * 32}, 409)
+        asked = (broker_id_body(1, "b") | {"registerCode": code}, 200)
+        seen = ""
+        for body, status in (asked, given, wrong, asked):
+            where = "/v1/broker-ids" if body is asked[0] else "/v1/replicas"
+            answer = await leader.http.post(where, json=body)
+            assert answer.status_code == status
+            seen += answer.text
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        paths = (await leader.http.get("/openapi.json")).json()["paths"]
+        reads = [_example(path) for path, methods in paths.items() if "get" in methods] + ["/v1/sets/demo/b"]
+        for path in reads:
+            if path != "/v1/events/stream":
+                seen += (await leader.http.get(path)).text
+        records = leader.journal.read(None, limit=500).records
+        seen += b"".join(await listen(leader.app, {}, len(records))).decode()
+        seen += "".join(file.read_text() for file in sorted((tmp_path / "c1").rglob("events-*")))
+        assert "broker-id-granted" in seen
+        assert code not in seen
+        assert other not in seen
 
     _run(tmp_path, scenario)
 
