@@ -193,7 +193,7 @@ class Server:
         return replica
 
     def _open_log(self, loop: asyncio.AbstractEventLoop) -> CommitLog:
-        """Blocking. As ``CommitLog.open``."""
+        """Blocking. Recover the log; a sync that fails later ends the process. Raises as ``CommitLog.open``."""
         config, files, parts = self._config, self._files, self._parts
 
         def stop_process(error: BaseException) -> None:

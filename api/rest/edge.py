@@ -1,5 +1,5 @@
 """
-What every request must look like before a route sees it: the edge of REST against foreign web pages.
+The edge of REST against foreign web pages: the checks of every request before a route sees it.
 
 Here: the names in ``Host``, the sites in ``Origin`` and ``Sec-Fetch-Site``. Not here: the media type of a body
 (``routes``), half and slow requests (``listening``), who the caller is: whoever reaches the port is believed
@@ -100,7 +100,7 @@ class EdgeCounts:
             self._refused.labels(reason)
 
     def refused(self, reason: RefusedFor) -> None:
-        """One more."""
+        """Count a request that was refused for ``reason``."""
         self._refused.labels(reason).inc()
 
 

@@ -61,7 +61,7 @@ class RestLink(LimitedLink, H11Protocol):
 
     @property
     def shed_rank(self) -> int | None:
-        """Rule 2."""
+        """The place among those that make room, the lowest first; None = it never does (rule 2)."""
         if not self.has_frame or self._frame_began is not None:
             return 0
         if not self._is_answering:
@@ -181,5 +181,5 @@ class RestServer:
 class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Rule 3."""
+        """Leave the signals to the process (rule 3)."""
         yield

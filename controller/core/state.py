@@ -200,7 +200,7 @@ class WritesState(Value):
     told_at_ms: int = 0
     """Of the report's entry, as ``Outage``."""
     told_by: EventRef | None = None
-    """The report."""
+    """The event of the report that ``told_at_ms`` is of."""
 
 
 class Outage(Value):
