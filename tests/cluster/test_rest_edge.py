@@ -34,7 +34,6 @@ HALF_BODY = (
     b"Content-Length: 16\r\n\r\n{"
 )
 LINKS_PER_ANSWER = 50
-P99_MS_MAX = 500
 DEADLINE_S = 15.0
 ELECT = "/v1/sets/demo/broker-a/elect"
 
@@ -109,8 +108,10 @@ def test_half_requests_are_closed_and_others_go_on_being_served(fleet: Fleet) ->
                 link = links.enter_context(socket.create_connection(split_address(rest), timeout=DEADLINE_S))
                 with contextlib.suppress(ConnectionError):
                     link.sendall(half)
+            # Some end before their half request has arrived: a link that made room is reset, a late one said nothing.
+            causes = ("slow-frame", "too-many-links", "said-nothing", "broken")
             wait_until(
-                lambda: sum(_ended(rest).get(cause, 0) for cause in ("slow-frame", "too-many-links")) >= HALF_REQUESTS,
+                lambda: sum(_ended(rest).get(cause, 0) for cause in causes) >= HALF_REQUESTS,
                 deadline_s=DEADLINE_S,
                 what="every half request to be closed",
             )
@@ -125,8 +126,9 @@ def test_half_requests_are_closed_and_others_go_on_being_served(fleet: Fleet) ->
     )
     print(f"p99 {p99:.1f} ms, longest {delays[-1]:.1f} ms; ended: {ended}")
     assert {answer for answer, _ in asker.answers} == {200}
-    assert p99 < P99_MS_MAX
+    assert p99 < REQUEST_MS_MAX, "no answer waited for a half request to be given up"
     assert sum(delays) > REQUEST_MS_MAX / 4, "it was asked all the time"
+    assert ended["slow-frame"] + ended["too-many-links"] > 0.9 * HALF_REQUESTS
     assert max(open_links.values()) < 50
     assert "Traceback" not in (fleet.directory / "log" / f"{name}.log").read_text()
 
