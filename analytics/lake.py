@@ -38,6 +38,12 @@ from rollcall_ha.node.files import atomic_replace, fsync_directory
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FORM = 2
+"""
+Of bronze and silver: another number whenever a column is added to them or changes its meaning. Rows of form 1 know no
+stops of writes and no cleanings, and their RTO ends at the first acknowledgement.
+"""
+
 VERSIONS_KEPT = 3
 """Manifests, the newest included, whose files are not swept."""
 
@@ -58,6 +64,8 @@ class NoLake(JobRefused):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int = 0
+    form: int = 1
+    """``FORM`` of the program that made it."""
     tables: dict[str, Partitions] = msgspec.field(default_factory=dict)
     inputs: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Path of each ingested file -> (bytes, modification time in ns) when it was read."""
@@ -84,11 +92,15 @@ class Lake:
     def manifest(self) -> Manifest:
         """The newest published one; an empty one if nothing was published."""
         try:
-            return _decode_manifest(self.manifest_path.read_bytes())
+            found = _decode_manifest(self.manifest_path.read_bytes())
         except FileNotFoundError:
             return Manifest()
         except msgspec.DecodeError as error:
             raise NoLake(f"{self.manifest_path} is not a manifest of this program: {error}") from error
+        if found.form != FORM:
+            what = f"the lake in {self.root} has form {found.form}, this program reads and writes form {FORM}"
+            raise NoLake(f"{what}; make another one from the journals: rollcall analytics run PATH... --lake OTHER")
+        return found
 
     def require(self) -> Manifest:
         """The newest manifest. Raises ``NoLake`` if nothing was ever published."""
@@ -248,7 +260,7 @@ class LakeWriter:
         # DATA BEFORE MANIFEST: after a power cut a manifest on disk must not name files that were only in memory.
         for table, partitions in self.manifest.tables.items():
             _sync_runs(self.lake.root / "data" / table, self._new_runs(partitions))
-        newest = msgspec.structs.replace(self.manifest, version=version)
+        newest = msgspec.structs.replace(self.manifest, version=version, form=FORM)
         content = msgspec.json.encode(newest, order="sorted")
         # THE COPY FIRST. Killed between the two, the copy is one version ahead, and ``_sweep`` removes it. In the other
         # order version 5 would be published without a copy, and version 6 would sweep its files under a reader.

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from rollcall_ha.analytics.lake import (
+    FORM,
     VERSIONS_KEPT,
     Lake,
     LakeBusy,
@@ -314,10 +315,22 @@ def test_no_lake_and_a_foreign_manifest_are_named(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     with pytest.raises(NoLake, match="make one with: rollcall analytics run"):
         lake.require()
-    lake.manifest_path.write_text('{"version":1,"surprise":true}')
+    lake.manifest_path.write_text('{"version":1,"form":2,"surprise":true}')
     with pytest.raises(NoLake, match="is not a manifest of this program"):
         lake.manifest()
     with pytest.raises(NoLake, match="cannot be the folder of a lake"), Lake(lake.manifest_path).writer():
+        pass
+
+
+def test_a_lake_of_an_earlier_form_is_refused(tmp_path: Path) -> None:
+    """Its reigns ended at the first acknowledgement; later days were added to them by another measure, without a word."""
+    lake = Lake(tmp_path)
+    publish(lake, "cluster=a/day=2026-01-31")
+    assert lake.manifest().form == FORM
+    lake.manifest_path.write_bytes(lake.manifest_path.read_bytes().replace(b'"form":2,', b""))
+    with pytest.raises(NoLake, match=r"has form 1, this program reads and writes form 2; .* --lake OTHER"):
+        lake.require()
+    with pytest.raises(NoLake, match="form 1"), lake.writer():
         pass
 
 
