@@ -99,7 +99,7 @@ class Lake:
             raise NoLake(f"{self.manifest_path} is not a manifest of this program: {error}") from error
         if found.form != FORM:
             what = f"the lake in {self.root} has form {found.form}, this program reads and writes form {FORM}"
-            raise NoLake(f"{what}; make another one from the journals: rollcall analytics run PATH... --lake OTHER")
+            raise NoLake(f"{what}; build another one from the journals: rollcall analytics run PATH... --lake OTHER")
         return found
 
     def require(self) -> Manifest:
