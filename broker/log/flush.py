@@ -115,6 +115,9 @@ class GroupFlusher:
             self._take_chores()
             self._round()
         except BaseException as error:  # noqa: BLE001 (rule 3)
+            # No further round, as the thread makes none: the next sync says yes without the pages of this one, and the
+            # checkpoint would call them synced.
+            self._is_stopping = True
             self._stop_process(error)
 
     def stop(self) -> None:

@@ -60,7 +60,7 @@ class Chaos:
             (4, self._die_in_a_call),
             (1, self._rot),
             (1, self._replace),
-            (1, self._roll_back),
+            (3, self._roll_back),
             (2, self._wall_clock),
             (2, self._change_role),
             (5, self._switchover),
@@ -68,7 +68,7 @@ class Chaos:
             (2, self._wipe_controller),
             (2, self._edit_min_in_sync),
             (2, self._rot_segment),
-            (4, self._hide_elections),
+            (8, self._hide_elections),
         ]
         # Each seed has its own taste: some faults often, some never.
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]

@@ -429,8 +429,13 @@ class Oracle:
             # Elected out of replicas that had lost something, and not yet entered: the oracle has still to forgive.
             kept = []
         needed = max([start, *kept])
+        state = self.state.sets.get(command.set_key) if self.state is not None else None
         for member in command.joining:
             disk = self._disk_of(command.set_key, member.broker_id)
+            replica = state.replica(member.broker_id) if state is not None else None
+            if replica is not None and replica.incarnation != member.incarnation:
+                # Of a process that has ended since, and has a judged successor: the controllers refuse it.
+                continue
             if not disk.lost_bytes and not disk.was_replaced and disk.size() < needed:
                 raise Violation(
                     f"D12: {member.broker_id} is to join in epoch {command.master_epoch} with {disk.size()} of {needed} bytes"

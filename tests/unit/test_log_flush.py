@@ -171,3 +171,25 @@ def test_every_ack_of_a_set_that_syncs_waited_for_the_checkpoints_as_well() -> N
 
     assert flusher.rounds == 20
     assert len(done) == 1
+
+
+def test_an_owner_that_asks_for_a_round_behind_a_failed_sync_gets_none() -> None:
+    """The next sync said yes without the pages of the failed one, and the checkpoint called them synced."""
+    errors: list[BaseException] = []
+    chores: list[int] = []
+    results = iter([OSError(5, "Input/output error")])
+
+    def sync() -> LogOffset:
+        for error in results:
+            raise error
+        return LogOffset(900)
+
+    flusher = make(sync, chores=lambda: chores.append(1), stop=errors.append, on_due=lambda: None)
+    flusher.start(LogOffset(0))
+    flusher.request(LogOffset(900))
+    flusher.turn()
+    flusher.request_chores()
+    flusher.turn()
+
+    assert [str(error) for error in errors] == ["[Errno 5] Input/output error"]
+    assert chores == []
