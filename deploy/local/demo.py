@@ -187,7 +187,7 @@ def start_producer(fleet: Fleet) -> None:
     fleet.processes.start(PRODUCER, argv)
 
 
-def fail_over(story: Story) -> None:
+def fail_over(story: Story, kills_max: int) -> None:
     """Acts 2 and 3: SIGKILL for the master with sends in flight, without notice. Then again: once could be luck."""
     fleet, key = story.fleet, story.key
     say("\n2  The master is killed")
@@ -201,7 +201,9 @@ def fail_over(story: Story) -> None:
     say(f"\n3  {master} comes back, and the next masters are killed, until the mean of what is unexplained is known")
     bring_back(story, master)
     while not is_measured(
-        [each.unattributed_ms for each in story.failovers], [each.felt.total_ms for each in story.failovers]
+        [each.unattributed_ms for each in story.failovers],
+        [each.felt.total_ms for each in story.failovers],
+        kills_max=kills_max,
     ):
         bring_back(story, kill_master(story))
 
@@ -353,12 +355,12 @@ def wait_row(story: Story, epoch: MasterEpoch, condition: Callable[[HistoryRow],
     return found[0]
 
 
-def is_measured(unattributed_ms: Sequence[float], total_ms: Sequence[float]) -> bool:
-    """Whether these failovers are enough: the mean of what is unexplained is known well, or there are ``KILLS_MAX``."""
+def is_measured(unattributed_ms: Sequence[float], total_ms: Sequence[float], *, kills_max: int = KILLS_MAX) -> bool:
+    """Whether these failovers are enough: the mean of what is unexplained is known well, or there are ``kills_max``."""
     if len(unattributed_ms) < KILLS_MIN:
         return False
     is_known = standard_error(unattributed_ms) <= STANDARD_ERROR_SHARE_MAX * statistics.fmean(total_ms)
-    return is_known or len(unattributed_ms) >= KILLS_MAX
+    return is_known or len(unattributed_ms) >= kills_max
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -415,12 +417,16 @@ def faults_of(result: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def run(directory: Path) -> int:
-    """The whole story, from an empty directory to RESULT; everything is stopped at the end."""
+def run(directory: Path, *, kills_max: int = KILLS_MAX) -> int:
+    """
+    The whole story, from an empty directory to RESULT; everything is stopped at the end.
+
+    Masters are killed ``KILLS_MIN`` times, and up to ``kills_max`` times while what is unexplained is not known well.
+    """
     discard(directory)
     story = start(directory)
     with story.fleet:
-        fail_over(story)
+        fail_over(story, kills_max)
         fail_over_with_a_tail(story)
         judge(story)
     result = result_of(story)
@@ -547,6 +553,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"for kill, stop and cont: c1, broker-a-1, … or {MASTER}; start without one: all that are down",
     )
     parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
+    kills = f"run: masters to kill at most, {KILLS_MIN} to {KILLS_MAX}; more make its times surer"
+    parser.add_argument("--kills", type=int, choices=range(KILLS_MIN, KILLS_MAX + 1), default=KILLS_MAX, help=kills)
     options = parser.parse_args(arguments)
     if options.verb != "start" and (options.name is not None) != (options.verb in ("kill", "stop", "cont")):
         parser.error("kill, stop and cont want the name of one process, start may have one, the others none")
@@ -555,7 +563,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return start_again(options.directory, options.name)
         if options.name is not None:
             return send_signal(options.directory, options.verb, options.name)
-        return {"run": run, "up": up, "down": down}[options.verb](options.directory)
+        if options.verb == "run":
+            return run(options.directory, kills_max=options.kills)
+        return {"up": up, "down": down}[options.verb](options.directory)
     except (LauncherError, ConfigError) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1

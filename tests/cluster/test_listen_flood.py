@@ -89,6 +89,10 @@ def test_a_flood_of_unfinished_frames_and_of_idle_links_does_not_take_the_memory
         for _ in range(IDLE_LINKS):
             links.enter_context(socket.create_connection(victim.listen, timeout=10))
         victim.rss()
+        for _ in range(HALF_REQUESTS):
+            with contextlib.suppress(ConnectionError):
+                half = links.enter_context(socket.create_connection(split_address(victim.section.health), timeout=10))
+                half.sendall(b"GET /metrics HT")
         wait_until(
             lambda: (
                 victim.closed("listen", "slow-frame") + victim.closed("listen", "unfinished-frames") == GREEDY_LINKS
@@ -96,10 +100,6 @@ def test_a_flood_of_unfinished_frames_and_of_idle_links_does_not_take_the_memory
             deadline_s=DEADLINE_S,
             what="every unfinished frame to be given up",
         )
-        for _ in range(HALF_REQUESTS):
-            with contextlib.suppress(ConnectionError):
-                half = links.enter_context(socket.create_connection(split_address(victim.section.health), timeout=10))
-                half.sendall(b"GET /metrics HT")
         wait_until(
             lambda: victim.closed("health", "slow-frame") + victim.closed("health", "too-many-links") == HALF_REQUESTS,
             deadline_s=DEADLINE_S,

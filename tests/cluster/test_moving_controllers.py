@@ -109,6 +109,8 @@ def java_controller(tmp_path: Path) -> Iterator[str]:
         address = java.start_controllers(1)
         java.wait_listening("jc0", deadline_s=LEADER_DEADLINE_S)
         yield asking.wait_leader(address, deadline_s=LEADER_DEADLINE_S)
+        # Told to end, a controller of Java takes ten seconds; nobody needs what it keeps.
+        java.kill("jc0")
 
 
 def test_fake_controllers_answer_as_java_does(java_controller: str) -> None:
