@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from rollcall_ha.analytics.gold_tables import GOLD
 from rollcall_ha.analytics.lake import Lake
@@ -23,10 +24,31 @@ QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
 }
-"""Tables of a few rows: compiling plans and planning them again takes longer than running them."""
+"""
+Tables of a few rows: compiling plans and planning them again takes longer than running them. Compiled expressions, as
+outside of tests, make the lake of ``test_standalone_cluster``, and it is the same.
+"""
+
+
+class Halves(LoadFileScheduling):  # type: ignore[misc]
+    """
+    By files, and two files that need the lake of the story are one: together they are as long as all others.
+
+    xdist begins with the file that has the most tests. That of the cluster has two, was begun last, and took longest.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        return scope.replace("test_standalone_cluster", "test_analytics_layers")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return Halves(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

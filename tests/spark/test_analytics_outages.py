@@ -137,5 +137,5 @@ def test_a_stop_that_ends_on_a_later_day_is_one_stop(spark: Any, fleet: Fleet, l
     for name, part in (("first", lines[:begun]), ("second", lines[begun:])):
         (tmp_path / name / "events").mkdir(parents=True)
         (tmp_path / name / "events" / "000001.jsonl").write_text("\n".join(part) + "\n")
-        build(spark, halves, tmp_path / name)
+        build(spark, halves, tmp_path / name, layers=("ingest", "silver"))
     assert content(spark, halves, SILVER) == content(spark, lake, SILVER)
