@@ -34,15 +34,17 @@ HALF_BODY = (
     b"Content-Length: 16\r\n\r\n{"
 )
 LINKS_PER_ANSWER = 50
+OTHER_LINKS_MAX = 10
 DEADLINE_S = 15.0
 ELECT = "/v1/sets/demo/broker-a/elect"
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One controller, with timing ``safe``: a machine that is busy otherwise does not take its authority (503)."""
     with (
         many_descriptors(2 * HALF_REQUESTS),
-        Fleet.create(tmp_path_factory.mktemp("edge") / "fleet", Layout(controllers=1, sets={})) as found,
+        Fleet.create(tmp_path_factory.mktemp("edge") / "fleet", Layout(controllers=1, sets={}, timing="safe")) as found,
     ):
         found.up_controllers()
         yield found
@@ -68,7 +70,7 @@ class Asker(threading.Thread):
         try:
             connection.request("GET", "/v1/status")
             return connection.getresponse().status
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             return repr(error)
         finally:
             connection.close()
@@ -108,28 +110,26 @@ def test_half_requests_are_closed_and_others_go_on_being_served(fleet: Fleet) ->
                 link = links.enter_context(socket.create_connection(split_address(rest), timeout=DEADLINE_S))
                 with contextlib.suppress(ConnectionError):
                     link.sendall(half)
-            # Some end before their half request has arrived: a link that made room is reset, a late one said nothing.
-            causes = ("slow-frame", "too-many-links", "said-nothing", "broken")
             wait_until(
-                lambda: sum(_ended(rest).get(cause, 0) for cause in causes) >= HALF_REQUESTS,
+                lambda: sum(_samples(rest, 'rollcall_links_open{port="rest"}').values()) < OTHER_LINKS_MAX,
                 deadline_s=DEADLINE_S,
                 what="every half request to be closed",
             )
             ended = _ended(rest)
-            open_links = _samples(rest, 'rollcall_links_open{port="rest"}')
     finally:
         asker.stop()
+        print(f"ended: {_ended(rest)}; other answers: {[answer for answer, _ in asker.answers if answer != 200]}")
     delays = sorted(delay for _, delay in asker.answers)
     p99 = delays[len(delays) * 99 // 100]
     print(
         f"{len(delays)} statuses beside {HALF_REQUESTS} half requests: p50 {delays[len(delays) // 2]:.1f} ms,", end=" "
     )
-    print(f"p99 {p99:.1f} ms, longest {delays[-1]:.1f} ms; ended: {ended}")
+    print(f"p99 {p99:.1f} ms, longest {delays[-1]:.1f} ms")
     assert {answer for answer, _ in asker.answers} == {200}
     assert p99 < REQUEST_MS_MAX, "no answer waited for a half request to be given up"
     assert sum(delays) > REQUEST_MS_MAX / 4, "it was asked all the time"
+    # Some end before their half request has arrived: a link that made room is reset, a late one said nothing.
     assert ended["slow-frame"] + ended["too-many-links"] > 0.9 * HALF_REQUESTS
-    assert max(open_links.values()) < 50
     assert "Traceback" not in (fleet.directory / "log" / f"{name}.log").read_text()
 
 
