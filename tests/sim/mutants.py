@@ -36,6 +36,7 @@ from tests.sim.mutant_tests import TestOutcome, run_tests
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.mutations import MUTATIONS
 from tests.sim.run import run_seed
+from tests.sim.violation import Violation
 
 STORED = Path(__file__).with_name("mutant_seeds.json")
 WAYS_MIN = 2
@@ -92,8 +93,8 @@ def _noticed(run: Callable[[], str | None]) -> tuple[str | None, str]:
     """What ``run`` found, None = nothing; and why it says nothing, mostly empty."""
     try:
         return run(), ""
-    except AssertionError as broken:
-        return str(broken) or "an assertion", ""
+    except Violation as violation:
+        return str(violation), ""
     except _OWN_FAULTS as fault:
         return None, f"{_BREAKS}{type(fault).__name__}: {fault}"
     except Exception as error:  # noqa: BLE001  a mutant may break anything
