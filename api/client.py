@@ -34,6 +34,8 @@ from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
+    ControllersAnswer,
+    ControllerStatus,
     ElectionPreview,
     EventPage,
     Explanation,
@@ -60,6 +62,7 @@ ROUND_PAUSE_MS = 100
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
     for kind in (
+        ControllersAnswer,
         FleetStatus,
         SetPage,
         SetAnswer,
@@ -190,6 +193,11 @@ class Client:
         # All at once: one after the other, two hanging controllers would hold the page for 6 s.
         with ThreadPoolExecutor(max_workers=len(self._bases)) as pool:
             return tuple(pool.map(self._look_at, self._bases))
+
+    def members_by(self, address: str) -> tuple[ControllerStatus, ...]:
+        """All controllers, as one of them has just heard of them over their own links. Raises ``ClientError``."""
+        call = _Call(method="GET", path="/v1/controllers")
+        return self._decode(self._once(base_url(address), call), ControllersAnswer).controllers
 
     def status_from(self, address: str) -> FleetStatus:
         """Everything that one controller knows, by its own state, stale or not. Raises ``ClientError``."""

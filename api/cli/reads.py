@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rollcall_ha.api.cli.tables import ControllerRow
     from rollcall_ha.api.client import Client, Reached
     from rollcall_ha.controller.contract.values import EventRef
-    from rollcall_ha.controller.contract.views import FleetStatus
+    from rollcall_ha.controller.contract.views import ControllerStatus, FleetStatus
 
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 FOLLOW_WAIT_MS = 10_000
@@ -55,8 +55,8 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
     def fetch(asking: Client) -> Report:
         nonlocal degraded
         reached = asking.survey()
-        rows = controller_rows(reached)
-        fleet = _fleet_of(asking, reached)
+        rows = controller_rows(asking, reached)
+        fleet = _fleet_of(asking, reached, rows)
         degraded = tables.judge(fleet, rows).is_degraded
         return tables.status_report(fleet, rows, is_wide=form in (Format.WIDE, Format.TSV))
 
@@ -65,14 +65,14 @@ def status(form: Format, watch: str | None, *, is_check: bool) -> None:
         raise typer.Exit(int(CommandExit.DEGRADED))
 
 
-def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
+def _fleet_of(asking: Client, reached: tuple[Reached, ...], rows: tuple[ControllerRow, ...]) -> FleetStatus:
     """The leader's view; without a leader, the view of the controller that has applied most."""
     from rollcall_ha.api.errors import NoLeader, OutcomeUnknown, Unreachable
 
     answers = [(answer.status, answer.address) for answer in reached if answer.status is not None]
     if not answers:
         raise Unreachable("; ".join(answer.trouble for answer in reached))
-    if any(found.controller.has_authority for found, _ in answers):
+    if any(row.status is not None and row.status.has_authority for row in rows):
         try:
             return asking.status()
         except (NoLeader, OutcomeUnknown, Unreachable):
@@ -82,19 +82,39 @@ def _fleet_of(asking: Client, reached: tuple[Reached, ...]) -> FleetStatus:
     return asking.status_from(address)
 
 
-def controller_rows(reached: tuple[Reached, ...]) -> tuple[ControllerRow, ...]:
-    """The survey as rows, by name."""
+def controller_rows(asking: Client, reached: tuple[Reached, ...]) -> tuple[ControllerRow, ...]:
+    """The survey as rows, by name; the controllers that cannot be reached from here by the word of one that can."""
     from rollcall_ha.api.cli.tables import ControllerRow
+    from rollcall_ha.controller.contract.views import ControllerRole
 
-    rows = (
+    rows = [
         ControllerRow(
             address=answer.address.removeprefix("http://"),
             status=None if answer.status is None else answer.status.controller,
             trouble=answer.trouble,
         )
         for answer in reached
-    )
+    ]
+    known = {row.status.name for row in rows if row.status is not None}
+    # One address may be all that a caller has: of a load balancer, or of the controller on its own machine.
+    if known and (len(known) < len(rows) or len(rows) == 1):
+        told = {one.rest_address: one for one in _members(asking, reached) if one.name not in known}
+        rows = [row for row in rows if row.status is not None or row.address not in told]
+        rows += [
+            ControllerRow(address=address, status=None if one.role is ControllerRole.UNREACHABLE else one)
+            for address, one in told.items()
+        ]
     return tuple(sorted(rows, key=lambda row: row.name))
+
+
+def _members(asking: Client, reached: tuple[Reached, ...]) -> tuple[ControllerStatus, ...]:
+    from rollcall_ha.api.errors import ClientError
+
+    witness = next(answer.address for answer in reached if answer.status is not None)
+    try:
+        return asking.members_by(witness)
+    except ClientError:
+        return ()  # it answered a moment ago: the page shows what it has
 
 
 def sets(form: Format, watch: str | None) -> None:
@@ -139,7 +159,7 @@ def controllers(form: Format, watch: str | None) -> None:
         reached = asking.survey()
         if all(answer.status is None for answer in reached):
             raise Unreachable("; ".join(answer.trouble for answer in reached))
-        return tables.controllers_report(controller_rows(reached))
+        return tables.controllers_report(controller_rows(asking, reached))
 
     show(fetch, form, watch)
 

@@ -35,7 +35,7 @@ from rollcall_ha.api.rest.requests import (
     RequestBody,
     RequestIdText,
 )
-from rollcall_ha.api.rest.schemas import ControllersAnswer, answers, body, only_problems
+from rollcall_ha.api.rest.schemas import answers, body, only_problems
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
@@ -65,6 +65,7 @@ from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
+    ControllersAnswer,
     ElectionPreview,
     EventPage,
     Explanation,

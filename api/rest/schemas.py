@@ -24,7 +24,7 @@ from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected,
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.controller.contract.views import (
-    ControllerStatus,
+    ControllersAnswer,
     ElectionPreview,
     EventPage,
     Explanation,
@@ -38,13 +38,6 @@ from rollcall_ha.controller.contract.views import (
 from rollcall_ha.controller.runtime.queries import Consistency
 
 REF_TEMPLATE = "#/components/schemas/{name}"
-
-
-class ControllersAnswer(Value):
-    """GET /v1/controllers: every member by its own word; ``unreachable`` ones as far as they are known."""
-
-    read_from: str
-    controllers: tuple[ControllerStatus, ...]
 
 
 class Liveness(Value):

@@ -131,6 +131,13 @@ class ControllerStatus(Value):
     """Controllers that have made another state of the same entries, by its last comparison."""
 
 
+class ControllersAnswer(Value):
+    """Answer of GET /v1/controllers: every member by its own word; ``unreachable`` ones as far as they are known."""
+
+    read_from: str
+    controllers: tuple[ControllerStatus, ...]
+
+
 class FleetStatus(Value):
     """Answer of GET /v1/status: the answering controller and a page of its sets."""
 
