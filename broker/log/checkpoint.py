@@ -82,6 +82,7 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="l
             checked_offset=min(self.checked_offset, end),
             confirm_offset=min(self.confirm_offset, end),
             released_offset=min(self.released_offset, end),
+            boot_id=self.boot_id,
         )
 
 

@@ -639,7 +639,10 @@ class CommitLog:
             explanation=plan.explanation,
             began_at_ms=self._now_ms(),
             state_before=LogState(
-                checked_offset=self._flushed, confirm_offset=self._confirm, released_offset=self._released
+                checked_offset=self._flushed,
+                confirm_offset=self._confirm,
+                released_offset=self._released,
+                boot_id=self._boot_id,
             ),
             epochs_before=tuple((entry.epoch, entry.start_offset) for entry in self._files.history.entries),
         )
