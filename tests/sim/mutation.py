@@ -29,7 +29,7 @@ class Mutation:
     story: str = ""
     """Found because this transcript breaks, or ends differently."""
     tests: tuple[str, ...] = ()
-    """Found because each of these fails: ``tests/unit/test_x.py::test_y``, with all its parameters."""
+    """Found because each of these fails: a test id as pytest takes it, with all its parameters."""
     once_unnoticed: str = ""
     """What was left out, in words, of a mutant that once survived every test, case, story and seed that there was."""
 
