@@ -572,10 +572,13 @@ def test_a_sparse_copy_without_room_for_the_rest_is_refused_with_both_sizes(
         open_log(tmp_path)
 
 
-def rotten_tail(root: Path, *, at: int) -> None:
-    """Ten records behind the checkpoint of boot b1, a kill, and a byte of record ``at`` that rots."""
+def rotten_tail(root: Path, *, at: int, is_after_cut: bool = False) -> None:
+    """Ten records behind the state of boot b1, of a checkpoint or a cut; a kill; a byte of record ``at`` that rots."""
     log = never_synced(open_log(root, boot_id="b1"))
     log._do_chores()
+    if is_after_cut:
+        append_all(log, draft(b"cut"))
+        log.execute_cut(log.plan_cut(LogOffset(0), CutReason.TRUNCATION))
     places = append_all(log, *(draft(b"%05d" % number * 40) for number in range(10)))
     crash(log)
     (path,) = (root / "commitlog").iterdir()
@@ -600,6 +603,17 @@ def test_r3_a_rotten_record_in_the_tail_was_cut_as_torn_and_the_same_boot_vouche
     assert log.recovery.checked_records == 6
     assert bool(losses) is is_lost
     assert ("is damaged, one at" in log.recovery.lost) is is_lost
+    crash(log)
+
+
+def test_r3_a_cut_forgot_the_boot_and_a_rotten_record_behind_it_passed_for_torn(tmp_path: Path) -> None:
+    """Until the next checkpoint, a flush interval later."""
+    rotten_tail(tmp_path, at=6, is_after_cut=True)
+    losses: list[None] = []
+    log = open_log(tmp_path, boot_id="b1", on_loss=lambda: losses.append(None))
+
+    assert log.recovery.checked_records == 6
+    assert losses
     crash(log)
 
 
