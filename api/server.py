@@ -57,7 +57,7 @@ from rollcall_ha.node.files import (
     atomic_replace,
     fsync_directory,
 )
-from rollcall_ha.node.process import ExitCode, run
+from rollcall_ha.node.process import ExitCode, run, tell_supervisor
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 from rollcall_ha.node.tls import TlsFiles, TlsFilesError, check_mutual, server_context
@@ -251,6 +251,8 @@ class _Node:
             raft=self._settings.bound.raft,
             timing=self._settings.timing_name,
         )
+        # Before it has a leader: the second of three controllers would wait for the start of the first to end.
+        tell_supervisor("READY=1")
         await stop.wait()
         await self._stop(started)
         return self._exit_code

@@ -41,7 +41,7 @@ from rollcall_ha.epoch.codec import EpochFileCorrupt
 from rollcall_ha.epoch.store import EpochFileMissing
 from rollcall_ha.node.config import ConfigError, load_fleet_file
 from rollcall_ha.node.files import DataDirectory, DirectoryError
-from rollcall_ha.node.process import ExitCode, StopAsked, run
+from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 
 DIRECTORY_KIND = "broker"
@@ -158,6 +158,8 @@ class Server:
         if self._failure is not None:
             replica.failed(self._failure)
         replica.start()
+        # Before it is registered: where no controller is up it would never be ready, and be killed and started again.
+        tell_supervisor("READY=1")
         return await self._until_ended(replica, stop)
 
     async def _recover(self) -> Replica:

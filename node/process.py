@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from enum import IntEnum
@@ -75,12 +77,34 @@ def run(main: Callable[[StopAsked], Coroutine[None, None, int]]) -> int:
     async def runner() -> int:
         stop = StopAsked()
         loop = asyncio.get_running_loop()
+
+        def asked() -> None:
+            stop.ask()
+            tell_supervisor("STOPPING=1")
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.ask)
+            loop.add_signal_handler(number, asked)
         return await main(stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop_runner:
         return loop_runner.run(runner())
+
+
+def tell_supervisor(state: str) -> None:
+    """
+    Tell systemd ``READY=1`` or ``STOPPING=1`` (sd_notify(3)); does nothing where no supervisor listens.
+
+    Never raises: a supervisor that cannot be told gives up by its own timeout, and says so.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
+            # "@" stands for the zero byte with which a name outside of the file system begins.
+            link.sendto(state.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
+    except OSError as error:
+        sys.stderr.write(f"rollcall: {state} could not be sent to NOTIFY_SOCKET {address!r}: {error}\n")
 
 
 def _raise_open_files_limit() -> None:

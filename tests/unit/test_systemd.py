@@ -1,0 +1,92 @@
+"""The units of ``deploy/systemd``, by systemd's own programs, and what a server tells its supervisor."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollcall_ha.node.process import ExitCode, tell_supervisor
+
+UNITS = sorted((Path(__file__).parents[2] / "deploy" / "systemd").glob("*.service"))
+EXPOSURE_MAX = 20
+"""As ``systemd-analyze security`` takes it: 2.0 of 10, where 10 is a service without any limit."""
+TELLING = """
+import sys
+from rollcall_ha.node.process import run, tell_supervisor
+async def main(stop):
+    tell_supervisor("READY=1")
+    await stop.wait()
+    return 0
+sys.exit(run(main))
+"""
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze on the PATH: apt-get install systemd"
+)
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_is_one_that_systemd_takes_and_gives_little_to_its_process(unit: Path, tmp_path: Path) -> None:
+    """Unknown settings are warnings there, so nothing may be printed; the program is one that is here."""
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace("/opt/rollcall/bin/rollcall", sys.executable))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], check=False, capture_output=True, text=True, timeout=30
+    )
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    judged = subprocess.run(
+        ["systemd-analyze", "security", "--no-pager", "--offline=yes", f"--threshold={EXPOSURE_MAX}", copy],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert judged.returncode == 0, judged.stdout[-300:]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_starts_all_again_but_what_a_human_has_to_mend(unit: Path) -> None:
+    """Started again, a directory that is damaged would be opened once a second."""
+    found = re.search(r"^RestartPreventExitStatus=(.*)$", unit.read_text(), re.MULTILINE)
+    assert found is not None
+    assert {int(code) for code in found[1].split()} == {ExitCode.CONFIG, ExitCode.DIRECTORY}
+    # R3 tells a restart of the process from one of the machine by this file.
+    assert not re.search(r"^ProcSubset=", unit.read_text(), re.MULTILINE)
+
+
+def test_there_is_a_unit_for_each_server() -> None:
+    assert [unit.name for unit in UNITS] == ["rollcall-broker@.service", "rollcall-controller@.service"]
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_a_server_tells_its_supervisor_when_it_is_ready_and_when_it_stops(tmp_path: Path, is_abstract: bool) -> None:
+    """As sd_notify(3) has it, over a path and over a name outside of the file system."""
+    address = f"@rollcall-{tmp_path.name}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.settimeout(10)
+        supervisor.bind(address.replace("@", "\0") if is_abstract else address)
+        process = subprocess.Popen([sys.executable, "-c", TELLING], env={**os.environ, "NOTIFY_SOCKET": address})
+        try:
+            assert supervisor.recv(100) == b"READY=1"
+            process.send_signal(signal.SIGTERM)
+            assert supervisor.recv(100) == b"STOPPING=1"
+            assert process.wait(timeout=10) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_supervisor_that_is_gone_stops_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    tell_supervisor("READY=1")
+    assert "READY=1 could not be sent" in capsys.readouterr().err
