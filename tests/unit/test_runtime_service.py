@@ -12,7 +12,7 @@ import pytest
 
 from rollcall_ha.controller.contract.commands import AnnounceStop, ElectMaster, Operation, ReportClockStep
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, RequestId, SessionOrdinal, SetKey
-from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused
+from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, Overloaded
 from rollcall_ha.controller.runtime import background as module
@@ -135,9 +135,19 @@ def test_a_request_that_was_done_is_answered_by_its_id_and_not_decided_anew(tmp_
             await leader.http.post("/v1/broker-ids", json=broker_id_body(1))
             header = {"X-Request-Id": "again"}
             first, second = [
-                await leader.http.post("/v1/replicas", json=register_body(1), headers=header) for _ in range(2)
+                msgspec.json.decode(
+                    (await leader.http.post("/v1/replicas", json=register_body(1), headers=header)).content,
+                    type=Registered,
+                )
+                for _ in range(2)
             ]
-            assert (first.status_code, second.content) == (200, first.content)
+            assert first.session_ordinal == second.session_ordinal == 1
+            # The view is the newest one each time, as of the entry in which the request came.
+            assert second.view.index > first.view.index
+            assert (
+                msgspec.structs.replace(second, view=msgspec.structs.replace(second.view, index=first.view.index))
+                == first
+            )
 
     asyncio.run(story())
 

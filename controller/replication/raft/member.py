@@ -215,7 +215,7 @@ class RaftMember(Generic[S]):
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise RaftAddressInUse(
-                    f"controllers.{self._me.name}.raft is {self._me.address}: the port is in use here; end the process "
+                    f"controllers.{self._me.name}.raft is {self._me.address}: its port is in use; end the process "
                     "that listens there, or give this controller another one in every fleet file"
                 ) from error
             raise RaftStartError(f"{self._me.name}: cannot listen on {self._me.address}: {error}") from error
