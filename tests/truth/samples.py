@@ -82,7 +82,7 @@ class Sampler:
             unhealthy = 0 if with_check or condition == "serving" else unhealthy + 1
             self.result.samples += 1
             self.result.conditions[condition] += 1
-            self.result.compared.update(heard)
+            self.result.compared.update(heard.keys())
             found = _misfits(condition, heard)
             if found:
                 again = self._look(with_check=with_check)

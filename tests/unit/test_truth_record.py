@@ -97,6 +97,7 @@ def test_a_disagreement_counts_if_it_is_still_there_at_a_second_look(
     result = sampler.stop()
     assert sum(result.disagreements.values()) == counted
     assert result.passing == 1 - counted
+    assert result.compared == {"readyz": 1}
 
 
 def test_a_row_that_spark_gives_differently_is_found() -> None:
