@@ -128,7 +128,7 @@ port-abuse: $(STAMP)  ## elections in peace and while bad neighbours abuse the b
 analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared with what really happened [FAILOVERS=1000000]
 	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
 
-record-truth: $(STAMP)  ## is the record of outages true for somebody outside: 15 kinds of ends by a stopwatch; 20 minutes
+record-truth: $(STAMP)  ## is the record of outages true for somebody outside: 15 kinds of ends by a stopwatch, and by Spark; 4 minutes
 	@$(BIN)/python -m tests.truth
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
