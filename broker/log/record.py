@@ -10,15 +10,17 @@ records that a peer sent; ``check`` reads everything, for recovery.
 Rule 3: decoding nonsense raises ``RecordError`` and nothing else.
 Rule 4: a page that a power cut took reads as zeros, and ``check`` finds it wherever it lies: in the body by the CRC; in
 the lengths, because sizes must add up and no topic is empty; in topic and properties, because neither may hold a NUL.
+Rule 5: the CRC of a body is computed here only, by ISA-L (``adr/0016``). What checks us from outside, the audit and the
+tests, computes it by zlib.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import Final
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.epoch.model import LogOffset
@@ -138,7 +140,7 @@ def pack(
     body_bytes, topic_bytes = len(body), len(topic)
     magic = MAGIC_V1 if topic_bytes <= 127 else MAGIC_V2
     sys_flag = draft.sys_flag if len(store_host) == 8 else draft.sys_flag | SYS_FLAG_STORE_IPV6
-    crc = zlib.crc32(body) & CRC_MASK
+    crc = crc32(body) & CRC_MASK
     try:
         if len(draft.born_host) == 8 and len(store_host) == 8:
             _FIXED_IPV4.pack_into(
@@ -217,7 +219,7 @@ def check_bodies(view: memoryview, starts: list[int], base: int) -> None:
     # Padding ends its segment. One that does not is no record, and is found as such.
     if starts and blank_bytes(view, starts[-1]) == len(view) - starts[-1]:
         starts = starts[:-1]
-    unpack, crc32 = _BODY_FIELDS.unpack_from, zlib.crc32
+    unpack = _BODY_FIELDS.unpack_from
     for at in starts:
         size, crc, physical_offset, sys_flag, body_bytes = unpack(view, at)
         if sys_flag & _IPV6_BITS:
@@ -377,7 +379,7 @@ def check(view: memoryview, at: int, physical_offset: int) -> int:
     # A whole record of the file's earlier life has a good CRC; it says another place, and is no record of this log.
     if record.physical_offset != physical_offset:
         raise RecordError(f"a record that says it is at {record.physical_offset} lies at {physical_offset}")
-    if zlib.crc32(record.body) & CRC_MASK != record.body_crc:
+    if crc32(record.body) & CRC_MASK != record.body_crc:
         raise RecordDamaged(
             f"the body of the record at {physical_offset} does not match its CRC {record.body_crc:#010x}"
         )
