@@ -376,7 +376,8 @@ class Mastership:
 
     def _answered(self, future: asyncio.Future[AnyReply]) -> None:
         self._in_flight = None
-        if self._is_over or future.cancelled() or future.exception() is not None:
+        # The exception first: not looked at, as after the end of the reign, it is a traceback in the log.
+        if future.cancelled() or future.exception() is not None or self._is_over:
             # Outcome unknown. {A} proposed {A, B}, it may be committed: dropped here, A would ack alone while B is
             # electable (R2). The next tick repeats the same proposal.
             return

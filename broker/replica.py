@@ -260,6 +260,7 @@ class Replica:
             intactness=registered.intactness,
         )
         self.status.blocked = ""
+        self._know(registered.view)
         self.ends.session_opened(registered)
 
     def _links_opened(self, registered: Registered, held: SetView | None) -> None:
@@ -285,9 +286,18 @@ class Replica:
         # A view before its session: the machine would start a link to a master when there is no dialler yet.
         if self.ends.holds_back(view):
             return
-        self._stored = stored_view(view)
+        self._know(view)
         self.role.feed(ViewArrived(view=view, transit_us=transit_us))
         self.listen.route_moved()
+
+    def _know(self, view: SetView) -> None:
+        """Keep what controllers that are wiped next have to hear (R7)."""
+        stored, known = stored_view(view), self._stored
+        # A lower epoch of the same fleet is the word of controllers that were wiped and still gather. In place of what
+        # was known, nobody would tell of the reign before them if they were wiped again.
+        is_older = known is not None and stored.master_epoch < known.master_epoch
+        if known is None or not is_older or stored.fleet_incarnation != known.fleet_incarnation:
+            self._stored = stored
 
     def registration_blocked(self, refusal: Refused) -> None:
         """Shown in /readyz; one line for each new reason."""

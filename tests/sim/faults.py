@@ -7,12 +7,14 @@ Rule: whatever is done is undone by ``World.heal`` at the latest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.core.state import FleetState
 from tests.sim import amnesia
 from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World
@@ -490,10 +492,13 @@ class Chaos:
         self._restart_later(broker)
 
     def _is_of_an_earlier_life(self, broker: BrokerMachine, image: Image) -> bool:
-        node, state = broker.node, self._world.set_state(broker.plan.set_key)
-        replica = state.replica(node.broker_id) if state is not None and node is not None else None
-        stored = dict(image.files).get("lives.json", b"")
-        return replica is not None and replica.incarnation is not None and replica.incarnation.encode() not in stored
+        files, state = dict(image.files), self._world.set_state(broker.plan.set_key)
+        # The id in the image, not the one of now: a machine that was replaced since has another.
+        identity = re.search(rb'"brokerId":(\d+)', files.get("identity.json", b""))
+        replica = state.replica(BrokerId(int(identity[1]))) if state is not None and identity is not None else None
+        if replica is None or replica.incarnation is None:
+            return False
+        return replica.incarnation.encode() not in files.get("lives.json", b"")
 
     # --- operators and stragglers ---
 

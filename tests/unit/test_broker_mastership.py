@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any, cast
 
 from rollcall_ha.broker.core.role_io import PrepareMaster
 from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
+from rollcall_ha.broker.session import SessionUnavailable
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.ids import (
@@ -173,6 +175,25 @@ def test_a_reign_goes_on_above_a_seq_that_somebody_else_used_in_its_name() -> No
             await ours.wait()
         assert (asked[0].seq, asked[-1].seq) == (1, 901)
         reign.leave("the test ends", "")
+
+    asyncio.run(story())
+
+
+def test_an_alter_that_is_lost_after_its_reign_was_a_traceback_in_the_log() -> None:
+    """The answer was not looked at any more, and neither was the exception in its place."""
+
+    async def story() -> None:
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+        reign = reign_of(Gate())
+        reign.leave("another master", "")
+        lost: asyncio.Future[AnyReply] = asyncio.get_running_loop().create_future()
+        lost.add_done_callback(reign._answered)
+        lost.set_exception(SessionUnavailable("no answer in time"))
+        await asyncio.sleep(0)
+        del lost
+        gc.collect()
+        assert faults == []
 
     asyncio.run(story())
 

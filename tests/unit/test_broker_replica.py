@@ -254,6 +254,30 @@ def test_a_replica_killed_in_its_first_moments_was_refused_for_ever_by_controlle
     asyncio.run(story())
 
 
+def test_a_replica_that_knew_its_set_from_its_registration_alone_told_wiped_controllers_nothing(tmp_path: Path) -> None:
+    """
+    R7: the view came with the answer, and no other one since. They took its id for one that was never granted.
+
+    The view of controllers that have forgotten the reign does not take the place of what they have to hear.
+    """
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            replica.session_opened(registered(view_of_other(3)))
+            stored = replica.session._machine._holdings()[1]
+            assert stored is not None
+            assert (stored.master_epoch, stored.fleet_incarnation) == (1, FLEET)
+            replica.session_opened(registered(view(1)))
+            assert replica.session._machine._holdings()[1] == stored
+            other = msgspec.structs.replace(view(1), fleet_incarnation=FleetIncarnation("f2"))
+            replica.session_opened(registered(other))
+            stored = replica.session._machine._holdings()[1]
+            assert stored is not None
+            assert (stored.master_epoch, stored.fleet_incarnation) == (0, "f2")
+
+    asyncio.run(story())
+
+
 def test_entered_is_reported_again_when_the_controllers_were_too_busy_to_look_at_it(tmp_path: Path) -> None:
     """R6: a refusal for overload was taken for an answer; no ``entered`` came, and the set was elected again."""
 
