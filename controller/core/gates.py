@@ -63,6 +63,11 @@ def vetoes_shortened_goodbyes(fleet: FleetState) -> bool:
     return fleet.feature_level >= 2
 
 
+def keeps_cleared_suspects(fleet: FleetState) -> bool:
+    """Whether a suspect that was elected stays cleared when it tells what it holds (R3). Level 1 marks it again."""
+    return fleet.feature_level >= 2
+
+
 def keeps_digests_of_codes(fleet: FleetState) -> bool:
     """Whether state and events have the digest of a register code. Level 1 has the code."""
     return fleet.feature_level >= 2

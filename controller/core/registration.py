@@ -307,6 +307,11 @@ def _registration(
         # Judged when it registered; what it tells now is data for elections, and no proof. Judged a second time against
         # itself, every RocketMQ broker would come out as "the same process", and intact.
         intactness, reason = replica.intactness, "the same process, which has told now what it holds"
+        # Elected before this report was applied: its log is what there is. A suspect once more, it would keep each
+        # slave that joins it from the office: the set would wait for the dead master's report (R3).
+        is_cleared = intactness is Intactness.SUSPECT and not replica.is_suspect
+        if is_cleared and gates.keeps_cleared_suspects(fleet):
+            intactness = Intactness.NOT_INTACT
     members = set_state.sync_state_set
     awaited: SyncStateSet = ()
     if is_recovering:

@@ -89,6 +89,21 @@ def test_telling_what_it_holds_is_no_proof_after_a_restart() -> None:
     assert fleet.set.sync_state_set == ids(1)
 
 
+def test_a_master_that_tells_what_it_holds_behind_its_election_is_no_suspect_again() -> None:
+    """R3: its first report came behind the election that made its log the set's, and no slave could succeed it any more."""
+    fleet = java_pair()
+    fleet.do(silent_about_its_log(fleet, 1, life=2))
+    assert fleet.replica(1).is_suspect
+    fleet.want(fleet.elect(evidence=fleet.evidence({1: positions(100)})), Elected)
+
+    fleet.do(telling(fleet, 1, 100, life=2))
+    assert not fleet.replica(1).is_suspect
+    fleet.do(fleet.alter(1, 2))
+    fleet.silence(1)
+
+    assert fleet.want(fleet.elect(evidence=fleet.evidence(unheard=(1,))), Elected).verdict.winner == 2
+
+
 def test_member_that_has_not_told_what_it_holds_does_not_join() -> None:
     """An alter that is older than the member's restart would give the membership to a log that nobody has compared."""
     fleet = java_pair()
