@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.ids import Incarnation, RequestId
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
 from rollcall_ha.controller.replication.raft.failstop import FailStop, exit_process
@@ -68,3 +68,5 @@ class Ports:
     diverged: Callable[[str], None] = lambda reason: exit_process(FailStop.DIVERGED, reason)
     """Ends the process: its state is not that of the majority, for the reason given."""
     new_request_id: Callable[[], RequestId] = field(default_factory=lambda: request_ids(secrets.token_hex(12)))
+    draw_incarnation: Callable[[], Incarnation] = lambda: Incarnation(secrets.token_hex(16))
+    """Of a RocketMQ broker's process, which names none itself."""

@@ -34,13 +34,14 @@ from rollcall_ha.controller.contract.ids import BrokerId, FlushMode, LogOffset
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.views import condition_of
 from tests.sim import amnesia, directed
+from tests.sim.machine import Machine
 from tests.sim.mutants import run_case
 from tests.sim.mutation import mutated
 from tests.sim.mutations import MUTATIONS
 from tests.sim.raft import raft_quorum
 from tests.sim.violation import Violation
 from tests.sim.wire import Answer, message, read_answers
-from tests.sim.world import BrokerMachine, Machine, Shape, World, product_inside
+from tests.sim.world import BrokerMachine, Shape, World, product_inside
 from tests.support.sim_kernel import MS, SECOND, Host, Process
 from tests.support.sim_net import End
 

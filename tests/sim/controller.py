@@ -1,8 +1,9 @@
 """
-One life of a controller in the simulation: the product's service and broker port on a simulated loop.
+One life of a controller in the simulation: the product's service, broker port and RocketMQ codes on a simulated loop.
 
 Here: their settings, clocks and draws, and orders of an operator. Not here: any rule, any shell:
-``controller.runtime.service`` and ``api.broker_port`` run as they are, on a ``ReplicatedLog`` of the simulation.
+``controller.runtime.service``, ``api.broker_port`` and ``api.rocketmq.controller`` run as they are, on a
+``ReplicatedLog`` of the simulation.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
+from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Operation
-from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, Incarnation, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.core.state import FleetState
@@ -59,6 +61,7 @@ class ControllerNode:
         timing: Timing,
         fleet_incarnation: FleetIncarnation,
         addresses: dict[ControllerName, str],
+        rocketmq_replicas: int,
         on_applied: Callable[[ControllerNode, AppliedEntry[FleetState]], None],
         on_violation: Callable[[Violation], None],
         loses_alter_answer: Callable[[], bool],
@@ -94,9 +97,11 @@ class ControllerNode:
                 wall_ms=host.wall_ms,
                 draw_epoch_jump=lambda: kernel.random.randrange(16),
                 new_request_id=request_ids(kernel.hex_digits(24)),
+                draw_incarnation=lambda: Incarnation(kernel.hex_digits()),
             ),
         )
         self.port = BrokerPortServer(self.service)
+        self.rocketmq = RocketmqController(self.port, self.service, expected_replicas=rocketmq_replicas)
         self._lose_answers(net, loses_alter_answer)
         self._count_levels()
 

@@ -17,13 +17,16 @@ from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.core.state import FleetState
 from tests.sim import amnesia
-from tests.sim.world import BrokerMachine, ControllerMachine, Machine, World
+from tests.sim.machine import Machine
+from tests.sim.world import BrokerMachine, ControllerMachine, World
 from tests.support.sim_files import Image
 from tests.support.sim_kernel import MS, SECOND
 from tests.support.sim_net import Weather
 
 STRAND_MEAN_MS = 300
 """Between two moments at which a master loses its slaves."""
+ROCKETMQ_MEAN_MS = 1_200
+"""Between two faults of the RocketMQ brokers."""
 TAIL_TRIES_MAX = 15
 """Looks whether something was appended that no slave has."""
 AMNESIA_PROBABILITY = 0.3
@@ -84,7 +87,10 @@ class Chaos:
         if world.shape.feature_level < FEATURE_LEVEL:
             # Tried until somebody leads, and at the latest when the faults are over.
             self._later(500, (until_us - self._kernel.now_us) // MS, "raise level", world.operator.raise_level)
-        if self._kernel.chance(AMNESIA_PROBABILITY):
+        if world.rocketmq:
+            self._rocketmq_again()
+        # A RocketMQ broker whose id the controllers have forgotten asks for ever, until somebody empties its disk.
+        elif self._kernel.chance(AMNESIA_PROBABILITY):
             self._later(500, (until_us - self._kernel.now_us) // MS, "amnesia", self._forget)
 
     def _schedule(self) -> None:
@@ -181,6 +187,31 @@ class Chaos:
     def _loses_alter_answer(self) -> bool:
         """The answer to an alter is about to leave: now and then its link is reset instead."""
         return self._kernel.now_us < self._until_us and self._kernel.chance(self._lost_answers)
+
+    # --- RocketMQ brokers ---
+
+    def _rocketmq_again(self) -> None:
+        self._later(200, 2 * ROCKETMQ_MEAN_MS, "rocketmq fault", self._hurt_rocketmq)
+
+    def _hurt_rocketmq(self) -> None:
+        """Its master mostly: it dies, hangs, is cut off from the controllers, or from everybody."""
+        if self._kernel.now_us >= self._until_us:
+            return
+        self._rocketmq_again()
+        machines = list(self._world.rocketmq.values())
+        state = self._world.set_state(self._world.rocketmq_key)
+        masters = [one for one in machines if state is not None and one.disk.broker_id == state.master]
+        machine = self._random.choice(masters if masters and self._kernel.chance(0.6) else machines)
+        way = self._random.choice(("kill", "kill", "pause", "cut", "alone"))
+        if way == "kill":
+            self._world.kill(machine)
+            self._restart_later(machine)
+        elif way == "pause":
+            self._pause(machine)
+        else:
+            others = list(self._world.controllers.values()) if way == "cut" else self._world.machines()
+            names = [one.name for one in others if one is not machine]
+            self._heal_later([pair for name in names for pair in ((machine.name, name), (name, machine.name))])
 
     # --- brokers ---
 

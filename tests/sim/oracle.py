@@ -33,6 +33,7 @@ from rollcall_ha.controller.replication.ports import AppliedEntry
 from rollcall_ha.epoch.codec import encode_history
 from tests.sim.amnesia import Watch
 from tests.sim.log import RECORD_BYTES, ReplicaDisk
+from tests.sim.rocketmq import RocketmqLaws
 from tests.sim.violation import Violation
 from tests.support.sim_kernel import Kernel
 
@@ -103,6 +104,8 @@ class Oracle:
         self._expected_replicas = expected_replicas
         self.incarnation_of: Callable[[SetKey, BrokerId], str | None] = lambda _key, _broker_id: None
         """Of the process that lives now; set by the world."""
+        self.rocketmq: RocketmqLaws
+        """Of the set of RocketMQ brokers, which have no disk here; set by the world."""
         self._chain_at: list[tuple[int, str]] = [(0, "")]
         self._leader_of_term: dict[int, str] = {}
 
@@ -183,6 +186,9 @@ class Oracle:
             raise Violation(f"R15: {type(event).__name__} in a fleet at feature level {level}")
         self.kernel.note(f"{record.term}.{record.index}.{record.ordinal} {describe(record)}")
         if key is None:
+            return
+        if key == self.rocketmq.key:
+            self.rocketmq.happened(event)
             return
         facts = self.facts(key)
         if isinstance(event, MasterElected | SyncStateSetAltered):

@@ -37,6 +37,7 @@ def shape_of(seed: int) -> Shape:
         min_in_sync=1 if seed % 8 == 5 else 0,
         sets=2 if seed % 5 == 4 else 1,
         learners=1 if seed % 3 == 1 else 0,
+        rocketmq_replicas=2 + seed // 6 % 2 if seed % 6 == 0 else 0,
         producers=2,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
         pause_ms=(10, 25, 60)[seed % 3],

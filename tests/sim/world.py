@@ -42,9 +42,11 @@ from tests.sim.client import Consumer, Producer
 from tests.sim.controller import ControllerNode
 from tests.sim.log import ReplicaDisk
 from tests.sim.log_laws import LogLaws
+from tests.sim.machine import Machine
 from tests.sim.oracle import Oracle
 from tests.sim.orders import Operator
 from tests.sim.quorum import MemoryQuorum, Quorum
+from tests.sim.rocketmq import RocketmqBroker, RocketmqLaws, RocketmqMachine
 from tests.sim.violation import Violation
 from tests.support.raft_seams import replaced_library_clock
 from tests.support.sim_disk import SimDisk
@@ -69,38 +71,17 @@ class Shape:
     flush: FlushMode = FlushMode.ASYNC
     min_in_sync: int = 0
     segment_bytes: int = 4096
+    rocketmq_replicas: int = 0
+    """Of one set more, whose brokers are RocketMQ's."""
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
-
-
-class Machine:
-    """A host and the process that lives on it now."""
-
-    def __init__(self, world: World, name: str) -> None:
-        random = world.kernel.random
-        self.name = name
-        self.host = Host(
-            world.kernel, name, drift_ppm=random.randrange(-200, 200), clock_start_us=random.randrange(10**6, 10**12)
-        )
-        self.process = Process(self.host, name)
-        self.process.is_alive = False
-        self.is_powered = True
-        self.lives = 0
-
-    def power_lost(self, *, forgets_all: bool) -> int:
-        """What was not synced goes; returns how many bytes of the log or the journal."""
-        raise NotImplementedError
-
-    def mend(self) -> None:
-        """The disk works as it should."""
-        raise NotImplementedError
 
 
 class BrokerMachine(Machine):
     """A replica."""
 
     def __init__(self, world: World, plan: BrokerPlan) -> None:
-        super().__init__(world, plan.name)
+        super().__init__(world.kernel, plan.name)
         self.files = world.file_calls.disk(world.kernel, plan.name)
         self.disk = ReplicaDisk(self.files)
         self.files.on_failed_sync = self._failed_sync
@@ -160,7 +141,7 @@ class ControllerMachine(Machine):
     """A controller."""
 
     def __init__(self, world: World, name: str) -> None:
-        super().__init__(world, name)
+        super().__init__(world.kernel, name)
         self.disk = SimDisk(world.kernel, name)
         self.node: ControllerNode | None = None
 
@@ -237,7 +218,7 @@ class World:
         """What was found where nothing may be raised: raised after the event."""
         self.gone: list[tuple[SetKey, BrokerId]] = []
         """Ids of replicas whose machines were replaced: an operator removes them in the end."""
-        self._lives: list[BrokerNode | ControllerNode] = []
+        self._lives: list[BrokerNode | ControllerNode | RocketmqBroker] = []
         """All, the dead ones included: a coroutine that is collected would run its ``finally``."""
         for number, name in enumerate(self.controller_names, 1):
             self.net.hosts[f"10.0.0.{number}"] = name
@@ -249,10 +230,18 @@ class World:
             for number in range(1, shape.learners + 1):
                 self._add_broker(key, f"{key.name}l{number}", is_learner=True)
         self._all_brokers = tuple(self.brokers.values())
+        self.rocketmq: dict[str, RocketmqMachine] = {}
+        self.rocketmq_key = SetKey(cluster=ClusterName("sim"), name=BrokerName("rocketmq"))
+        laws = RocketmqLaws(self.rocketmq_key, self.counts)
+        for number in range(1, shape.rocketmq_replicas + 1):
+            name, address = f"j{number}", f"10.0.2.{number}"
+            self.net.hosts[address] = name
+            self.rocketmq[name] = RocketmqMachine(self.kernel, name, address, laws)
         self.oracle = Oracle(
             self.kernel, lambda key, broker_id: self._disks[key, broker_id], expected_replicas=shape.replicas
         )
         self.oracle.incarnation_of = self._incarnation_of
+        self.oracle.rocketmq = laws
         self.laws = LogLaws(self.counts, lambda key, broker_id: self._disks[key, broker_id], self._reigning)
         self.quorum = make_quorum(self)
         if shape.feature_level < FEATURE_LEVEL:
@@ -261,7 +250,7 @@ class World:
         self.kernel.after_each = self._check
         for name in self.controller_names:
             self.start(self.controllers[name])
-        for broker in self.brokers.values() if starts_brokers else ():
+        for broker in (*self.brokers.values(), *self.rocketmq.values()) if starts_brokers else ():
             self.kernel.after(self.kernel.random.randrange(1, 200) * MS, "start", partial(self.start, broker))
 
     def _add_broker(self, key: SetKey, name: str, *, is_learner: bool = False) -> None:
@@ -364,7 +353,7 @@ class World:
 
     def machines(self) -> list[Machine]:
         """All, in a fixed order."""
-        return [*self.controllers.values(), *self.brokers.values()]
+        return [*self.controllers.values(), *self.brokers.values(), *self.rocketmq.values()]
 
     def start(self, machine: Machine) -> None:
         """Power on, if need be, and start the process, if none lives."""
@@ -380,6 +369,9 @@ class World:
             self._start_controller(machine)
         elif isinstance(machine, BrokerMachine):
             self._start_broker(machine)
+        elif isinstance(machine, RocketmqMachine):
+            machine.node = machine.begin(self.net, tuple(self._broker_ports.values()), self.found)
+            self._lives.append(machine.node)
 
     def _start_controller(self, machine: ControllerMachine) -> None:
         name = ControllerName(machine.name)
@@ -391,6 +383,7 @@ class World:
             timing=self.timing,
             fleet_incarnation=self.fleet_incarnation,
             addresses=self._broker_ports,
+            rocketmq_replicas=max(self.shape.rocketmq_replicas, 1),
             on_applied=self._applied,
             on_violation=self.found,
             loses_alter_answer=self._loses_alter_answer,
@@ -510,6 +503,8 @@ class World:
         broker.plan = plan
 
     def _sort(self, machine: Machine) -> str:
+        if isinstance(machine, RocketmqMachine):
+            return "rocketmq brokers"
         return "controllers" if isinstance(machine, ControllerMachine) else "brokers"
 
     def heal(self) -> None:
@@ -651,9 +646,25 @@ class World:
             differs = self.oracle.converged(key, disks)
             if differs is not None:
                 return f"{key}: {differs}"
+        if unsettled := self._unsettled_rocketmq():
+            return unsettled
         for name in self.controllers:
             if not self.quorum.is_voter(ControllerName(name)):
                 return f"{name} was wiped and does not vote yet"
         if self.oracle.state is not None and self.oracle.state.feature_level < FEATURE_LEVEL:
             return f"the fleet is at feature level {self.oracle.state.feature_level}"
+        return ""
+
+    def _unsettled_rocketmq(self) -> str:
+        """L1, L2: a master, and each broker knows it and is a member."""
+        state = self.set_state(self.rocketmq_key)
+        if not self.rocketmq or state is None:
+            return "no RocketMQ broker is known" if self.rocketmq else ""
+        condition, reason = condition_of(state)
+        if condition is not Condition.SERVING or len(state.sync_state_set) != len(self.rocketmq):
+            return f"{state.set_key} is {condition.value}: {reason}, SyncStateSet {state.sync_state_set}"
+        for name, machine in self.rocketmq.items():
+            node = machine.node
+            if node is None or not node.follows(state.master, state.master_epoch):
+                return f"{name} does not follow {state.master} in epoch {state.master_epoch}"
         return ""

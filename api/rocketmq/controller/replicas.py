@@ -17,7 +17,6 @@ offset at which its epoch starts is never told.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -114,7 +113,7 @@ class RocketmqReplicas:
         if not is_open():
             return _gone(key, broker_id)
         incarnation = self._incarnations.setdefault(link, {}).setdefault(
-            (key, broker_id), Incarnation(secrets.token_hex(16))
+            (key, broker_id), self._service.ports.draw_incarnation()
         )  # fmt: skip
         return await self._register(key, broker_id, incarnation=incarnation, link=link, address=address)
 
