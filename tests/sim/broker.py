@@ -370,7 +370,8 @@ class BrokerNode:
     def _alarmed(self, reason: str) -> None:
         self.alarms.append(reason)
         self.counts.add("alarms")
-        self.kernel.note(f"{self.plan.name} alarm: {reason}")
+        # Without the folder: it is another one in each process, and the note is part of the trace.
+        self.kernel.note(f"{self.plan.name} alarm: {reason.replace(str(self.disk.files.folder), self.plan.name)}")
 
     # --- links ---
 
