@@ -9,6 +9,8 @@ Raises ``ConfigError`` with the key, the value and the remedy.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,8 @@ import msgspec
 FLEET_FILE_NAME = "rollcall.toml"
 FLEET_FILE_VERSION = 1
 UNSPECIFIED_HOSTS = ("0.0.0.0", "::")
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ConfigError(ValueError):
@@ -44,10 +48,20 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Host names under which REST ports are reached besides their addresses and loopback's: those of a proxy or a tunnel.
     A request with another name in ``Host`` is refused.
     """
+    controllers_name: str | None = None
+    """
+    host:port of the controllers' broker ports by one DNS name, for brokers: each of its addresses is tried. The other
+    addresses are then learnt from the controllers, and a broker's file needs none of them.
+    """
+    insecure: bool = False
+    """
+    Every port is plain and believes whoever connects, so each is bound to loopback only (but ``open_broker_ports``).
+    False: TLS everywhere, with the certificates of ``tls``.
+    """
     open_broker_ports: bool = False
     """
-    Brokers, and broker ports of controllers, may be bound to any address. None of these ports has authentication: only
-    where the network is trusted.
+    Of an insecure fleet: brokers, and broker ports of controllers, may be bound to any address all the same. Whoever
+    reaches them is believed: only where everybody on the network is trusted. Ports with TLS may be bound anywhere.
     """
 
 
@@ -58,12 +72,29 @@ class TlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     directory: str
 
 
-class BrokerPortTlsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The certificate of the controllers' broker ports, for clients that begin with TLS; plain links are taken too."""
+class RocketmqTls(StrEnum):
+    """What RocketMQ's peers may begin a link with, in RocketMQ's own words (``tls.server.mode``)."""
 
-    certificate: str
-    """PEM, with its chain."""
-    key: str
+    DISABLED = "disabled"
+    """Plain only."""
+    PERMISSIVE = "permissive"
+    """Plain, or TLS."""
+    ENFORCING = "enforcing"
+    """TLS only."""
+
+
+class RocketmqSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    RocketMQ's brokers, clients and mqadmin on the controllers' broker ports, without certificates of this fleet.
+
+    Without this section an insecure fleet serves whoever connects, any other fleet only peers with certificates.
+    """
+
+    tls: RocketmqTls = RocketmqTls.PERMISSIVE
+    addresses: tuple[str, ...] = ()
+    """Networks that they connect from, such as ``10.0.0.0/8``; empty: any, if there are ``credentials``."""
+    credentials: str | None = None
+    """File with access keys and secrets; then each request has to be signed."""
 
 
 class ControllerBind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,7 +154,7 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     version: int
     fleet: FleetSection
     tls: TlsSection | None = None
-    broker_port_tls: BrokerPortTlsSection | None = None
+    rocketmq: RocketmqSection | None = None
     controllers: dict[str, ControllerSection] = {}
     brokers: dict[str, BrokerSection] = {}
     directory: str = ""
@@ -187,6 +218,36 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def refuse_plain_tls(section: RocketmqSection, *, is_insecure: bool) -> None:
+    """An insecure fleet has no TLS to enforce. Raises ``ConfigError``."""
+    if is_insecure and section.tls is RocketmqTls.ENFORCING:
+        raise ConfigError(
+            "rocketmq.tls is 'enforcing' and fleet.insecure is true: an insecure fleet has plain ports only; leave "
+            "fleet.insecure out, or take 'permissive'"
+        )
+
+
+def rocketmq_networks(section: RocketmqSection) -> tuple[IpNetwork, ...]:
+    """``rocketmq.addresses``. Raises ``ConfigError`` with the value; also if nothing says who may come."""
+    networks: list[IpNetwork] = []
+    for text in section.addresses:
+        try:
+            networks.append(ipaddress.ip_network(text))
+        except ValueError as error:
+            raise ConfigError(
+                f"rocketmq.addresses has {text!r}: {error}; it takes networks such as '10.0.0.0/8' or 'fd00::/8', and "
+                "single addresses"
+            ) from None
+    # By leaving both out nobody opens a port: who wants it open writes the network of everybody.
+    if not networks and section.credentials is None:
+        raise ConfigError(
+            "rocketmq has neither addresses nor credentials, so whoever connects would be believed; name the networks "
+            "of RocketMQ's brokers, clients and mqadmin (addresses = ['10.0.0.0/8']), a file of access keys "
+            "(credentials), or both"
+        )
+    return tuple(networks)
+
+
 def bind_address(section: ControllerSection | BrokerSection, port: str) -> str:
     """Where to listen for ``port``, a key of the section's ``bind``: there, or else at the address of that key."""
     chosen: str | None = getattr(section.bind, port)
@@ -213,6 +274,23 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def refuse_open_ports(fleet: FleetSection, bound: Mapping[str, str]) -> None:
+    """``bound``: addresses by their keys. What an insecure fleet keeps on loopback. Raises ``ConfigError``."""
+    if fleet.open_broker_ports and not fleet.insecure:
+        # A setting that is there and does nothing would be left there, for the day on which the fleet becomes insecure.
+        raise ConfigError(
+            "fleet.open_broker_ports is true, and fleet.insecure is not: ports with TLS may be bound to any address "
+            "without it; remove open_broker_ports"
+        )
+    if fleet.insecure and not fleet.open_broker_ports:
+        remedy = (
+            "without fleet.insecure ports have TLS and may be bound anywhere; where everybody on the network is "
+            "trusted, set fleet.open_broker_ports = true"
+        )
+        for key, address in bound.items():
+            refuse_unsafe_bind(key, address, remedy=remedy)
 
 
 def refuse_unsafe_bind(key: str, address: str, *, remedy: str) -> None:

@@ -8,16 +8,17 @@ from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, connect
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import LinkLimits
+from rollcall_ha.node.remoting.secured import ExpectedPeer
 
 FRAME_BYTES_MAX = 64 * 1024
 """An answer of such a link is small; a peer that sends more is not the one that was to be asked."""
 
 
-async def dial(address: str, *, timeout_ms: int) -> RemotingConnection:
-    """A link to host:port. Raises ``OSError``, ``TimeoutError``, ``RemotingError``, ``ConfigError``."""
+async def dial(address: str, *, timeout_ms: int, expected: ExpectedPeer | None = None) -> RemotingConnection:
+    """A link to host:port, as ``connect``. Raises as that, and ``ConfigError``."""
     host, port = split_address(address)
     limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-    return await connect(host, port, AskingOnly(), timeout_ms=timeout_ms, limits=limits)
+    return await connect(host, port, AskingOnly(), timeout_ms=timeout_ms, limits=limits, expected=expected)
 
 
 class AskingOnly:

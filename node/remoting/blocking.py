@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, encode_frame
+from rollcall_ha.node.remoting.secured import ExpectedPeer
 
 ASK_TIMEOUT_MS = 3_000
 READ_BYTES = 64 * 1024
@@ -22,10 +25,17 @@ READ_BYTES = 64 * 1024
 class BlockingLink:
     """One connection. Not for several threads."""
 
-    def __init__(self, address: str, *, timeout_ms: int = ASK_TIMEOUT_MS) -> None:
-        """Connect. Raises ``OSError``, ``ConfigError`` if ``address`` is none."""
+    def __init__(self, address: str, *, timeout_ms: int = ASK_TIMEOUT_MS, expected: ExpectedPeer | None = None) -> None:
+        """
+        Connect; ``expected`` None: a plain link, to whoever listens there.
+
+        Raises ``OSError``, with the reason if it is not the peer that is expected, and ``ConfigError`` if ``address``
+        is none.
+        """
         self._timeout_s = timeout_ms / 1000
         self._socket = socket.create_connection(split_address(address), timeout=self._timeout_s)
+        if expected is not None:
+            self._socket = _secured(self._socket, expected, address)
         self._decoder = FrameDecoder()
         self._opaques = itertools.count(1)
 
@@ -66,3 +76,18 @@ class BlockingLink:
                 if frame.is_response and frame.opaque in waiting:
                     answers[waiting.pop(frame.opaque)] = frame
         return [answers[place] for place in range(len(requests))]
+
+
+def _secured(plain: socket.socket, expected: ExpectedPeer, address: str) -> ssl.SSLSocket:
+    """The link behind its handshake, with the peer judged. Raises ``OSError``; the socket is closed then."""
+    try:
+        secured = expected.credentials.client_context().wrap_socket(plain)
+    except OSError:
+        plain.close()
+        raise
+    try:
+        expected.judge(secured.getpeercert())
+    except PeerRefused as error:
+        secured.close()
+        raise ConnectionAbortedError(f"{address}: {error}") from error
+    return secured

@@ -10,6 +10,7 @@ Rule 3: a caller that waits for an answer gets one, ``RemotingTimeout`` or ``Lin
 RemotingError
   + LinkClosed
   + RemotingTimeout
+  + PeerUnproved
 """
 
 from __future__ import annotations
@@ -17,19 +18,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.codes import FLAG_ONE_WAY, FLAG_RESPONSE
 from rollcall_ha.node.remoting.frame import Frame, FrameError, FrameLengthError, decode_frame, encode_frame
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
 from rollcall_ha.node.remoting.receive import ReceiveBuffer
-from rollcall_ha.node.remoting.secured import PlainOrSecured
+from rollcall_ha.node.remoting.secured import Door, ExpectedPeer, SecuredDoor, cause_of
 
 # The standard one: clients of the library have no structlog, and servers send it the same way (``node.telemetry``).
 _log = logging.getLogger("remoting")
+_UNPROVED = frozenset((CloseCause.TLS, CloseCause.CERTIFICATE, CloseCause.REVOKED, CloseCause.EXPIRED))
+REFUSAL_INTERVAL_S = 1.0
+"""Of one port: lines about refused links; the counters have every one."""
 
 
 class RemotingError(Exception):
@@ -42,6 +46,10 @@ class LinkClosed(RemotingError):
 
 class RemotingTimeout(RemotingError):
     """No answer within the limit: outcome unknown."""
+
+
+class PeerUnproved(RemotingError):
+    """Whoever listens there is not the one that was dialled; nothing was sent."""
 
 
 class FrameHandler(Protocol):
@@ -90,9 +98,11 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         limits: LinkLimits,
         opaques: itertools.count[int],
         make_reader: Callable[[RemotingConnection], BatchReader] | None = None,
+        expected: ExpectedPeer | None = None,
     ) -> None:
-        """Made by ``RemotingServer`` and ``connect``."""
+        """Made by ``RemotingServer`` and ``connect``. ``expected``: of a link that was dialled by TLS."""
         super().__init__(limits)
+        self._expected = expected
         self.session: object | None = None
         """Free for the handler's own facts about this link."""
         self._handler = handler
@@ -113,6 +123,11 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def close_reason(self) -> str:
+        """Why this end closed it; empty = it did not."""
+        return self._close_reason
+
+    @property
     def unread_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
@@ -122,6 +137,11 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         self.note_opened(transport.get_extra_info("peername"), self._loop.time())
+        if self._expected is not None:
+            try:
+                self.certificate = self._expected.judge(transport.get_extra_info("peercert"))
+            except PeerRefused as error:
+                self.close(str(error), cause_of(error))
         if self._make_reader is not None:
             self._reader = self._make_reader(self)
         self._handler.connected(self)
@@ -131,6 +151,9 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         return self._received.room()
 
     def buffer_updated(self, nbytes: int) -> None:
+        # Bytes that came with the certificate of a peer that was refused.
+        if self.close_cause is not None:
+            return
         self._has_read = True
         self._last_read = self._loop.time()
         self._read_batch(nbytes)
@@ -288,21 +311,36 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
 
 
 async def connect(
-    host: str, port: int, handler: FrameHandler, *, timeout_ms: int, limits: LinkLimits | None = None
+    host: str,
+    port: int,
+    handler: FrameHandler,
+    *,
+    timeout_ms: int,
+    limits: LinkLimits | None = None,
+    expected: ExpectedPeer | None = None,
 ) -> RemotingConnection:
     """
-    Open a link to ``host:port``.
+    Open a link to ``host:port``; ``expected`` None: a plain one, to whoever listens there.
 
     Raises:
-        ConnectionRefusedError, OSError: as the operating system says (a probe tells a refusal from the rest).
+        ConnectionRefusedError, OSError: as the operating system says (a probe tells a refusal from the rest), and
+            ``ssl.SSLError`` among them.
+        PeerUnproved: it is not the peer that is expected.
         TimeoutError: no connection within ``timeout_ms``.
     """
     loop = asyncio.get_running_loop()
     opaques = itertools.count(1)
+
+    def make() -> RemotingConnection:
+        return RemotingConnection(handler, limits or LinkLimits(idle_ms_max=0), opaques, expected=expected)
+
     async with asyncio.timeout(timeout_ms / 1000):
-        _, connection = await loop.create_connection(
-            lambda: RemotingConnection(handler, limits or LinkLimits(idle_ms_max=0), opaques), host, port
-        )
+        if expected is None:
+            _, connection = await loop.create_connection(make, host, port)
+        else:
+            _, connection = await loop.create_connection(make, host, port, ssl=expected.credentials.client_context())
+    if connection.close_cause is not None:
+        raise PeerUnproved(f"{host}:{port}: {connection.close_reason}")
     return connection
 
 
@@ -314,16 +352,19 @@ class RemotingServer:
         handler: FrameHandler,
         *,
         limits: LinkLimits | None = None,
-        tls: ssl.SSLContext | None = None,
+        door: Door | None = None,
         make_reader: Callable[[RemotingConnection], BatchReader] | None = None,
     ) -> None:
-        """Does not listen yet. With ``tls`` both plain and secured links are taken."""
+        """Does not listen yet. Without ``door`` links are plain, and believed whoever they are."""
         self._handler = handler
-        self._tls = tls
+        self._door = door
+        self._refusal_told_s = float("-inf")
         self._make_reader = make_reader
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | None = None
-        self.links: LinkTable[RemotingConnection] = LinkTable(limits or LinkLimits())
+        self.links: LinkTable[RemotingConnection] = LinkTable(
+            limits or LinkLimits(), credentials=None if door is None else door.credentials
+        )
 
     @property
     def port(self) -> int:
@@ -353,7 +394,7 @@ class RemotingServer:
     def _accept(self) -> asyncio.BufferedProtocol:
         # The one door for every remoting port: what a link must show before its first frame belongs here.
         connection = RemotingConnection(self, self.links.limits, self._opaques, self._make_reader)
-        return connection if self._tls is None else PlainOrSecured(connection, self._tls)
+        return connection if self._door is None else SecuredDoor(connection, self._door)
 
     async def stop(self, reason: str = "the server stops") -> None:
         """Stop listening and close every link."""
@@ -375,5 +416,14 @@ class RemotingServer:
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:
         """Count the cause and hand on."""
+        if connection.close_cause in _UNPROVED:
+            self._tell_refusal(connection, reason)
         if self.links.ended(connection):
             self._handler.disconnected(connection, reason)
+
+    def _tell_refusal(self, connection: RemotingConnection, reason: str) -> None:
+        # The peer hears little of it: TLS 1.3 lets it believe that the link stands.
+        now = asyncio.get_running_loop().time()
+        if now - self._refusal_told_s >= REFUSAL_INTERVAL_S:
+            self._refusal_told_s = now
+            _log.warning("link_refused peer=%s cause=%s reason=%s", connection.peer, connection.close_cause, reason)

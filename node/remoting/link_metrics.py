@@ -10,16 +10,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 
 
-def link_families(ports: Mapping[str, LinkTable[Any]]) -> Iterable[Metric]:
-    """Values of this moment; ``ports`` by their names in the fleet file."""
+def link_families(
+    ports: Mapping[str, LinkTable[Any]], *, closed_elsewhere: Mapping[str, Mapping[CloseCause, int]] | None = None
+) -> Iterable[Metric]:
+    """Values of this moment; ``ports`` by their names in the fleet file, ``closed_elsewhere`` those without a table."""
     links = GaugeMetricFamily("rollcall_links_open", "Open links.", labels=["port"])
     unfinished = GaugeMetricFamily(
         "rollcall_links_unfinished_bytes", "Held for frames and requests that are not whole yet.", labels=["port"]
     )
     closed = CounterMetricFamily("rollcall_links_closed", "Closed links by cause.", labels=["port", "reason"])
+    counts = dict(closed_elsewhere or {})
     for port, table in ports.items():
+        counts[port] = table.closed_by_cause
         links.add_metric([port], len(table))
         unfinished.add_metric([port], table.unfinished_bytes)
+    for port, by_cause in counts.items():
         for cause in CloseCause:
-            closed.add_metric([port, cause.value], table.closed_by_cause[cause])
+            closed.add_metric([port, cause.value], by_cause.get(cause, 0))
     return (links, unfinished, closed)

@@ -7,12 +7,14 @@ accepts links has one ``LinkTable``: the controllers' broker and REST ports, the
 Rule 1: a peer's nonsense, silence or greed closes that link and nothing else, with a cause that is counted.
 Rule 2: the memory of all links of a port together has a limit too; above it the links that hold most are closed.
 Rule 3: a port leaves descriptors to everything else that the process does.
+Rule 4: a link ends with the right to it: when its certificate expires or is revoked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +22,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from rollcall_ha.node.certified import PeerCertificate
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
+from rollcall_ha.node.tls import Credentials
 
 DESCRIPTORS_KEPT = 256
 """A port leaves so many of the process's descriptors to files and other links."""
@@ -48,6 +52,14 @@ class CloseCause(StrEnum):
     """All links together held more of unfinished frames than is allowed, and this one most."""
     STRANGER = "stranger"
     """It spoke in the name of a replica that has not registered on it."""
+    TLS = "tls"
+    """No TLS: plain bytes, no handshake in time, no certificate, or one that is expired or not of our authority."""
+    CERTIFICATE = "certificate"
+    """TLS stood, but the certificate gives no right to this link: another fleet, kind, set or owner."""
+    REVOKED = "revoked"
+    """Its certificate was revoked, before the link or while it stood."""
+    EXPIRED = "expired"
+    """Its certificate expired while the link stood."""
     HANDLER = "handler"
     """The owner of the link closed it."""
     FAULT = "fault"
@@ -98,6 +110,10 @@ class LimitedLink(ABC):
         """Hears by how much ``unfinished_bytes`` moved."""
         self.has_frame = False
         """Whether a first frame was whole."""
+        self.certificate: PeerCertificate | None = None
+        """Who the peer is, judged; None = not known: a plain link, or none was asked for."""
+        self.is_shaking_hands = False
+        """Between the first byte of TLS and the judgement of the peer."""
         self._limits = limits
         self._opened = 0.0
         self._last_read = 0.0
@@ -154,6 +170,8 @@ class LimitedLink(ABC):
         if self._frame_began is not None and now - self._frame_began > limits.frame_ms_max / 1000:
             return CloseCause.SLOW_FRAME, f"a frame took more than {limits.frame_ms_max} ms"
         if limits.first_frame_ms_max and not self.has_frame and now - self._opened > limits.first_frame_ms_max / 1000:
+            if self.is_shaking_hands:
+                return CloseCause.TLS, f"no handshake and request within {limits.first_frame_ms_max} ms"
             return CloseCause.SAID_NOTHING, f"no request within {limits.first_frame_ms_max} ms"
         if limits.idle_ms_max and now - self._last_read > limits.idle_ms_max / 1000:
             return CloseCause.IDLE, f"idle for more than {limits.idle_ms_max} ms"
@@ -168,8 +186,14 @@ class LinkTable(Generic[LinkT]):
 
     SWEEP_MS = 1_000
 
-    def __init__(self, limits: LinkLimits) -> None:
-        """The sweep begins with ``open``."""
+    def __init__(
+        self,
+        limits: LinkLimits,
+        *,
+        credentials: Credentials | None = None,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """The sweep begins with ``open``. ``credentials``: of a port whose links have a ``certificate``."""
         self.limits = limits
         self.connections_max = limits.connections_max
         self.unfinished_bytes = 0
@@ -178,6 +202,9 @@ class LinkTable(Generic[LinkT]):
         self._links: dict[LinkT, None] = {}
         """In the order in which they came."""
         self._sweep_handle: asyncio.TimerHandle | None = None
+        self._credentials = credentials
+        self._wall_ms = wall_ms
+        self._stop_listening: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         """Open links."""
@@ -197,10 +224,14 @@ class LinkTable(Generic[LinkT]):
         if descriptors != resource.RLIM_INFINITY:
             # Without this, links alone would use up the descriptors: no log segment could be opened, no leader dialled.
             self.connections_max = max(1, min(self.limits.connections_max, descriptors - DESCRIPTORS_KEPT))
-        self._sweep_handle = asyncio.get_running_loop().call_later(self.SWEEP_MS / 1000, self._sweep)
+        loop = asyncio.get_running_loop()
+        self._sweep_handle = loop.call_later(self.SWEEP_MS / 1000, self._sweep)
+        if self._credentials is not None:
+            self._stop_listening = self._credentials.on_change(loop, self._judge_again)
 
     def stop(self, reason: str) -> None:
         """Close every link and sweep no more."""
+        self._stop_listening()
         if self._sweep_handle is not None:
             self._sweep_handle.cancel()
             self._sweep_handle = None
@@ -250,6 +281,21 @@ class LinkTable(Generic[LinkT]):
                 unread_bytes += link.unread_bytes
         if unread_bytes > limit:
             self._shed(CloseCause.DOES_NOT_READ, lambda link: link.unread_bytes, unread_bytes, limit)
+        self._judge_again()
+
+    def _judge_again(self) -> None:
+        """Rule 4: a handshake judges once, and a session may stay open for months."""
+        if self._credentials is None:
+            return
+        revoked, now_ms = self._credentials.revoked, self._wall_ms()
+        for link in self.snapshot():
+            certificate = link.certificate
+            if certificate is None or link.close_cause is not None:
+                continue
+            if certificate.serial in revoked:
+                link.close(f"certificate {certificate.serial} of {certificate.name} is revoked", CloseCause.REVOKED)
+            elif certificate.expires_at_ms <= now_ms:
+                link.close(f"certificate {certificate.serial} of {certificate.name} expired", CloseCause.EXPIRED)
 
     def _note_unfinished(self, moved_bytes: int) -> None:
         self.unfinished_bytes += moved_bytes

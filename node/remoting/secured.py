@@ -1,28 +1,89 @@
 """
-TLS on a port that also takes plain links: the first byte tells which (RocketMQ's "permissive" mode).
+TLS on a remoting port, and on the links that this side dials.
 
-Here: a protocol between a socket and a link, and the transport that the link sees. Not here: frames
-(``connection``), files of certificates (``node.tls``).
+Here: the door between a socket and a link, the transport that the link sees, whom a dialled peer has to be. Not here:
+frames (``connection``), contexts (``node.tls``), names (``node.certified``).
 
-Rule 1: a TLS ClientHello begins with 0x16; a frame within the size limit never does.
-Rule 2: an error in TLS ends its link with the reason ``protocol error: TLS``.
-Rule 3: a link hears of its opening at once, so that its time for a first frame includes the handshake.
+Rule 1: a port with a door takes TLS, and plain links only if its door says so. A ClientHello begins with 0x16; a frame
+within the size limit never does.
+Rule 2: who the peer is, is judged behind the handshake, before a frame is read and before a byte of ours is sent.
+Rule 3: an error in TLS, or a certificate that gives no right to the link, ends that link with a cause of its own.
+Rule 4: a link hears of its opening at once, so that its time for a first frame includes the handshake.
+Rule 5: what is written in one turn of the loop leaves as one batch of records.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any, Protocol, cast
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
 
+from rollcall_ha.node.certified import PeerCertificate, PeerKind, PeerRefused, PeerRevoked
 from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.tls import Credentials
 
-CLIENT_HELLO = 0x16
+CLIENT_HELLO: Final = 0x16
+SCRATCH_BYTES: Final = 256 * 1024
+"""Most encrypted bytes of one readable event."""
+CHUNK_BYTES: Final = 64 * 1024
+"""
+Through OpenSSL's buffers at once. They keep their size as long as the link, so not all that was read; with half of it a
+batch of 256 KiB takes a quarter longer.
+"""
+HANDSHAKE_CHUNK_BYTES: Final = 8 * 1024
+HANDSHAKE_BYTES: Final = 48 * 1024
+"""What OpenSSL holds for a link; counted as an unfinished frame until the peer is judged."""
 _NO_ROOM = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Who may come in at a port with TLS."""
+
+    credentials: Credentials
+    kinds: frozenset[PeerKind] | None = None
+    """None: every kind of certificate of the fleet."""
+    takes_nameless: bool = False
+    """TLS from 1.2 on without a certificate: RocketMQ's clients."""
+    takes_plain: bool = False
+    """Links without TLS too, told apart by their first byte (RocketMQ's "permissive" mode)."""
+
+    def context(self) -> ssl.SSLContext:
+        return self.credentials.asking_context() if self.takes_nameless else self.credentials.server_context()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedPeer:
+    """Whom a link is dialled to, and with which certificate of ours."""
+
+    credentials: Credentials
+    kinds: frozenset[PeerKind]
+    set_key: str = ""
+    """CLUSTER/SET that a broker has to be of; empty = any."""
+    name: str = ""
+    """Empty = any of these kinds and of this set."""
+
+    def judge(self, found: Mapping[str, Any] | None) -> PeerCertificate:
+        """Raises ``PeerRefused``."""
+        certificate = self.credentials.judge(found, kinds=self.kinds)
+        told = certificate.name
+        # Every broker has a certificate of the fleet: one of another set, at an address that was taken over, would be
+        # believed to be this one.
+        if self.set_key and told.set_key != self.set_key:
+            raise PeerRefused(f"certificate {certificate.serial} is of {told}; expected is a broker of {self.set_key}")
+        if self.name and told.name != self.name:
+            raise PeerRefused(f"certificate {certificate.serial} is of {told}; expected is {self.name}")
+        return certificate
 
 
 class FrameLink(Protocol):
     """The link behind the door: ``connection.RemotingConnection``, which reads frames and knows nothing of TLS."""
+
+    certificate: PeerCertificate | None
+    is_shaking_hands: bool
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
@@ -34,6 +95,18 @@ class FrameLink(Protocol):
 
     def close(self, reason: str, cause: CloseCause) -> None: ...
 
+    def note_unfinished(self, held_bytes: int) -> None: ...
+
+
+class _Shared(threading.local):
+    """One per thread, because two loops in two threads read at the same time."""
+
+    def __init__(self) -> None:
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+
+
+_shared = _Shared()
+
 
 class SecuredTransport:
     """The part of a transport that a link uses, through TLS once that has begun."""
@@ -42,6 +115,9 @@ class SecuredTransport:
         self._raw = raw
         self._tls: ssl.SSLObject | None = None
         self._outgoing = ssl.MemoryBIO()
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._is_ending = False
 
     def secure(self, context: ssl.SSLContext, incoming: ssl.MemoryBIO) -> ssl.SSLObject:
         """From here on everything goes through TLS."""
@@ -52,24 +128,37 @@ class SecuredTransport:
         if self._tls is None:
             self._raw.write(data)
             return
-        try:
-            self._tls.write(data)
-        except ssl.SSLError:
-            # Before the handshake is over no request was read: there is nothing to answer.
-            self._raw.abort()
-        self.flush()
+        # One record for each small answer would cost more than the answer: they wait for the end of the turn (rule 5).
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
 
     def flush(self) -> None:
-        """Send records that TLS has made: handshake, data, goodbye."""
-        if self._outgoing.pending:
+        """Send what waits, and the records that TLS has made by itself: handshake, alert, goodbye."""
+        if self._unsent and self._tls is not None and not self._raw.is_closing():
+            unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+            data = unsent[0] if len(unsent) == 1 else b"".join(unsent)
+            try:
+                for at in range(0, len(data), CHUNK_BYTES):
+                    self._tls.write(data[at : at + CHUNK_BYTES])
+                    self._raw.write(self._outgoing.read())
+            except ssl.SSLError:
+                # Before the handshake is over no request was read: there is nothing to answer.
+                self._raw.abort()
+        if self._outgoing.pending and not self._raw.is_closing():
             self._raw.write(self._outgoing.read())
 
     def finish(self) -> None:
         """Close when everything has been sent."""
+        self.flush()
+        self._is_ending = True
         self._raw.close()
 
     def abort(self) -> None:
-        self._raw.abort()
+        # A refused peer would hear "connection reset" instead of the alert that says why.
+        if not self._is_ending:
+            self._raw.abort()
 
     def pause_reading(self) -> None:
         self._raw.pause_reading()
@@ -83,24 +172,24 @@ class SecuredTransport:
 
     def get_write_buffer_size(self) -> int:
         """Bytes that wait to be sent."""
-        return self._raw.get_write_buffer_size()
+        return self._raw.get_write_buffer_size() + self._unsent_bytes
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._raw.get_extra_info(name, default)
 
 
-class PlainOrSecured(asyncio.BufferedProtocol):
+class SecuredDoor(asyncio.BufferedProtocol):
     """Stands between the socket and ``link``; plain bytes go into the link's own buffer, without a copy."""
 
-    def __init__(self, link: FrameLink, context: ssl.SSLContext) -> None:
+    def __init__(self, link: FrameLink, door: Door) -> None:
         self._link = link
-        self._context = context
+        self._door = door
         self._room = _NO_ROOM
         self._incoming = ssl.MemoryBIO()
-        self._transport: SecuredTransport | None = None
+        self._transport: SecuredTransport
         self._tls: ssl.SSLObject | None = None
         self._is_plain = False
-        self._is_handshaken = False
+        self._is_judged = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = SecuredTransport(cast("asyncio.Transport", transport))
@@ -108,50 +197,93 @@ class PlainOrSecured(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Asyncio's callback: where the next bytes go."""
-        self._room = self._link.get_buffer(sizehint)
+        self._room = self._link.get_buffer(sizehint) if self._is_plain else _shared.scratch
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        assert self._transport is not None
         # Kept, a view of the room would keep the buffer of a large frame alive as long as the link.
         room, self._room = self._room, _NO_ROOM
-        if self._tls is None and not self._is_plain:
-            if room[0] == CLIENT_HELLO:
-                self._tls = self._transport.secure(self._context, self._incoming)
-            else:
-                self._is_plain = True
-        if self._tls is None:
+        if self._is_plain:
             self._link.buffer_updated(nbytes)
+        elif self._tls is not None:
+            self._read_secured(self._tls, room[:nbytes])
+        elif room[0] == CLIENT_HELLO:
+            self._tls = self._transport.secure(self._door.context(), self._incoming)
+            self._link.is_shaking_hands = True
+            # Not counted, 20,000 strangers with half a handshake each would hold 900 MiB for as long as a first frame
+            # may take.
+            self._link.note_unfinished(HANDSHAKE_BYTES)
+            self._read_secured(self._tls, room[:nbytes])
+        elif self._door.takes_plain:
+            self._is_plain = True
+            self._pass_on(room[:nbytes])
         else:
-            # Copied BEFORE the link reads: decrypted bytes go to the place where these lie.
-            self._incoming.write(room[:nbytes])
-            self._read_secured(self._tls, self._transport)
+            self._link.close("plain bytes on a port with TLS", CloseCause.TLS)
 
-    def _read_secured(self, tls: ssl.SSLObject, transport: SecuredTransport) -> None:
-        is_dry, is_over = False, False
-        while not (is_dry or is_over or transport.is_closing()):
-            room, filled = self._link.get_buffer(-1), 0
-            try:
-                if not self._is_handshaken:
-                    tls.do_handshake()
-                    self._is_handshaken = True
+    def _pass_on(self, data: memoryview) -> None:
+        """The first bytes of a plain link, which were not read into its own buffer."""
+        at = 0
+        while at < len(data) and not self._transport.is_closing():
+            room = self._link.get_buffer(-1)
+            count = min(len(room), len(data) - at)
+            room[:count] = data[at : at + count]
+            self._link.buffer_updated(count)
+            at += count
+
+    def _read_secured(self, tls: ssl.SSLObject, data: memoryview) -> None:
+        """All that one readable event brought, as few batches as the link has room for."""
+        incoming, transport, link = self._incoming, self._transport, self._link
+        at, is_dry, is_over = 0, False, False
+        try:
+            while not (is_dry or is_over or transport.is_closing()):
+                room, filled = link.get_buffer(-1), 0
                 while filled < len(room) and not is_over:
-                    count = cast("int", tls.read(len(room) - filled, room[filled:]))
+                    if not incoming.pending and not tls.pending():
+                        if is_dry := at == len(data):
+                            break
+                        next_at = min(at + (CHUNK_BYTES if self._is_judged else HANDSHAKE_CHUNK_BYTES), len(data))
+                        incoming.write(data[at:next_at])
+                        at = next_at
+                    try:
+                        if not self._is_judged:
+                            tls.do_handshake()
+                            if not self._judge(tls):
+                                return
+                        count = cast("int", tls.read(len(room) - filled, room[filled:]))
+                    except ssl.SSLWantReadError:
+                        continue
                     filled, is_over = filled + count, not count
-                if is_over:
-                    # The peer has said goodbye; it waits for ours.
-                    tls.unwrap()
-            except ssl.SSLWantReadError:
-                is_dry = True
-            except ssl.SSLError as error:
+                if filled:
+                    link.buffer_updated(filled)
+            if is_over and not transport.is_closing():
+                # The peer has said goodbye; it waits for ours.
                 transport.flush()
-                self._link.close(f"protocol error: TLS {error.reason or error}", CloseCause.FRAME)
-                return
-            transport.flush()
-            if is_over:
+                tls.unwrap()
                 transport.finish()
-            if filled:
-                self._link.buffer_updated(filled)
+            transport.flush()
+        except ssl.SSLError as error:
+            transport.finish()
+            link.close(f"TLS: {getattr(error, 'verify_message', None) or error.reason or error}", CloseCause.TLS)
+
+    def _judge(self, tls: ssl.SSLObject) -> bool:
+        """Rule 2; False: the link is closed."""
+        self._is_judged, self._link.is_shaking_hands = True, False
+        self._link.note_unfinished(0)
+        found = tls.getpeercert()
+        if not found and self._door.takes_nameless:
+            return True
+        try:
+            self._link.certificate = self._door.credentials.judge(found, kinds=self._door.kinds)
+        except PeerRefused as error:
+            self._transport.finish()
+            self._link.close(str(error), cause_of(error))
+            return False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._link.connection_lost(exc)
+
+
+def cause_of(error: PeerRefused) -> CloseCause:
+    """Why the link of a peer with such a certificate ends."""
+    return CloseCause.REVOKED if isinstance(error, PeerRevoked) else CloseCause.CERTIFICATE
