@@ -47,6 +47,8 @@ class RequestCode(IntEnum):
 
     SESSION_WRITES = 3111
     SESSION_STOPPING = 3112
+    SESSION_REVOKED = 3113
+    """Controller -> broker on the broker's own session, one-way: ``RevokedSerials`` (R28)."""
 
     PROBE = 3190
     """Controller -> broker listen port: answers with the incarnation of the process that listens (R13)."""
@@ -105,6 +107,11 @@ class RefusalCode(IntEnum):
     """Cleaning a set whose master still serves needs the unclean verb (R8)."""
     NOT_BOOTSTRAPPABLE = 21017
     FEATURE_LEVEL = 21018
+    NOT_THE_OWNER = 21019
+    """The broker id belongs to the broker with another certificate's name."""
+    FORBIDDEN = 21020
+    """The caller is known and may not do this: its role, its set, or its certificate or token, which is revoked."""
+    UNKNOWN_TOKEN = 21021
 
 
 HTTP_STATUS: dict[RefusalCode, int] = {
@@ -113,6 +120,9 @@ HTTP_STATUS: dict[RefusalCode, int] = {
     RefusalCode.SET_NOT_FOUND: 404,
     RefusalCode.UNKNOWN_REPLICA: 404,
     RefusalCode.NEED_TO_BE_REGISTERED: 404,
+    RefusalCode.UNKNOWN_TOKEN: 404,
+    RefusalCode.NOT_THE_OWNER: 403,
+    RefusalCode.FORBIDDEN: 403,
     RefusalCode.OVERLOADED: 503,
     RefusalCode.NOT_LEADER: 503,
 }

@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.principals import Principal, Role
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     DetectionStamps,
@@ -42,7 +43,7 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 
-FEATURE_LEVEL = 2
+FEATURE_LEVEL = 3
 """Highest level of operations and snapshots that this code understands (R15)."""
 FIRST_FEATURE_LEVEL = 1
 """The level of every state before its first entry, for ever: an old log is replayed from there (C8)."""
@@ -309,6 +310,45 @@ class ImportSet(Command, tag="ImportSet"):
     reason: str = ""
 
 
+class RevokeCertificate(Command, tag="RevokeCertificate"):
+    """Believe a certificate no longer, on any port, from this entry on. The same again changes nothing."""
+
+    serial: str
+    """Hex digits, lower case, without leading zeros."""
+    name: str
+    """Whose it is: its URI name, for people."""
+    expires_at_ms: int
+    """UTC. Some time after it the entry may be forgotten: nobody takes the certificate any more."""
+    reason: str = ""
+
+
+class IssueToken(Command, tag="IssueToken"):
+    """
+    Let whoever has this token act in a role until it expires. The same again changes nothing.
+
+    The token itself is 256 random bits as text; it is drawn, and shown once, by whoever asks for this.
+    """
+
+    token_id: str
+    """Its public name, drawn with it."""
+    digest: str
+    """SHA-256 of the token's text, 64 hex digits: a reader of the record cannot use it."""
+    role: Role
+    name: str
+    """Whose it is: the name of the principal."""
+    expires_at_ms: int
+    """UTC."""
+    set_key: SetKey | None = None
+    """Of role broker: the only set that it may speak for."""
+
+
+class RevokeToken(Command, tag="RevokeToken"):
+    """Take a token back, from this entry on. The same again changes nothing."""
+
+    token_id: str
+    reason: str = ""
+
+
 AnyCommand = (
     InitialiseFleet
     | TakeLeadership
@@ -330,7 +370,18 @@ AnyCommand = (
     | ReportWrites
     | CleanReplicas
     | ImportSet
+    | RevokeCertificate
+    | IssueToken
+    | RevokeToken
 )
+
+
+Electing = ElectMaster | ElectUnclean | Bootstrap
+"""Orders that are decided on evidence, too."""
+OperatorCommand = (
+    Electing | CleanReplicas | ImportSet | RaiseFeatureLevel | RevokeCertificate | IssueToken | RevokeToken
+)
+"""Orders of people."""
 
 
 class Operation(Value):
@@ -344,3 +395,5 @@ class Operation(Value):
     """The caller: ``controller:c1``, ``broker:2``, ``admin:alice``."""
     command: AnyCommand
     evidence: Evidence | None = None
+    principal: Principal | UnsetType = UNSET
+    """Who is behind ``requested_by``, as proven; UNSET: a controller's own order, or the fleet is below level 3."""

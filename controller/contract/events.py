@@ -30,6 +30,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.principals import Principal, Role
 from rollcall_ha.controller.contract.replies import AlterVerdict
 from rollcall_ha.controller.contract.values import (
     CleanMark,
@@ -83,6 +84,13 @@ class BrokerIdGranted(Event, tag="broker-id-granted"):
     register_code: RegisterCode
     """Its SHA-256, from feature level 2 on; before, the code itself."""
     address: str
+
+
+class OwnerBound(Event, tag="owner-bound"):
+    """From here on only the broker whose certificate has this name may register as this replica."""
+
+    broker_id: BrokerId
+    owner: str
 
 
 class ReplicaRegistered(Event, tag="replica-registered"):
@@ -278,6 +286,36 @@ class SetImported(Event, tag="set-imported"):
     reason: str
 
 
+class CertificateRevoked(Event, tag="certificate-revoked"):
+    """No port believes this certificate any more, and nothing that it asks is done."""
+
+    serial: str
+    name: str
+    expires_at_ms: int
+    reason: str
+    forgotten: tuple[str, ...] = ()
+    """Serial numbers that made room: their certificates have expired long ago."""
+
+
+class TokenIssued(Event, tag="token-issued"):
+    """Whoever has the token acts in this role until then; the record has its SHA-256 only."""
+
+    token_id: str
+    digest: str
+    role: Role
+    name: str
+    token_set: SetKey | None
+    """Of role broker."""
+    expires_at_ms: int
+    forgotten: tuple[str, ...] = ()
+    """Ids of tokens that made room: they were no longer good for anything."""
+
+
+class TokenRevoked(Event, tag="token-revoked"):
+    token_id: str
+    reason: str
+
+
 class CommandRefused(Event, tag="command-refused"):
     """R24: a refusal is on record. Answers repeated for a known request id are not."""
 
@@ -312,6 +350,10 @@ AnyEvent = (
     | ReplicasCleaned
     | SetImported
     | CommandRefused
+    | OwnerBound
+    | CertificateRevoked
+    | TokenIssued
+    | TokenRevoked
 )
 
 
@@ -331,6 +373,8 @@ class EventRecord(Value):
     event: AnyEvent
     chain: str = ""
     """64 hex digits; hard state keeps the last one."""
+    principal: Principal | UnsetType = UNSET
+    """Who asked, as proven to the controller that took the request; covered by ``chain``."""
 
     @property
     def ref(self) -> EventRef:

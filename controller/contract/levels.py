@@ -16,30 +16,39 @@ Rule 4: what a level that was released has is fixed: ``tests/unit/test_feature_l
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     FIRST_FEATURE_LEVEL,
     AnnounceStop,
     Barrier,
     Command,
     ImportSet,
+    IssueToken,
     Operation,
     RegisterReplica,
     ReportClockStep,
     ReportWrites,
+    RevokeCertificate,
+    RevokeToken,
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.events import (
+    CertificateRevoked,
     ClockStepped,
     Event,
+    EventRecord,
     GoodbyeSaid,
+    OwnerBound,
     ReplicaRegistered,
     StopAnnounced,
+    TokenIssued,
+    TokenRevoked,
     WritesResumed,
     WritesStopped,
 )
@@ -55,8 +64,20 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     AnnounceStop: 2,
     ReportWrites: 2,
     ReportClockStep: 2,
+    RevokeCertificate: 3,
+    IssueToken: 3,
+    RevokeToken: 3,
 }
-EVENTS_SINCE: dict[type[Event], int] = {ClockStepped: 2, StopAnnounced: 2, WritesStopped: 2, WritesResumed: 2}
+EVENTS_SINCE: dict[type[Event], int] = {
+    ClockStepped: 2,
+    StopAnnounced: 2,
+    WritesStopped: 2,
+    WritesResumed: 2,
+    OwnerBound: 3,
+    CertificateRevoked: 3,
+    TokenIssued: 3,
+    TokenRevoked: 3,
+}
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
     Milestone: {"waited_us": 2},
@@ -65,9 +86,19 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     SayGoodbye: {"stopped_us": 2},
     GoodbyeSaid: {"stopped_us": 2},
     ReplicaRegistered: {"ended": 2},
+    Operation: {"principal": 3},
+    EventRecord: {"principal": 3},
 }
 """Fields that were added to a type of an earlier level."""
-WORDS_SINCE: dict[StrEnum, int] = {ElectionKind.HANDOVER: 2, Phase.FAULT: 2, SilenceCause.WRITES_STOPPED: 2}
+WORDS_SINCE: dict[Enum, int] = {
+    ElectionKind.HANDOVER: 2,
+    Phase.FAULT: 2,
+    SilenceCause.WRITES_STOPPED: 2,
+    SilenceCause.REVOKED: 3,
+    RefusalCode.NOT_THE_OWNER: 3,
+    RefusalCode.FORBIDDEN: 3,
+    RefusalCode.UNKNOWN_TOKEN: 3,
+}
 """Members that were added to an enumeration of an earlier level."""
 
 
@@ -79,12 +110,8 @@ def fitted(operation: Operation, level: int) -> tuple[Operation, int]:
     ``level``, and the operation must not be proposed, because a controller below it would stop at the entry.
     """
     found = _Fitting(level)
-    command = found.value(operation.command)
-    evidence = found.value(operation.evidence)
-    needed = max(found.needed, COMMANDS_SINCE.get(type(operation.command), FIRST_FEATURE_LEVEL))
-    if command is operation.command and evidence is operation.evidence:
-        return operation, needed
-    return replace(operation, command=command, evidence=evidence), needed
+    fitting: Operation = found.value(operation)
+    return fitting, max(found.needed, COMMANDS_SINCE.get(type(operation.command), FIRST_FEATURE_LEVEL))
 
 
 class _Fitting:
@@ -98,7 +125,7 @@ class _Fitting:
         if isinstance(value, tuple):
             items = tuple(map(self.value, value))
             return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-        if isinstance(value, StrEnum):
+        if isinstance(value, Enum):
             self.needed = max(self.needed, WORDS_SINCE.get(value, FIRST_FEATURE_LEVEL))
         if not isinstance(value, msgspec.Struct):
             return value

@@ -65,6 +65,8 @@ class MemberView(Value):
     is_suspect: bool
     is_stopping: bool = False
     """It has announced that it is about to stop: its master proposes to remove it."""
+    owner: str = ""
+    """Name in the certificate of the one broker that may be this replica; empty = it is bound to nobody yet."""
 
 
 class AlterVerdict(Value):

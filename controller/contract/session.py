@@ -80,6 +80,20 @@ class Heartbeat(Value):
     """A slave's distance to its master's last known end; None = not connected."""
     master_heard_age_us: int | None = None
     """A slave's, on its own clock: since the last byte of its master; None = not connected, or not told."""
+    known_revocations: int | None = None
+    """Number of the newest ``RevokedSerials`` that it has, 0 = it has none; None = it does not ask for them."""
+
+
+class RevokedSerials(Value):
+    """
+    SESSION_REVOKED, one-way, pushed the moment a certificate is revoked; also part of a ``HeartbeatAck``.
+
+    The whole list of the controllers; a broker keeps what it has heard before besides (R28).
+    """
+
+    revocations: int
+    """Number of this list; another one is another list, whether it is higher or not."""
+    serials: tuple[str, ...]
 
 
 class HeartbeatAck(Value):
@@ -92,6 +106,8 @@ class HeartbeatAck(Value):
     """Time for weak acks, counted by the broker from when it sent the heartbeat; 0 = none (R4)."""
     leader_clock_us: int = 0
     """The leader's monotonic clock when it answered; 0 = not told. With the round trip it tells the clocks apart."""
+    revoked: RevokedSerials | None = None
+    """There only if the heartbeat asked for revocations and showed another number."""
 
 
 class RoleNotice(Value):

@@ -117,6 +117,8 @@ class SilenceCause(StrEnum):
     GOODBYE = "goodbye"
     WRITES_STOPPED = "writes-stopped"
     """Of a detection only: the master lives, its writes stopped, and an election ended that."""
+    REVOKED = "revoked"
+    """Its session ended because its certificate was revoked (R28)."""
 
 
 class EventRef(Value):
@@ -252,6 +254,20 @@ class StopReason(StrEnum):
     """The master's log cannot grow: sends are refused."""
     FENCED = "fenced"
     """The master has stopped itself, and the controllers have elected nobody else."""
+
+
+class RevokedCertificate(Value):
+    """A certificate that nobody believes any more."""
+
+    serial: str
+    """Hex digits, lower case, without leading zeros."""
+    name: str
+    """Its URI name."""
+    expires_at_ms: int
+    reason: str
+    revoked_at_ms: int
+    """Stamp (UTC) of the entry."""
+    revoked_by: str
 
 
 class ImportedReplica(Value):

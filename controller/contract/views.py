@@ -19,9 +19,10 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     SetKey,
 )
+from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason, Value
+from rollcall_ha.controller.contract.values import EventRef, Phase, RevokedCertificate, StopReason, Value
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
 PAGE_SETS_MAX = 500
@@ -96,6 +97,18 @@ CLOCK_STEP_SHOWN_MS_MAX = 3_600_000
 """For how long status warns of a step of the clock of entries."""
 
 
+class CertificateStatus(Value):
+    """A certificate that is in use."""
+
+    name: str
+    """Its URI name: whom it is for."""
+    serial: str
+    expires_at_ms: int
+    """UTC."""
+    expires_in_ms: int
+    """By the clock of the controller that tells it."""
+
+
 class ControllerRole(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -129,6 +142,15 @@ class ControllerStatus(Value):
     """Hash of its state at ``applied_index``; empty below feature level 2."""
     differing: tuple[ControllerName, ...] = ()
     """Controllers that have made another state of the same entries, by its last comparison."""
+    is_insecure: bool = False
+    """Its ports are plain, and believe whoever connects: the fleet file says so."""
+    certificates: tuple[CertificateStatus, ...] = ()
+    """Its own first, then those of controllers and brokers with a link to it that end first."""
+    certificate_complaint: str = ""
+    """Why the certificate files on its disk are not those in use; empty = they are."""
+    certificates_revoked: int = 0
+    tokens_in_force: int = 0
+    """Neither revoked nor expired, by its own clock."""
 
 
 class ControllersAnswer(Value):
@@ -278,3 +300,33 @@ class OrderPreview(Value):
     freshness: Freshness
     events: tuple[AnyEvent, ...]
     """The events that the order would put on record; empty: it would change nothing."""
+
+
+class CertificatesAnswer(Value):
+    """Answer of GET /v1/certificates: those that are revoked; who has which one is in the files of each process."""
+
+    freshness: Freshness
+    revoked: tuple[RevokedCertificate, ...]
+
+
+class TokenStatus(Value):
+    """A token as an operator sees it; its digest stays with the controllers."""
+
+    token_id: str
+    role: Role
+    name: str
+    set_key: SetKey | None
+    expires_at_ms: int
+    issued_at_ms: int
+    issued_by: str
+    revoked_at_ms: int | None
+    """None: in force until it expires."""
+    revoked_by: str
+    revoke_reason: str
+
+
+class TokensAnswer(Value):
+    """Answer of GET /v1/tokens."""
+
+    freshness: Freshness
+    tokens: tuple[TokenStatus, ...]

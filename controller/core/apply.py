@@ -48,6 +48,7 @@ from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, Request
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.core import gates, outages
+from rollcall_ha.controller.core.callers import caller_of, refuse_caller
 from rollcall_ha.controller.core.decide import decide
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.digest import digest_after
@@ -187,6 +188,9 @@ class _Entry:
             reply = self._commit(operation, decide(self._fleet, operation))
             self._remember(operation.request_id, AnsweredRequest(digest=digest, reply=reply))
             return reply
+        if answered.digest == digest and (refusal := refuse_caller(self._fleet, operation)) is not None:
+            # The answer may be the session of a replica: a stranger who repeats its request must not have it (R27).
+            return self._commit(operation, refusal)
         if answered.digest == digest:
             # The first answer was lost and the caller asks again. Decided anew, an election that was held would be
             # refused ("is master already"), and a forced clean would remove a set that has registered again since.
@@ -223,8 +227,8 @@ class _Entry:
             )
         records, chain_head = self._records_of(operation, events, key, stamp_ms=stamp)
         fleet = self._fleet
-        for event in events:
-            fleet = evolve_fleet(fleet, event)
+        for record in records:
+            fleet = evolve_fleet(fleet, record)
         fleet = replace(fleet, chain_head=chain_head, last_stamp_ms=stamp)
         if isinstance(operation.command, Barrier):
             fleet = outages.heard(fleet, operation.command, steady_ms)
@@ -266,6 +270,7 @@ class _Entry:
                 request_id=operation.request_id,
                 requested_by=operation.requested_by,
                 event=event,
+                principal=caller_of(self._fleet, operation),
             )
             # Each record's hash covers the one before: a journal that lost or changed a line no longer ends in the
             # chain head, which is replicated state (R24).

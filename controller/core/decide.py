@@ -2,8 +2,8 @@
 Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
-``decide_election``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``, ``fleet``), changing
-the state (``evolve``, ``apply``).
+``decide_election``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``, ``fleet``,
+``callers``, ``revocations``, ``tokens``), changing the state (``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
 Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.commands import (
     ElectUnclean,
     ImportSet,
     InitialiseFleet,
+    IssueToken,
     MarkAlive,
     MarkSilent,
     Operation,
@@ -35,11 +36,14 @@ from rollcall_ha.controller.contract.commands import (
     ReportClockStep,
     ReportEntered,
     ReportWrites,
+    RevokeCertificate,
+    RevokeToken,
     SayGoodbye,
     TakeLeadership,
 )
 from rollcall_ha.controller.contract.events import ClockStepped
 from rollcall_ha.controller.core.alters import decide_alter
+from rollcall_ha.controller.core.callers import refuse_caller
 from rollcall_ha.controller.core.cleaning import decide_clean
 from rollcall_ha.controller.core.decide_election import (
     decide_bootstrap_command,
@@ -54,7 +58,9 @@ from rollcall_ha.controller.core.importing import decide_import
 from rollcall_ha.controller.core.liveness import decide_alive, decide_goodbye, decide_silent, decide_stopping
 from rollcall_ha.controller.core.milestones import decide_entered, decide_milestones
 from rollcall_ha.controller.core.registration import decide_register
+from rollcall_ha.controller.core.revocations import decide_revoke_certificate
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.tokens import decide_issue_token, decide_revoke_token
 from rollcall_ha.controller.core.writes import decide_writes
 
 REQUEST_ID_CHARS_MAX = 64
@@ -74,9 +80,9 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             f"the request id has {len(operation.request_id)} characters, not 1 to {REQUEST_ID_CHARS_MAX} of ASCII",
             "draw a shorter one",
         )
-    above = refuse_above_level(fleet, operation)
-    if above is not None:
-        return above
+    refusal = refuse_above_level(fleet, operation) or refuse_caller(fleet, operation)
+    if refusal is not None:
+        return refusal
     match operation.command:
         case InitialiseFleet() as command:
             return decide_initialise(fleet, operation, command)
@@ -97,7 +103,7 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             "the fleet is not initialised: it has no incarnation yet",
             "retry when a controller leads",
         )
-    return _ON_SET[type(operation.command)](fleet, operation, operation.command)
+    return _BY_COMMAND[type(operation.command)](fleet, operation, operation.command)
 
 
 def _decide_announced_stop(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
@@ -122,7 +128,7 @@ def refuse_above_level(fleet: FleetState, operation: Operation) -> Decision | No
     )
 
 
-_ON_SET: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] = {
+_BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] = {
     ApplyBrokerId: decide_apply_id,
     RegisterReplica: decide_register,
     MarkSilent: decide_silent,
@@ -138,5 +144,7 @@ _ON_SET: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] = {
     ReportWrites: decide_writes,
     CleanReplicas: decide_clean,
     ImportSet: decide_import,
+    RevokeCertificate: decide_revoke_certificate,
+    IssueToken: decide_issue_token,
+    RevokeToken: decide_revoke_token,
 }
-"""Commands on one set."""

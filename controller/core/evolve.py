@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.events import (
     LossGraded,
     MasterElected,
     MasterEntered,
+    OwnerBound,
     ReplicaAlive,
     ReplicaRegistered,
     ReplicasCleaned,
@@ -389,6 +390,7 @@ def _writes_resumed(set_state: SetState, event: WritesResumed) -> SetState:
 
 _STEPS: dict[type[Any], Callable[[SetState, Any], SetState]] = {
     BrokerIdGranted: _id_granted,
+    OwnerBound: lambda set_state, event: _changed(set_state, event.broker_id, owner=event.owner),
     ReplicaRegistered: _registered,
     SessionOpened: _session_opened,
     ReplicaSilent: _silent,

@@ -13,16 +13,20 @@ from msgspec.structs import replace
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation, RaiseFeatureLevel, TakeLeadership
 from rollcall_ha.controller.contract.events import (
-    AnyEvent,
+    CertificateRevoked,
     ClockStepped,
+    EventRecord,
     FeatureLevelRaised,
     FleetInitialised,
     LeadershipTaken,
+    TokenIssued,
+    TokenRevoked,
 )
 from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.values import RevokedCertificate
 from rollcall_ha.controller.contract.views import ControllerStatus
 from rollcall_ha.controller.core.decision import Decision, done, refuse
-from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.state import FleetState, IssuedToken
 
 
 def decide_initialise(fleet: FleetState, operation: Operation, command: InitialiseFleet) -> Decision:
@@ -84,8 +88,9 @@ def below_level(level: int, members: Sequence[ControllerStatus], *, trusts_silen
     )
 
 
-def evolve_fleet(fleet: FleetState, event: AnyEvent) -> FleetState:
-    """What ``event`` makes of the fleet's own fields. Total."""
+def evolve_fleet(fleet: FleetState, record: EventRecord) -> FleetState:
+    """What an event makes of the fleet's own fields. Total."""
+    event = record.event
     if isinstance(event, FleetInitialised):
         return replace(fleet, fleet_incarnation=event.fleet_incarnation)
     if isinstance(event, FeatureLevelRaised):
@@ -94,4 +99,44 @@ def evolve_fleet(fleet: FleetState, event: AnyEvent) -> FleetState:
     if isinstance(event, ClockStepped):
         # The mark is compared with stamps of elections, and those before this step are of another clock.
         return replace(fleet, stepped_ms=fleet.stepped_ms + event.step_ms, heard_at_ms=0)
+    if isinstance(event, CertificateRevoked):
+        return _certificate_revoked(fleet, event, record)
+    if isinstance(event, TokenIssued):
+        return _token_issued(fleet, event, record)
+    if isinstance(event, TokenRevoked) and event.token_id in fleet.tokens:
+        over = replace(
+            fleet.tokens[event.token_id],
+            revoked_at_ms=record.stamped_at_ms,
+            revoked_by=record.requested_by,
+            revoke_reason=event.reason,
+        )
+        return replace(fleet, tokens={**fleet.tokens, event.token_id: over})
     return fleet
+
+
+def _certificate_revoked(fleet: FleetState, event: CertificateRevoked, record: EventRecord) -> FleetState:
+    kept = {serial: one for serial, one in fleet.revoked.items() if serial not in event.forgotten}
+    kept[event.serial] = RevokedCertificate(
+        serial=event.serial,
+        name=event.name,
+        expires_at_ms=event.expires_at_ms,
+        reason=event.reason,
+        revoked_at_ms=record.stamped_at_ms,
+        revoked_by=record.requested_by,
+    )
+    return replace(fleet, revoked=kept, revocations=record.index)
+
+
+def _token_issued(fleet: FleetState, event: TokenIssued, record: EventRecord) -> FleetState:
+    kept = {token_id: token for token_id, token in fleet.tokens.items() if token_id not in event.forgotten}
+    kept[event.token_id] = IssuedToken(
+        token_id=event.token_id,
+        digest=event.digest,
+        role=event.role,
+        name=event.name,
+        set_key=event.token_set,
+        expires_at_ms=event.expires_at_ms,
+        issued_at_ms=record.stamped_at_ms,
+        issued_by=record.requested_by,
+    )
+    return replace(fleet, tokens=kept)

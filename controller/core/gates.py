@@ -83,6 +83,11 @@ def tells_cleaned_from_unknown(fleet: FleetState) -> bool:
     return fleet.feature_level >= 2
 
 
+def keeps_callers(fleet: FleetState) -> bool:
+    """Whether orders and events have their caller, and ids an owner. Level 2 has neither."""
+    return fleet.feature_level >= 3
+
+
 def chains_states(fleet: FleetState) -> bool:
     """Whether each entry makes a digest of the state. A controller of level 1 has none, and its snapshots neither."""
     return fleet.feature_level >= 2

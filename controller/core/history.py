@@ -124,6 +124,7 @@ def _cause(event: MasterElected) -> str:
         SilenceCause.REPLACED: "restarted as a new incarnation",
         SilenceCause.GOODBYE: "stopped cleanly",
         SilenceCause.WRITES_STOPPED: "its writes had stopped",
+        SilenceCause.REVOKED: "its certificate was revoked",
     }[stamps.cause]
 
 

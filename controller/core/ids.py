@@ -9,10 +9,13 @@ Rule 2: the next free id, or the id that the code already has; never another one
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, Operation
 from rollcall_ha.controller.contract.events import BrokerIdGranted
 from rollcall_ha.controller.contract.replies import IdGranted
+from rollcall_ha.controller.core.callers import binding
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.register_codes import kept_code, owner_of
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX, FleetState, SetState
@@ -40,7 +43,9 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
                 requested=command.applied_broker_id,
                 current=bound,
             )
-        return Decision(answer=IdGranted(broker_id=bound))
+        replica = set_state.replica(bound)
+        owner = replica.owner if replica is not None else UNSET
+        return Decision(answer=IdGranted(broker_id=bound), events=binding(fleet, operation, bound, owner))
     # Wiped controllers do not know which ids were given: 2 given to a newcomer is also the id of a member that has not
     # come back yet, and the newcomer, empty, would be that member (R7).
     if set_state.recovery is not None:
@@ -76,5 +81,6 @@ def decide_apply_id(fleet: FleetState, operation: Operation, command: ApplyBroke
                 register_code=kept_code(fleet, command.register_code),
                 address=command.address,
             ),
+            *binding(fleet, operation, set_state.next_id, UNSET),
         ),
     )

@@ -1,5 +1,5 @@
 """
-What must hold of the controllers' state, checked from outside: C1-C7 and C10 of docs/invariants.md.
+What must hold of the controllers' state, checked from outside: C1-C7, C10 and C11 of docs/invariants.md.
 
 ``check_state`` runs when a snapshot is loaded: a controller must not serve from a state that breaks one of them.
 ``check_entry`` runs behind a debug switch after each applied entry. Tests and the simulation run all of them.
@@ -24,7 +24,7 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES, FleetState, SetState
+from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES, REVOKED_MAX, TOKENS_MAX, FleetState, SetState
 
 _EPOCH_JUMP = 2**20
 _EXEMPT = (ElectionKind.FIRST, ElectionKind.BOOTSTRAP, ElectionKind.UNCLEAN)
@@ -35,6 +35,7 @@ def check_state(fleet: FleetState) -> tuple[str, ...]:
     broken = [f"{key}: {text}" for key in sorted(fleet.sets) for text in _check_set(key, fleet.sets[key])]
     if len(fleet.requests) > REQUEST_WINDOW_ENTRIES:
         broken.append(f"request window holds {len(fleet.requests)}, at most {REQUEST_WINDOW_ENTRIES}")
+    broken += _check_callers(fleet)
     return tuple(broken)
 
 
@@ -46,6 +47,8 @@ def check_entry(before: FleetState, after: FleetState, records: Sequence[EventRe
     """
     changed = [key for key in sorted(after.sets) if after.sets[key] is not before.sets.get(key)]
     broken = [f"{key}: {text}" for key in changed for text in _check_set(key, after.sets[key])]
+    if after.revoked is not before.revoked or after.tokens is not before.tokens:
+        broken += _check_callers(after)
     return (*broken, *check_transition(before, after, records))
 
 
@@ -73,6 +76,15 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
             continue
         broken.extend(f"{key}: {text}" for text in _check_change(old, new, own))
     return tuple(broken)
+
+
+def _check_callers(fleet: FleetState) -> Iterator[str]:
+    if len(fleet.revoked) > REVOKED_MAX or len(fleet.tokens) > TOKENS_MAX:
+        yield f"C11: {len(fleet.revoked)} certificates are revoked and {len(fleet.tokens)} tokens are kept"
+    if any(serial != one.serial for serial, one in fleet.revoked.items()):
+        yield "C11: a revoked certificate is filed under another serial number"
+    if len({token.digest for token in fleet.tokens.values()}) != len(fleet.tokens):
+        yield "C11: two tokens have one digest"
 
 
 def _check_set(key: SetKey, state: SetState) -> Iterator[str]:
@@ -185,6 +197,8 @@ def _check_identity(old: SetState, new: SetState, records: Sequence[EventRecord]
             continue
         if past.register_code != replica.register_code:
             yield f"C6: id {replica.broker_id} went from one register code to another"
+        if past.owner and replica.owner != past.owner:
+            yield f"C11: id {replica.broker_id} went from {past.owner} to {replica.owner or 'nobody'}"
         if replica.session_ordinal < past.session_ordinal:
             yield f"S33: session of {replica.broker_id} fell from {past.session_ordinal} to {replica.session_ordinal}"
         if replica.incarnation is not None and replica.incarnation in past.ended_incarnations:

@@ -28,6 +28,7 @@ from rollcall_ha.controller.contract.replies import Registered
 from rollcall_ha.controller.contract.values import Positions, RegisteredAs
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core import gates, recovery
+from rollcall_ha.controller.core.callers import binding
 from rollcall_ha.controller.core.decision import Decision, refuse
 from rollcall_ha.controller.core.intactness import judge
 from rollcall_ha.controller.core.register_codes import is_proven, kept_code, owner_of
@@ -78,7 +79,7 @@ def decide_register(fleet: FleetState, operation: Operation, command: RegisterRe
             is_in_sync=command.broker_id in view.sync_state_set,
             view=view,
         ),
-        events=(*events, event),
+        events=(*events, *binding(fleet, operation, command.broker_id, replica.owner), event),
     )
 
 

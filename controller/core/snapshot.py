@@ -3,7 +3,8 @@ A snapshot of the replicated state as a sequence of small JSON items.
 
 Here: ``encode_state`` and ``decode_state``. Not here: files, checksums, compression (``controller.replication``).
 
-Rule 1: one item per set and per answered request, so a thread may write it without holding the interpreter long.
+Rule 1: one item per set, answered request, revoked certificate and token, so a thread may write it without holding the
+interpreter long.
 Rule 2: equal states give equal bytes, on every node (C8). Items keep the order of the state.
 Rule 3: a snapshot above this node's feature level, and a damaged one, raise ``ValueError``: the node must not start
 from it (R15). What the state says is checked by ``invariants.check_state``.
@@ -17,8 +18,8 @@ import msgspec
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FleetIncarnation, RequestId, SetKey
-from rollcall_ha.controller.contract.values import Value
-from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, SetState
+from rollcall_ha.controller.contract.values import RevokedCertificate, Value
+from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, IssuedToken, SetState
 
 SNAPSHOT_FORMAT = 1
 
@@ -38,6 +39,9 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
     state_digest: str = ""
     heard_at_ms: int = 0
     stepped_ms: int = 0
+    revoked: int = 0
+    revocations: int = 0
+    tokens: int = 0
 
 
 class SnapshotSet(Value, tag="set", tag_field="item"):
@@ -49,7 +53,15 @@ class SnapshotRequest(Value, tag="request", tag_field="item"):
     answered: AnsweredRequest
 
 
-_Item = SnapshotHeader | SnapshotSet | SnapshotRequest
+class SnapshotRevoked(Value, tag="revoked", tag_field="item"):
+    certificate: RevokedCertificate
+
+
+class SnapshotToken(Value, tag="token", tag_field="item"):
+    token: IssuedToken
+
+
+_Item = SnapshotHeader | SnapshotSet | SnapshotRequest | SnapshotRevoked | SnapshotToken
 _DECODER: msgspec.json.Decoder[_Item] = msgspec.json.Decoder(_Item)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -70,6 +82,9 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             requests=len(state.requests),
             heard_at_ms=state.heard_at_ms,
             stepped_ms=state.stepped_ms,
+            revoked=len(state.revoked),
+            revocations=state.revocations,
+            tokens=len(state.tokens),
         )
     )
     # Sorted: a node that started from a snapshot holds its sets in another order, and must write equal bytes (C8).
@@ -77,6 +92,10 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
         yield _ENCODER.encode(SnapshotSet(state=state.sets[set_key]))
     for request_id, answered in state.requests.items():
         yield _ENCODER.encode(SnapshotRequest(request_id=request_id, answered=answered))
+    for certificate in state.revoked.values():
+        yield _ENCODER.encode(SnapshotRevoked(certificate=certificate))
+    for token in state.tokens.values():
+        yield _ENCODER.encode(SnapshotToken(token=token))
 
 
 def decode_state(items: Iterable[bytes]) -> FleetState:
@@ -98,6 +117,8 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         )
     sets: dict[SetKey, SetState] = {}
     requests: dict[RequestId, AnsweredRequest] = {}
+    revoked: dict[str, RevokedCertificate] = {}
+    tokens: dict[str, IssuedToken] = {}
     count = 0
     for raw in iterator:
         count += 1
@@ -106,13 +127,19 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             sets[item.state.set_key] = item.state
         elif isinstance(item, SnapshotRequest):
             requests[item.request_id] = item.answered
+        elif isinstance(item, SnapshotRevoked):
+            revoked[item.certificate.serial] = item.certificate
+        elif isinstance(item, SnapshotToken):
+            tokens[item.token.token_id] = item.token
         else:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
     # A snapshot that ends early is a fleet with fewer sets: their epochs would begin at 0 again.
-    if (len(sets), len(requests), count) != (header.sets, header.requests, header.sets + header.requests):
+    held = (len(sets), len(requests), len(revoked), len(tokens))
+    said = (header.sets, header.requests, header.revoked, header.tokens)
+    if held != said or count != sum(said):
         raise ValueError(
-            f"snapshot holds {len(sets)} sets and {len(requests)} requests in {count} items, its header says "
-            f"{header.sets} and {header.requests}; restore it from a peer"
+            f"snapshot holds {held} sets, requests, revoked certificates and tokens in {count} items, its header says "
+            f"{said}; restore it from a peer"
         )
     return FleetState(
         fleet_incarnation=header.fleet_incarnation,
@@ -124,6 +151,9 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         state_digest=header.state_digest,
         heard_at_ms=header.heard_at_ms,
         stepped_ms=header.stepped_ms,
+        revoked=revoked,
+        revocations=header.revocations,
+        tokens=tokens,
         term=header.term,
         index=header.index,
     )

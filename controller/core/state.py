@@ -13,6 +13,7 @@ Rule 3: epochs, the next id and session ordinals never fall. A cleaned set stays
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rollcall_ha.controller.contract.commands import FIRST_FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import (
@@ -30,6 +31,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSet,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply
 from rollcall_ha.controller.contract.values import (
     CleanMark,
@@ -37,6 +39,7 @@ from rollcall_ha.controller.contract.values import (
     Positions,
     RegisteredAs,
     ReplicaDescription,
+    RevokedCertificate,
     SetConfiguration,
     SilenceCause,
     StopReason,
@@ -56,6 +59,11 @@ REPLICAS_PER_SET_MAX = 64
 
 REIGNS_KEPT = 16
 """Past reigns whose grade can still be corrected when an old master returns."""
+
+REVOKED_MAX = 1_000
+"""Certificates; the whole list goes to each broker, and is looked at for each link."""
+
+TOKENS_MAX = 1_000
 
 ENDED_INCARNATIONS_KEPT = 16
 """Incarnations per replica that are remembered as ended, so that a late registration of one of them is refused."""
@@ -88,6 +96,8 @@ class ReplicaState(Value):
     """Mark of the clean stop of this incarnation (R3a)."""
     ended_incarnations: tuple[Incarnation, ...] = ()
     """Newest last; at most ``ENDED_INCARNATIONS_KEPT``."""
+    owner: str | UnsetType = UNSET
+    """Name in the certificate of the one broker that may be this replica; UNSET: the id is not bound yet."""
 
     @property
     def is_registered(self) -> bool:
@@ -306,6 +316,23 @@ class AnsweredRequest(Value):
     reply: AnyReply
 
 
+class IssuedToken(Value):
+    """A token, but for the token itself."""
+
+    token_id: str
+    digest: str
+    role: Role
+    name: str
+    set_key: SetKey | None
+    expires_at_ms: int
+    issued_at_ms: int
+    issued_by: str
+    revoked_at_ms: int | None = None
+    """None: it is in force until it expires."""
+    revoked_by: str = ""
+    revoke_reason: str = ""
+
+
 class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """All sets of one control plane, and what is common to them."""
 
@@ -315,6 +342,12 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     sets: dict[SetKey, SetState]
     requests: dict[RequestId, AnsweredRequest]
     """Oldest first; at most ``REQUEST_WINDOW_ENTRIES``."""
+    revoked: dict[str, RevokedCertificate] = {}
+    """By serial number, oldest first; at most ``REVOKED_MAX``."""
+    revocations: int = 0
+    """Index of the entry that last changed ``revoked``: who knows this number knows the whole list."""
+    tokens: dict[str, IssuedToken] = {}
+    """By id, oldest first; at most ``TOKENS_MAX``."""
     chain_head: str = ""
     """Hash of the newest event (R24)."""
     state_digest: str = ""

@@ -137,4 +137,5 @@ def _member_view(replica: ReplicaState) -> MemberView:
         is_alive=replica.is_alive,
         is_suspect=replica.is_suspect,
         is_stopping=replica.is_stopping,
+        owner=replica.owner or "",
     )

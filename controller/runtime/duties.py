@@ -169,8 +169,10 @@ class LeaderDuties:
         outcome = self.sessions.link(report, now_ns) if self.is_active else []
         return [] if isinstance(outcome, Refused) else self._with_elections(outcome, now_ns)
 
-    def handle_closed(self, connection: ConnectionId, now_ns: int) -> list[Action]:
-        return self.sessions.close(connection, now_ns) if self.is_active else []
+    def handle_closed(self, connection: ConnectionId, now_ns: int, *, is_revoked: bool = False) -> list[Action]:
+        """A broker's connection ended; ``is_revoked``: by us, because its certificate is revoked."""
+        actions = self.sessions.close(connection, now_ns, is_revoked=is_revoked) if self.is_active else []
+        return self._with_elections(actions, now_ns)
 
     def handle_probe(
         self, probe: SendProbe, outcome: ProbeOutcome, answer: ProbeAnswer | None, now_ns: int

@@ -58,6 +58,8 @@ class Reading:
     graces: int
     statuses: Sequence[SetStatus]
     controllers_differing: int
+    certificates_revoked: int
+    tokens_in_force: int
 
 
 class ControllerMetrics:
@@ -199,6 +201,10 @@ class _Gauges(LateCollector):
             "Controllers that made another state of the same entries; anything but 0 is an alarm.",
             reading.controllers_differing,
         )
+        yield _one(
+            "rollcall_certificates_revoked", "Certificates that nobody believes any more.", reading.certificates_revoked
+        )
+        yield _one("rollcall_tokens_in_force", "Tokens neither revoked nor expired.", reading.tokens_in_force)
         yield _one("rollcall_sessions_open", "Broker sessions on a connection.", reading.sessions_open)
         yield CounterMetricFamily(
             "rollcall_graces", "How often every replica got one full timeout.", value=reading.graces

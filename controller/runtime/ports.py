@@ -39,6 +39,10 @@ class BrokerPort(Protocol):
         """Push an encoded ``RoleNotice``; False if that connection is gone. Does not block."""
         ...
 
+    def tell_revoked(self, body: bytes) -> None:
+        """Push an encoded ``RevokedSerials`` to every session. Does not block."""
+        ...
+
     def announce(self, view: SetView) -> None:
         """Tell the RocketMQ brokers of this set what was committed, each on its listen port. Does not block."""
         ...

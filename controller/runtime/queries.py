@@ -18,16 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TypeVar
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, OperatorCommand
 from rollcall_ha.controller.contract.events import ClockStepped, EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.names import refusal_of_texts
+from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import Elected, Refused
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
     CLOCK_STEP_SHOWN_MS_MAX,
     PAGE_SETS_MAX,
+    CertificatesAnswer,
+    CertificateStatus,
     ControllerRole,
     ControllerStatus,
     ElectionPreview,
@@ -40,6 +43,7 @@ from rollcall_ha.controller.contract.views import (
     SetAnswer,
     SetPage,
     SetStatus,
+    TokensAnswer,
 )
 from rollcall_ha.controller.core.explain import explain
 from rollcall_ha.controller.core.history import history_of
@@ -50,8 +54,9 @@ from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
-from rollcall_ha.controller.runtime.service import ControllerService, OperatorCommand
-from rollcall_ha.controller.runtime.views import set_status
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.views import set_status, token_status
+from rollcall_ha.node.certificates_held import CertificatesHeld
 
 T = TypeVar("T")
 
@@ -81,9 +86,10 @@ class NotFound(Exception):
 class Queries:
     """Reads of one controller."""
 
-    def __init__(self, service: ControllerService) -> None:
-        """Starts its worker thread with the first read of the journal."""
+    def __init__(self, service: ControllerService, held: CertificatesHeld | None = None) -> None:
+        """Starts its worker thread with the first read of the journal. ``held`` None: a fleet without certificates."""
         self._service = service
+        self._held = held or CertificatesHeld(None, is_insecure=True)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-reader")
         self._sorted_keys: list[SetKey] = []
         self._sorted_index = -1
@@ -192,14 +198,36 @@ class Queries:
             fleet_level=published.state.feature_level,
             clock_step_ms=step.event.step_ms if step is not None and isinstance(step.event, ClockStepped) else None,
             state_digest=published.state.state_digest,
-            differing=self._service.differing,
+            differing=self._service.states.differing,
+            certificates_revoked=len(published.state.revoked),
+            tokens_in_force=self._tokens_in_force(published.state),
             clock_stepped_at_ms=step.stamped_at_ms if step is not None else None,
+            is_insecure=self._held.is_insecure,
+            certificates=self._certificates(),
+            certificate_complaint=self._held.complaint,
+        )
+
+    def _certificates(self) -> tuple[CertificateStatus, ...]:
+        now_ms = self._service.ports.wall_ms()
+        return tuple(
+            CertificateStatus(
+                name=str(one.name),
+                serial=one.serial,
+                expires_at_ms=one.expires_at_ms,
+                expires_in_ms=one.expires_at_ms - now_ms,
+            )
+            for one in self._held.certificates()
         )
 
     # --- dry runs ----------------------------------------------------------------------------------------------------
 
     async def preview_order(
-        self, command: OperatorCommand, *, request_id: RequestId, requested_by: str
+        self,
+        command: OperatorCommand,
+        *,
+        request_id: RequestId,
+        requested_by: str,
+        principal: Principal | None = None,
     ) -> ElectionPreview | OrderPreview | Refused:
         """The answer that the order would get now (S68). Raises ``NoAuthority``."""
         # Linearizable: a preview on an older state would promise an election that the real order then refuses.
@@ -211,6 +239,7 @@ class Queries:
             request_id=request_id,
             requested_by=requested_by,
             evidence=self._service.evidence_for(command),
+            principal=principal,
         )
         reply, events = foresee(published.state, operation)
         if isinstance(reply, Refused):
@@ -219,6 +248,25 @@ class Queries:
         if isinstance(reply, Elected):
             return ElectionPreview(freshness=freshness, verdict=reply.verdict, grade_note=_grade_note(reply))
         return OrderPreview(freshness=freshness, events=events)
+
+    # --- who may what ------------------------------------------------------------------------------------------------
+
+    async def certificates(self, consistency: Consistency) -> CertificatesAnswer:
+        """The revoked certificates, oldest first. Raises ``NoAuthority``."""
+        published = await self._published(consistency)
+        return CertificatesAnswer(freshness=self.freshness(published), revoked=tuple(published.state.revoked.values()))
+
+    async def tokens(self, consistency: Consistency) -> TokensAnswer:
+        """Every token that is kept, oldest first, without its digest. Raises ``NoAuthority``."""
+        published = await self._published(consistency)
+        return TokensAnswer(
+            freshness=self.freshness(published),
+            tokens=tuple(token_status(token) for token in published.state.tokens.values()),
+        )
+
+    def _tokens_in_force(self, state: FleetState) -> int:
+        now_ms = self._service.ports.wall_ms()
+        return sum(token.revoked_at_ms is None and token.expires_at_ms > now_ms for token in state.tokens.values())
 
     # --- the record --------------------------------------------------------------------------------------------------
 
@@ -343,7 +391,9 @@ class Queries:
             sessions_open=service.duties.sessions.open_count,
             graces=service.duties.sessions.graces,
             statuses=statuses,
-            controllers_differing=len(service.differing),
+            controllers_differing=len(service.states.differing),
+            certificates_revoked=len(published.state.revoked),
+            tokens_in_force=self._tokens_in_force(published.state),
         )
 
 

@@ -24,6 +24,7 @@ from dataclasses import replace
 from functools import partial
 
 import msgspec
+from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
@@ -31,13 +32,11 @@ from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ApplyBrokerId,
     Barrier,
-    Bootstrap,
-    CleanReplicas,
+    Electing,
     ElectMaster,
-    ElectUnclean,
-    ImportSet,
     InitialiseFleet,
     Operation,
+    OperatorCommand,
     RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
@@ -53,9 +52,10 @@ from rollcall_ha.controller.contract.events import (
     FleetInitialised,
     LeadershipTaken,
 )
-from rollcall_ha.controller.contract.ids import ControllerName, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import RequestId, SetKey
 from rollcall_ha.controller.contract.levels import fitted
 from rollcall_ha.controller.contract.names import refusal_of_texts
+from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView, for_brokers
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
 from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
@@ -77,9 +77,10 @@ from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from rollcall_ha.controller.runtime.pushes import push_views
+from rollcall_ha.controller.runtime.revocations import RevocationWatch, unknown_to
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId
 from rollcall_ha.controller.runtime.settings import ServiceSettings
-from rollcall_ha.controller.runtime.state_watch import DIGESTS_TOLD, judge_states
+from rollcall_ha.controller.runtime.state_watch import StateWatch
 from rollcall_ha.node.telemetry import get_logger
 
 LEADERSHIP_POLL_MS = 20
@@ -94,12 +95,6 @@ Requests of brokers whose refusal needs no entry. Not alters: an earlier try of 
 yet applied. Refused by the state before it, the master would end its union, and then the alter commits (R2).
 """
 
-Electing = ElectMaster | ElectUnclean | Bootstrap
-"""Orders that are decided on evidence, too."""
-OperatorCommand = Electing | CleanReplicas | ImportSet | RaiseFeatureLevel
-
-STATES_INTERVAL_MS = 1_000
-"""Between two comparisons of this controller's state with the others'."""
 CLOCK_REPORT_PAUSE_MS = 1_000
 """Between two attempts to put one step of the clock on record."""
 ENTRIES_PENDING_MAX = 50_000
@@ -137,17 +132,14 @@ class ControllerService:
         self._founded_term: int | None = None
         self._leader_seen_ns = self.ports.monotonic_ns()
         self._barriers = SharedBarriers(self._commit_barrier)
-        self._digests: deque[tuple[int, str]] = deque(maxlen=DIGESTS_TOLD)
-        """Of the newest entries: (index, digest of the state)."""
-        self.differing: tuple[ControllerName, ...] = ()
-        """Controllers whose state is not ours, by the last comparison."""
+        self.states = StateWatch(len(settings.controllers), self._logger)
+        self.revocations = RevocationWatch()
         self._clock_watch = ClockWatch()
         self.clock_step: EventRecord | None = None
         """The newest step of the clock of entries that this process has applied."""
         self._background = BackgroundTasks(self._logger)
         self._timer: asyncio.TimerHandle | None = None
         self._next_scan_ns = 0
-        self._next_comparison_ns = 0
         self._next_mark_ns = 0
         self._events_synced = Wakeup()
         self._leader_named = Wakeup()
@@ -271,7 +263,13 @@ class ControllerService:
     # --- orders and reads --------------------------------------------------------------------------------------------
 
     def operation(
-        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
+        self,
+        command: AnyCommand,
+        *,
+        request_id: RequestId,
+        requested_by: str,
+        evidence: Evidence | None = None,
+        principal: Principal | None = None,
     ) -> Operation:
         """The order as this fleet's feature level takes it; ``version`` is above that if it cannot be taken (R15)."""
         level = self._log.published.state.feature_level
@@ -282,6 +280,7 @@ class ControllerService:
             requested_by=requested_by,
             command=command,
             evidence=evidence,
+            principal=UNSET if principal is None else principal,
         )
         operation, needed = fitted(operation, level)
         return operation if needed <= level else msgspec.structs.replace(operation, version=needed)
@@ -292,10 +291,18 @@ class ControllerService:
         return self.operation(command, request_id=request_id, requested_by=self._own_name, evidence=evidence)
 
     async def submit(
-        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None = None
+        self,
+        command: AnyCommand,
+        *,
+        request_id: RequestId,
+        requested_by: str,
+        evidence: Evidence | None = None,
+        principal: Principal | None = None,
     ) -> AnyReply:
         """
         Commit an order and return the reply that apply computed; durable on a majority on return.
+
+        ``principal``: who asks, as proven here or by the controller that passes the order on; None = a controller.
 
         Raises:
             NoAuthority, NotLeader, Overloaded: certainly not executed.
@@ -304,11 +311,13 @@ class ControllerService:
         # Before proposing: an isolated leader's log takes the entry, and the caller waits until its deadline for
         # "unknown".
         self.require_authority()
-        if refusal := refusal_of_texts(command):
+        if refusal := refusal_of_texts(command) or (principal and refusal_of_texts(principal)):
             self.metrics.refusals.labels(code=refusal.code.name).inc()
             return refusal
         return await self._submit(
-            self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
+            self.operation(
+                command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=principal
+            )
         )
 
     async def _submit(self, operation: Operation) -> AnyReply:
@@ -364,12 +373,7 @@ class ControllerService:
     def _preview_election(self, command: ElectMaster, evidence: Evidence) -> Elected | Refused:
         reply = preview(
             self._log.published.state,
-            self.operation(
-                command,
-                request_id=RequestId("preview"),
-                requested_by=self._own_name,
-                evidence=evidence,
-            ),
+            self.operation(command, request_id=RequestId("preview"), requested_by=self._own_name, evidence=evidence),
         )
         assert isinstance(reply, Elected | Refused)
         return reply
@@ -392,7 +396,8 @@ class ControllerService:
         refusal = self.count_heartbeat(beat, connection)
         if refusal is not None:
             return refusal
-        state = self._log.published.state.sets.get(beat.set_key)
+        published = self._log.published
+        state = published.state.sets.get(beat.set_key)
         is_current = (
             state is not None
             and state.master_epoch == beat.known_master_epoch
@@ -405,15 +410,24 @@ class ControllerService:
             view=None if view is None else for_brokers(view),
             controllers=self.settings.broker_ports,
             leader_clock_us=self.now_ns() // NS_PER_US,
+            revoked=unknown_to(beat, published.state),
         )
 
     async def submit_for_broker(
-        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, connection: ConnectionId | None
+        self,
+        command: AnyCommand,
+        *,
+        request_id: RequestId,
+        requested_by: str,
+        connection: ConnectionId | None,
+        principal: Principal | None = None,
     ) -> AnyReply:
         """A broker's order on its session or by REST; opens the session if it was a registration. As ``submit``."""
         evidence = self._evidence_of_stop(command) if isinstance(command, AnnounceStop) else None
         refusal = refusal_of_texts(command) or self._refusal_of_now(
-            command, request_id=request_id, requested_by=requested_by, evidence=evidence
+            self.operation(
+                command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=principal
+            )
         )
         if refusal is not None:
             self.metrics.refusals.labels(code=refusal.code.name).inc()
@@ -422,7 +436,9 @@ class ControllerService:
             self.duties.handle_requested(command.set_key, self.now_ns())
         if isinstance(command, RecordMilestones):
             command = self.duties.milestones.observe(command, self.now_ns())
-        reply = await self.submit(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
+        reply = await self.submit(
+            command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=principal
+        )
         if isinstance(command, RegisterReplica) and isinstance(reply, Registered):
             # The entry may be applied and not heard of yet. Opened before ``track``, the session would not exist, and
             # the broker's connection be bound to nothing: its close would not be noticed.
@@ -444,9 +460,7 @@ class ControllerService:
         )
         return msgspec.structs.replace(self._evidence(view), detection=stamps)
 
-    def _refusal_of_now(
-        self, command: AnyCommand, *, request_id: RequestId, requested_by: str, evidence: Evidence | None
-    ) -> Refused | None:
+    def _refusal_of_now(self, operation: Operation) -> Refused | None:
         """
         The refusal that the applied state has for a broker's request already; None: propose it (Rule 5).
 
@@ -456,13 +470,12 @@ class ControllerService:
         self.require_authority()
         state = self._log.published.state
         # A known id is answered by its entry's reply (R24): decided anew, an order that was done would be refused.
-        if not isinstance(command, _REFUSED_AT_ONCE) or request_id in state.requests:
+        if not isinstance(operation.command, _REFUSED_AT_ONCE) or operation.request_id in state.requests:
             return None
-        operation = self.operation(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
         try:
             decision = decide(state, operation)
         except Exception:  # of ours: apply makes a refusal on record of it, here the broker would have no answer
-            self._logger.exception("decision_failed", command=type(command).__name__)
+            self._logger.exception("decision_failed", command=type(operation.command).__name__)
             return None
         # A cleaned broker that still runs asks every second: 86,400 entries and events a day that say the same.
         changes_nothing = all(isinstance(event, CommandRefused) for event in decision.events)
@@ -472,9 +485,9 @@ class ControllerService:
         """A member's word about its link to the master (R13)."""
         self._do(self.duties.handle_link(report, self.now_ns()))
 
-    def handle_closed(self, connection: ConnectionId) -> None:
-        """A broker's connection ended."""
-        self._do(self.duties.handle_closed(connection, self.now_ns()))
+    def handle_closed(self, connection: ConnectionId, *, is_revoked: bool = False) -> None:
+        """A broker's connection ended; ``is_revoked``: because its certificate is (R28)."""
+        self._do(self.duties.handle_closed(connection, self.now_ns(), is_revoked=is_revoked))
 
     # --- leadership and time -----------------------------------------------------------------------------------------
 
@@ -482,12 +495,12 @@ class ControllerService:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(LEADERSHIP_POLL_MS / 1000, self._on_timer)
         self._look_at_leadership()
+        self.revocations.look(self._log.published.state, self._broker_port if self.duties.is_active else None)
         now_ns = self.now_ns()
         self.duties.breathe(now_ns)
         self._watch_clock(now_ns)
-        if now_ns >= self._next_comparison_ns:
-            self._next_comparison_ns = now_ns + STATES_INTERVAL_MS * NS_PER_MS
-            self._compare_states()
+        if reason := self.states.compare(self._log.exchange_states, now_ns):
+            self.ports.diverged(reason)
         if now_ns >= self._next_scan_ns:
             self._next_scan_ns = now_ns + self.settings.timing.scan_interval_ms * NS_PER_MS
             self._do(self.duties.tick(now_ns))
@@ -589,21 +602,9 @@ class ControllerService:
             if self.duties.is_active:
                 self._do(self.duties.take(sorted(self._log.published.state.sets), self.now_ns()))
 
-    def _compare_states(self) -> None:
-        own = tuple(self._digests)
-        others = self._log.exchange_states(own)
-        judgement = judge_states(dict(own), others, members=len(self.settings.controllers))
-        if judgement.differing and judgement.differing != self.differing:
-            self._logger.error("states_differ", differing=judgement.differing, newest=own[-1])
-        self.differing = judgement.differing
-        if judgement.stop_reason:
-            self._logger.error("state_is_wrong", reason=judgement.stop_reason)
-            self.ports.diverged(judgement.stop_reason)
-
     def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
-        # Below feature level 2 there is none.
-        if entry.state.state_digest:
-            self._digests.append((entry.index, entry.state.state_digest))
+        self.states.note(entry.index, entry.state.state_digest)
+        self.revocations.look(self._log.published.state, self._broker_port if self.duties.is_active else None)
         for record in entry.records:
             if isinstance(record.event, FleetInitialised) and record.requested_by == self._own_name:
                 self._founded_term = record.term

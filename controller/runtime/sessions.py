@@ -20,6 +20,8 @@ Rule 6: a stamp is never better than its reading. A sign that is read after the 
 the loop was last seen to run, and a sign of life counts from there.
 Rule 7 (R7): a broker that knows a later masterEpoch than this leader must register again, because a registration
 reports what the broker knows.
+Rule 8 (R28): a replica whose connection was closed because its certificate is revoked is gone at once: nothing is asked
+of it, and it does not come back on this session.
 """
 
 from __future__ import annotations
@@ -382,8 +384,8 @@ class Sessions:
         if session is not None and session.cause is None:
             session.cause, session.detected_ns = SilenceCause.GOODBYE, now_ns
 
-    def close(self, connection: ConnectionId, now_ns: int) -> list[Action]:
-        """A connection ended; only sessions that still live on it notice (Rule 1)."""
+    def close(self, connection: ConnectionId, now_ns: int, *, is_revoked: bool = False) -> list[Action]:
+        """A connection ended; only sessions that still live on it notice (Rule 1). ``is_revoked``: Rule 8."""
         actions: list[Action] = []
         # By connection, not by replica: the close of a connection that a replica has left means nothing (Rule 1).
         for session in tuple(self._by_connection.get(connection, {}).values()):
@@ -392,7 +394,12 @@ class Sessions:
             # Refusals count from this close: an earlier one says nothing about the process that was connected since.
             session.refused_ns = None
             session.probes = session.refusals = 0
-            actions += self._maybe_probe(session)
+            # Rule 8. Whoever has its key would answer the probe, and send heartbeats on the next link if it could: by
+            # silence alone a master that nobody believes any more would reign until its timeout.
+            if is_revoked and session.is_alive:
+                actions += self._detect(session, SilenceCause.REVOKED, now_ns)
+            else:
+                actions += self._maybe_probe(session)
         return actions
 
     # --- probes ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from rollcall_ha.node.config import (
     ConfigError,
     FleetFile,
     bind_address,
+    refuse_open_ports,
     refuse_unreachable,
     refuse_unsafe_bind,
     split_address,
@@ -55,6 +56,8 @@ class ServiceSettings:
     retention: Retention = field(default_factory=Retention)
     rest_names: tuple[str, ...] = ()
     """Further host names of the REST ports (``fleet.rest_names``)."""
+    is_insecure: bool = True
+    """Ports are plain, and believe whoever connects (``fleet.insecure``)."""
 
     @property
     def own(self) -> ControllerAddresses:
@@ -80,7 +83,7 @@ class ServiceSettings:
     def rest_base(self, name: ControllerName | None) -> str | None:
         """Base URL of a controller's REST port."""
         addresses = self.controllers.get(name) if name is not None else None
-        return None if addresses is None else f"http://{addresses.rest}"
+        return None if addresses is None else f"{'http' if self.is_insecure else 'https'}://{addresses.rest}"
 
 
 def settings_from(document: FleetFile, name: str) -> ServiceSettings:
@@ -109,10 +112,10 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
         for port in ("raft", "broker", "rest"):
             refuse_unreachable(f"controllers.{member}.{port}", getattr(section, port))
     bind = ControllerAddresses(**{port: bind_address(own, port) for port in ("raft", "broker", "rest")})
-    refuse_unsafe_bind(f"controllers.{name}.rest", bind.rest, remedy="put an authenticating proxy in front of it")
-    if not document.fleet.open_broker_ports:
-        remedy = "where everybody on the network is trusted, set fleet.open_broker_ports = true"
-        refuse_unsafe_bind(f"controllers.{name}.broker", bind.broker, remedy=remedy)
+    if document.fleet.insecure:
+        remedy = "with certificates (rollcall init) and without fleet.insecure it may be bound anywhere"
+        refuse_unsafe_bind(f"controllers.{name}.rest", bind.rest, remedy=remedy)
+    refuse_open_ports(document.fleet, {f"controllers.{name}.broker": bind.broker})
     expected = document.fleet.rocketmq_expected_replicas
     if not 1 <= expected <= REPLICAS_PER_SET_MAX:
         raise ConfigError(f"fleet.rocketmq_expected_replicas is {expected}; it must be 1 to {REPLICAS_PER_SET_MAX}")
@@ -130,6 +133,7 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
         bind=bind,
         retention=retention,
         rest_names=_rest_names(document),
+        is_insecure=document.fleet.insecure,
     )
 
 

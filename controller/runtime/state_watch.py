@@ -1,8 +1,8 @@
 """
 Comparing controllers: have all of them made the same state of the same entries?
 
-Here: ``judge_states``, pure. Not here: the digest (``controller.core.digest``), how it travels
-(``controller.replication.raft``: links between controllers).
+Here: ``judge_states``, pure, and ``StateWatch``, which remembers what there is to compare. Not here: the digest
+(``controller.core.digest``), how it travels (``controller.replication.raft``: links between controllers).
 
 Every controller asks the others, and judges about itself alone.
 Rule 1: digests are compared at one index. Only the last few entries of each are known: under load there may be none in
@@ -14,11 +14,16 @@ Rule 3: without a majority that agrees nobody is right for certain, and nobody s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+from rollcall_ha.node.telemetry import Logger
 
+INTERVAL_MS = 1_000
+"""Between two comparisons of this controller's state with the others'."""
 DIGESTS_TOLD = 64
 """Newest entries whose digest a controller tells."""
 
@@ -56,3 +61,38 @@ def judge_states(own: Digests, others: Mapping[ControllerName, Digests], *, memb
                 )
                 return StateJudgement(differing=tuple(differing), stop_reason=reason)
     return StateJudgement(differing=tuple(differing))
+
+
+class StateWatch:
+    """What this controller tells of its newest states, and what came of the last comparison."""
+
+    def __init__(self, members: int, logger: Logger) -> None:
+        """``members`` counts all controllers of the fleet."""
+        self._members = members
+        self._logger = logger
+        self._digests: deque[tuple[int, str]] = deque(maxlen=DIGESTS_TOLD)
+        """Of the newest entries: (index, digest of the state)."""
+        self.differing: tuple[ControllerName, ...] = ()
+        """Controllers whose state is not ours, by the last comparison."""
+        self._next_ns = 0
+
+    def note(self, index: int, digest: str) -> None:
+        """The state after this entry; below feature level 2 it has no digest."""
+        if digest:
+            self._digests.append((index, digest))
+
+    def compare(
+        self, exchange: Callable[[tuple[tuple[int, str], ...]], Mapping[ControllerName, Digests]], now_ns: int
+    ) -> str:
+        """Compare with what ``exchange`` brings, once a second. The answer: why this controller must stop, or empty."""
+        if now_ns < self._next_ns:
+            return ""
+        self._next_ns = now_ns + INTERVAL_MS * NS_PER_MS
+        own = tuple(self._digests)
+        judgement = judge_states(dict(own), exchange(own), members=self._members)
+        if judgement.differing and judgement.differing != self.differing:
+            self._logger.error("states_differ", differing=judgement.differing, newest=own[-1])
+        self.differing = judgement.differing
+        if judgement.stop_reason:
+            self._logger.error("state_is_wrong", reason=judgement.stop_reason)
+        return judgement.stop_reason

@@ -15,7 +15,8 @@ from enum import StrEnum
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus
+from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus, TokenStatus
+from rollcall_ha.controller.core.state import IssuedToken
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaSession
 from rollcall_ha.controller.runtime.sessions import Sessions
 
@@ -175,3 +176,19 @@ def _replica_problems(view: SetView, replica: ReplicaStatus) -> set[ProblemCode]
     if view.sync_state_set and replica.is_alive and not replica.is_in_sync and not replica.is_learner:
         found.add(ProblemCode.REPLICA_NOT_IN_SYNC)
     return found
+
+
+def token_status(token: IssuedToken) -> TokenStatus:
+    """The token without its digest."""
+    return TokenStatus(
+        token_id=token.token_id,
+        role=token.role,
+        name=token.name,
+        set_key=token.set_key,
+        expires_at_ms=token.expires_at_ms,
+        issued_at_ms=token.issued_at_ms,
+        issued_by=token.issued_by,
+        revoked_at_ms=token.revoked_at_ms,
+        revoked_by=token.revoked_by,
+        revoke_reason=token.revoke_reason,
+    )

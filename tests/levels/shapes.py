@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import msgspec.inspect as mi
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, Operation
@@ -55,7 +56,13 @@ def _shape(info: mi.StructType | mi.EnumType) -> Shape:
 
 
 def _defaults(info: mi.StructType) -> Defaults:
-    return {field.encode_name: "mandatory" if field.required else repr(field.default) for field in info.fields}
+    return {field.encode_name: _default(field) for field in info.fields}
+
+
+def _default(field: mi.Field) -> str:
+    # The inspection shows the default UNSET as none at all.
+    is_unset = not field.required and field.default is field.default_factory is msgspec.NODEFAULT
+    return "UNSET" if is_unset else "mandatory" if field.required else repr(field.default)
 
 
 def _walk(info: mi.Type, found: dict[str, mi.StructType | mi.EnumType]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.commands import (
@@ -46,6 +47,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import AnyReply
 from rollcall_ha.controller.contract.values import (
     CleanMark,
@@ -161,6 +163,7 @@ class Fleet:
         version: int | None = None,
         requested_by: str = "controller:c1",
         stamped_at_ms: int | None = None,
+        principal: Principal | None = None,
     ) -> Operation:
         """An operation with a request id of its own; ``version`` None: the level of the fleet."""
         self.requests += 1
@@ -171,6 +174,7 @@ class Fleet:
             requested_by=requested_by,
             command=command,
             evidence=evidence,
+            principal=UNSET if principal is None else principal,
         )
 
     def apply(self, operations: Iterable[Operation]) -> AppliedOperations:
@@ -187,9 +191,17 @@ class Fleet:
         assert broken == (), broken
         return self.last
 
-    def do(self, command: AnyCommand, *, evidence: Evidence | None = None, request_id: str | None = None) -> AnyReply:
-        """Apply one command in an entry of its own."""
-        return self.apply([self.operation(command, evidence=evidence, request_id=request_id)]).replies[0]
+    def do(
+        self,
+        command: AnyCommand,
+        *,
+        evidence: Evidence | None = None,
+        request_id: str | None = None,
+        by: Principal | None = None,
+    ) -> AnyReply:
+        """Apply one command in an entry of its own, as asked ``by`` somebody."""
+        operation = self.operation(command, evidence=evidence, request_id=request_id, principal=by)
+        return self.apply([operation]).replies[0]
 
     def want(self, reply: AnyReply, kind: type[R]) -> R:
         """``reply`` as ``kind``, or a failure that shows it."""

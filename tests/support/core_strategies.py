@@ -21,12 +21,16 @@ from rollcall_ha.controller.contract.commands import (
     ElectMaster,
     ElectUnclean,
     ImportSet,
+    IssueToken,
     MarkAlive,
     MarkSilent,
     Operation,
     RecordMilestones,
+    RegisterReplica,
     ReportEntered,
     ReportWrites,
+    RevokeCertificate,
+    RevokeToken,
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import (
@@ -40,6 +44,7 @@ from rollcall_ha.controller.contract.ids import (
     ReplicaKind,
     SyncStateSetEpoch,
 )
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     ImportedReplica,
@@ -51,12 +56,16 @@ from rollcall_ha.controller.contract.values import (
 )
 from rollcall_ha.controller.core.register_codes import kept_code
 from rollcall_ha.controller.core.state import ReplicaState, SetState
-from tests.support.core_builders import Fleet, ids, positions, stored
+from rollcall_ha.controller.core.tokens import digest_of
+from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
+KINDS = 23
+"""How many makers there are."""
 _NOBODY = Incarnation("nobody")
+_FAR_MS = 2**50
 _CODES = {kept_code(Fleet().state, code): code for code in (RegisterCode(f"code-{number}") for number in range(8))}
 """The code behind what is kept of it (level 2)."""
 
@@ -64,7 +73,9 @@ _CODES = {kept_code(Fleet().state, code): code for code in (RegisterCode(f"code-
 def lives(max_steps: int = 25) -> st.SearchStrategy[list[list[Step]]]:
     """Entries of one to three steps each."""
     small = st.integers(min_value=0, max_value=5)
-    step = st.tuples(st.integers(min_value=0, max_value=17), small, small, small, st.integers(min_value=0, max_value=9))
+    step = st.tuples(
+        st.integers(min_value=0, max_value=KINDS - 1), small, small, small, st.integers(min_value=0, max_value=9)
+    )
     return st.lists(st.lists(step, min_size=1, max_size=3), min_size=1, max_size=max_steps)
 
 
@@ -88,9 +99,10 @@ def operation_of(fleet: Fleet, step: Step) -> Operation:
         return past if number % 2 else replace(past, request_id=fleet.operation(past.command).request_id)
     makers = _MAKERS
     command = makers[kind % len(makers)](fleet, step)
+    caller = _caller(step) if isinstance(command, ApplyBrokerId | RegisterReplica) else None
     needs_evidence = isinstance(command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop)
     if not needs_evidence or fleet.key not in fleet.state.sets:
-        return fleet.operation(command)
+        return fleet.operation(command, principal=caller)
     ends = {
         number + 1: positions(100 * ((number + step[2]) % 5), epoch=max(-1, fleet.set.master_epoch), confirm=step[3])
         for number in range(4)
@@ -292,6 +304,37 @@ def _import(fleet: Fleet, step: Step) -> AnyCommand:
     )
 
 
+def _caller(step: Step) -> Principal | None:
+    """The replica's own broker mostly; now and then a neighbour, a key, somebody unproven, a revoked certificate."""
+    _, number, life, _, mischief = step
+    if mischief > 6:
+        return None
+    name = f"b{number % 4 + (mischief == 6)}"
+    proof = ProvedBy.SIGNATURE if mischief == 5 else ProvedBy.CERTIFICATE
+    return Principal(name=name, role=Role.BROKER, proved_by=proof, serial=f"{name}{life}", set_key=SET_A)
+
+
+def _revoke(fleet: Fleet, step: Step) -> AnyCommand:
+    del fleet
+    return RevokeCertificate(serial=f"b{step[1] % 4}{step[2]}", name=f"b{step[1] % 4}", expires_at_ms=_FAR_MS)
+
+
+def _issue(fleet: Fleet, step: Step) -> AnyCommand:
+    del fleet
+    return IssueToken(
+        token_id=f"t{step[1]}",
+        digest=digest_of(f"{step[1] if step[4] else step[2]}"),
+        role=Role.OPERATOR,
+        name="deploy",
+        expires_at_ms=_FAR_MS * step[3],
+    )
+
+
+def _take_back(fleet: Fleet, step: Step) -> AnyCommand:
+    del fleet
+    return RevokeToken(token_id=f"t{step[1]}")
+
+
 _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _apply_id,
     _register,
@@ -313,4 +356,8 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _milestones,
     _clean,
     _import,
+    _revoke,
+    _issue,
+    _take_back,
 )
+assert len(_MAKERS) == KINDS

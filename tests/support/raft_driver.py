@@ -139,7 +139,7 @@ def _main(settings: dict[str, Any]) -> int:
     from rollcall_ha.controller.contract.timing import PRESETS, Preset
     from rollcall_ha.controller.replication.ports import ProposalOutcome, ProposalStatus, RaftRole
     from rollcall_ha.controller.replication.raft.log import RaftLog, RaftStartError
-    from rollcall_ha.node.tls import TlsFiles
+    from tests.support.raft_certs import credentials_in
     from tests.support.raft_ledger import Ledger, LedgerMachine
 
     sys.setswitchinterval(0.0005)
@@ -149,11 +149,7 @@ def _main(settings: dict[str, Any]) -> int:
     name, folder = settings["name"], settings["certificates"]
     tls = None
     if folder is not None:
-        tls = TlsFiles(
-            authority=Path(folder) / "authority.pem",
-            certificate=Path(folder) / f"{name}.pem",
-            key=Path(folder) / f"{name}.key",
-        )
+        tls = credentials_in(Path(folder), name)
     log: RaftLog[Ledger] = RaftLog(
         LedgerMachine(),
         me=ControllerName(name),

@@ -51,10 +51,14 @@ class SilentBrokers:
     pushed: list[tuple[ConnectionId, bytes]] = field(default_factory=list)
     answer: tuple[ProbeOutcome, ProbeAnswer | None] = (ProbeOutcome.NO_ANSWER, None)
     announced: list[SetView] = field(default_factory=list)
+    revoked: list[bytes] = field(default_factory=list)
 
     def notify(self, connection: ConnectionId, body: bytes) -> bool:
         self.pushed.append((connection, body))
         return True
+
+    def tell_revoked(self, body: bytes) -> None:
+        self.revoked.append(body)
 
     def announce(self, view: SetView) -> None:
         self.announced.append(view)
@@ -103,7 +107,9 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.002)
 
 
-def settings_of(name: str, *, timing: Preset = Preset.NORMAL, names: tuple[str, ...] = NAMES) -> ServiceSettings:
+def settings_of(
+    name: str, *, timing: Preset = Preset.NORMAL, names: tuple[str, ...] = NAMES, is_insecure: bool = True
+) -> ServiceSettings:
     """Settings with ports that nobody listens on."""
     return ServiceSettings(
         name=ControllerName(name),
@@ -119,6 +125,7 @@ def settings_of(name: str, *, timing: Preset = Preset.NORMAL, names: tuple[str, 
             )
             for number, member in enumerate(names)
         },
+        is_insecure=is_insecure,
     )
 
 
@@ -132,10 +139,16 @@ async def running_group(
     names: tuple[ControllerName, ...] = NAMES,
     *,
     make_port: Callable[[ControllerService], BrokerPort] = lambda _: SilentBrokers(),
+    is_insecure: bool = True,
 ) -> AsyncIterator[Group]:
     """Controllers on one memory log; nobody leads yet."""
     memory: MemoryGroup[FleetState] = MemoryGroup(FleetMachine, names, clock_ns=time.monotonic_ns, applies_at_once=True)
-    members = {name: _start(name, names, memory.members[name], directory / name, make_port) for name in names}
+    members = {
+        name: _start(
+            settings_of(name, names=names, is_insecure=is_insecure), memory.members[name], directory / name, make_port
+        )
+        for name in names
+    }
     group = Group(memory=memory, members=members)
     try:
         yield group
@@ -151,8 +164,7 @@ async def running_group(
 
 
 def _start(
-    name: ControllerName,
-    names: tuple[ControllerName, ...],
+    settings: ServiceSettings,
     log: MemoryLog[FleetState],
     directory: Path,
     make_port: Callable[[ControllerService], BrokerPort],
@@ -171,7 +183,6 @@ def _start(
         fail=_fail,
         on_synced=wake_readers,
     )
-    settings = settings_of(name, names=names)
     service = ControllerService(settings=settings, log=log, journal=journal, metrics=metrics)
     synced.append(service.on_events_synced)
     queries = Queries(service)
@@ -189,7 +200,7 @@ def _start(
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     http = httpx.AsyncClient(transport=transport, base_url=f"http://{settings.own.rest}")
     return Controller(
-        name=name,
+        name=settings.name,
         log=log,
         journal=journal,
         service=service,

@@ -74,7 +74,8 @@ def test_fleet_commands() -> None:
     assert fleet.events == []
     assert isinstance(fleet.do(RaiseFeatureLevel(level=1)), Done)
     assert fleet.events == []
-    assert evolve_fleet(fleet.state, FeatureLevelRaised(level=3)).feature_level == 3
+    raised = replace(fleet.records[0], event=FeatureLevelRaised(level=9))
+    assert evolve_fleet(fleet.state, raised).feature_level == 9
 
 
 def test_r15_raising_the_level_above_ones_own_stops_the_node() -> None:
@@ -181,7 +182,13 @@ def test_a_snapshot_that_is_damaged_or_too_new_is_refused() -> None:
         (items[1:], "does not begin with its header"),
         ([items[0], items[0]], "two headers"),
         (items[:-1], "its header says"),
-        ([items[0].replace(b'"featureLevel":2', b'"featureLevel":3'), *items[1:]], "upgrade"),
+        (
+            [
+                items[0].replace(b'"featureLevel":%d' % FEATURE_LEVEL, b'"featureLevel":%d' % (FEATURE_LEVEL + 1)),
+                *items[1:],
+            ],
+            "upgrade",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             decode_state(bad)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import msgspec
 import pytest
 
+from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.runtime.settings import EVENT_BYTES_MIN, ControllerAddresses, settings_from
 from rollcall_ha.node.config import ConfigError, ControllerBind, ControllerSection, FleetFile, FleetSection
 
@@ -40,8 +41,11 @@ def test_a_controller_listens_where_it_is_told_and_others_hear_the_address_that_
     assert settings.bound == ControllerAddresses(raft="0.0.0.0:1", broker="127.0.0.1:2", rest="127.0.0.1:33")
     assert settings.rest_hosts >= {"c1.example", "127.0.0.1"}
     open_rest = msgspec.structs.replace(own, bind=ControllerBind(rest="0.0.0.0:13"))
+    proved = msgspec.structs.replace(_document(), controllers={"c1": open_rest})
+    assert settings_from(proved, "c1").rest_base(ControllerName("c1")) == "https://c1.example:13"
+    believing = msgspec.structs.replace(proved, fleet=msgspec.structs.replace(proved.fleet, insecure=True))
     with pytest.raises(ConfigError, match=r"controllers\.c1\.rest is '0\.0\.0\.0:13'.* loopback"):
-        settings_from(msgspec.structs.replace(_document(), controllers={"c1": open_rest}), "c1")
+        settings_from(believing, "c1")
     nowhere = msgspec.structs.replace(own, raft="0.0.0.0:11")
     with pytest.raises(ConfigError, match=r"controllers\.c1\.raft is '0\.0\.0\.0:11', which others are told"):
         settings_from(msgspec.structs.replace(_document(), controllers={"c1": nowhere}), "c1")

@@ -72,7 +72,7 @@ def test_a_diverged_controller_stops_and_the_others_say_so(tmp_path: Path) -> No
             state = msgspec.structs.replace(published.state, chain_head="0" * 64)
             log._published = Published(state=state, term=published.term, index=published.index)
             group.memory.elect(ControllerName("c1"))
-            await until(lambda: leader.service.differing == (C3,))
+            await until(lambda: leader.service.states.differing == (C3,))
             await until(lambda: reasons)
             assert "which are a majority: this one is wrong" in reasons[0]
             assert leader.queries.controller().differing == (C3,)

@@ -14,7 +14,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -33,6 +34,7 @@ from rollcall_ha.controller.replication.ports import (
 from rollcall_ha.controller.replication.raft.config import FAILED_TICKS_MAX, TICK_SECONDS
 from rollcall_ha.controller.replication.raft.disk import DirectoryDisk
 from rollcall_ha.controller.replication.raft.failstop import FailStop
+from rollcall_ha.controller.replication.raft.internals import Member
 from rollcall_ha.controller.replication.raft.member import (
     FOUNDING_FILE_NAME,
     RaftAddressInUse,
@@ -42,7 +44,9 @@ from rollcall_ha.controller.replication.raft.member import (
 from rollcall_ha.controller.replication.raft.resolver import Resolver
 from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.transport import LinkPoller, TlsTransport
-from rollcall_ha.node.tls import TlsFiles
+from rollcall_ha.node.certified import PeerCertificate
+from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.tls import Credentials
 
 __all__ = ["FOUNDING_FILE_NAME", "RaftAddressInUse", "RaftLog", "RaftStartError"]
 
@@ -64,7 +68,7 @@ class RaftLog(Generic[S]):
         members: Mapping[ControllerName, str],
         directory: Path,
         timing: Timing,
-        tls: TlsFiles | None,
+        tls: Credentials | None,
         compaction_floor: Callable[[], int] | None = None,
         compaction_entries: int = 20_000,
         seams: Seams | None = None,
@@ -78,7 +82,7 @@ class RaftLog(Generic[S]):
             members: Name -> host:port of all, this one included; the same everywhere. One, three or five.
             directory: Holds journal and snapshots; made (0700) if missing.
             timing: The raft_* durations and ``propose_timeout_ms``.
-            tls: Certificate files; None only if every address is loopback.
+            tls: Its certificate; None only if every address is loopback.
             compaction_floor: Index up to which the event journal is synced; snapshots wait for it (R24).
             compaction_entries: Entries after which a snapshot is written.
             seams: Clock, chance and exit; None: the real ones.
@@ -95,14 +99,20 @@ class RaftLog(Generic[S]):
         self._poller.subscribe(self._waker_read, self._on_wake, 1)
         self._is_awake = False
         resolver = Resolver()
+        self._transport: TlsTransport | None = None
+
+        def carrier(own: Member, peers: Sequence[Member]) -> TlsTransport:
+            self._transport = TlsTransport(
+                own, peers, timing=timing, tls=tls, clock_ns=self._seams.monotonic_ns, resolve=resolver, bind=bind
+            )
+            return self._transport
+
         self._member = RaftMember(
             machine,
             me=me,
             members=members,
             disk=self._disk,
-            carrier=lambda own, peers: TlsTransport(
-                own, peers, timing=timing, tls=tls, clock_ns=self._seams.monotonic_ns, resolve=resolver, bind=bind
-            ),
+            carrier=carrier,
             poller=self._poller,
             timing=timing,
             seams=self._seams,
@@ -118,6 +128,11 @@ class RaftLog(Generic[S]):
         return self._member.published
 
     @property
+    def peer_certificates(self) -> tuple[PeerCertificate, ...]:
+        """Of the controllers that are linked to this one; for any thread."""
+        return () if self._transport is None else self._transport.peer_certificates
+
+    @property
     def leadership(self) -> Leadership:
         return self._member.leadership
 
@@ -125,6 +140,11 @@ class RaftLog(Generic[S]):
     def is_voter(self) -> bool:
         """False while this member, having lost its memory, catches up."""
         return self._member.is_voter
+
+    @property
+    def links_closed(self) -> Mapping[CloseCause, int]:
+        """Why links of the Raft port ended, counted since the start; any thread."""
+        return Counter() if self._transport is None else self._transport.closed_by_cause
 
     @property
     def ticked_at_ns(self) -> int:

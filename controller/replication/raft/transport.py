@@ -9,6 +9,9 @@ Rule 2: the first frame is a ``Hello`` of our protocol version with the name tha
 Rule 3: a peer's nonsense closes that link only; a listener that was lost is bound again.
 Rule 4: without TLS only between loopback addresses (tests, demonstrations): the name is then that of ``Hello``.
 Rule 5: of two members the one with the greater name dials. A new link replaces the old one.
+Rule 6: a link lives no longer than the right of its peer's certificate: closed when that is revoked or expires. Links
+that show a certificate that its end has renewed are dialled anew before, one peer after the other, while the old one
+still carries.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import logging
 import select
 import socket
 import ssl
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -36,8 +41,10 @@ from rollcall_ha.controller.replication.raft.messages import (
     frame_length,
 )
 from rollcall_ha.controller.replication.raft.repairs import RepairedTransport
+from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, PeerRevoked, utc_text
 from rollcall_ha.node.config import is_loopback, split_address
-from rollcall_ha.node.tls import TlsFiles, mutual_context, peer_name
+from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.tls import Credentials
 
 PENDING_HANDSHAKES_MAX = 32
 """Accepted links whose peer is not proved yet; of more, the oldest is dropped."""
@@ -50,6 +57,10 @@ HELLO_BYTES_MAX = 1024
 READ_BYTES = 256 * 1024
 WRITE_BYTES = 128 * 1024
 REBIND_SECONDS = 0.5
+RENEWAL_WAIT_SECONDS = 2.0
+"""From our renewal to new links: who renews at the same time has read its files by then, and shows the new ones."""
+RENEWAL_SECONDS_MIN = 10.0
+"""Between two attempts at one peer to replace a link that works."""
 _READ, _WRITE, _ERROR = POLL_EVENT_TYPE.READ, POLL_EVENT_TYPE.WRITE, POLL_EVENT_TYPE.ERROR
 
 _logger = logging.getLogger(__name__)
@@ -97,7 +108,10 @@ class RaftLink:
         self.heard_ns = opened_ns
         self._is_connecting = not self.is_server
         self._is_secure = False
-        self._proved: str | None = None
+        self.proved: PeerCertificate | None = None
+        """Whom the peer's certificate names; None: not yet, or without TLS."""
+        self.shown = ""
+        """Serial number of the certificate that we showed."""
         self._socket: socket.socket | ssl.SSLSocket = raw
         self._in = bytearray()
         self._out = bytearray()
@@ -111,6 +125,7 @@ class RaftLink:
         return len(self._out)
 
     def _wrap(self) -> None:
+        self.shown = self.owner.own_serial
         context = self.owner.context(is_server=self.is_server)
         if context is not None:
             # Detaches the plain socket; the descriptor stays the same.
@@ -121,10 +136,11 @@ class RaftLink:
             self._mask = mask
             self.owner.poller.subscribe(self._socket.fileno(), self._on_event, mask)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, cause: CloseCause = CloseCause.HANDLER) -> None:
         if self.is_closed:
             return
         self.is_closed = True
+        self.owner.closed_by_cause[cause] += 1
         self.owner.poller.unsubscribe(self._socket.fileno())
         self._socket.close()
         self.owner.link_closed(self, reason)
@@ -146,8 +162,8 @@ class RaftLink:
             self._watch(_READ)
         except ssl.SSLWantWriteError:
             self._watch(_READ | _WRITE)
-        except (OSError, ProtocolError) as error:
-            self.close(str(error))
+        except (OSError, ProtocolError, PeerRefused) as error:
+            self.close(str(error), _cause_of(error))
 
     def _advance_handshake(self) -> None:
         """Raises ``SSLWantReadError`` and the like until it is done."""
@@ -159,12 +175,9 @@ class RaftLink:
             self._wrap()
         if isinstance(self._socket, ssl.SSLSocket):
             self._socket.do_handshake()
-            self._proved = peer_name(self._socket.getpeercert())
             # Dialled: that very peer, not just some member. c2 with its good certificate at c3's address would else
             # get the messages for c3, and vote twice.
-            if self._proved is None or (self.peer is not None and self._proved != self.peer.name):
-                expected = self.peer.name if self.peer is not None else "a member"
-                raise ProtocolError(f"its certificate names {self._proved!r}, expected {expected}")
+            self.proved = self.owner.prove(self._socket, self.peer)
         self._is_secure = True
         self._watch(_READ)
         self.send(Hello(version=PROTOCOL_VERSION, name=self.owner.me.name))
@@ -183,7 +196,7 @@ class RaftLink:
             if not data:
                 # Frames that came with the close count: stock PySyncObj throws them away, a vote among them.
                 self._take_frames()
-                self.close("the peer closed it")
+                self.close("the peer closed it", CloseCause.PEER)
                 return
             self._in += data
             self._take_frames()
@@ -218,8 +231,8 @@ class RaftLink:
         if message.version != PROTOCOL_VERSION:
             raise ProtocolError(f"it speaks version {message.version}, this node {PROTOCOL_VERSION}")
         # A member speaks for itself only: c2 must not vote as c3.
-        if self._proved is not None and message.name != self._proved:
-            raise ProtocolError(f"it says it is {message.name!r}, its certificate names {self._proved!r}")
+        if self.proved is not None and message.name != self.proved.name.name:
+            raise ProtocolError(f"it says it is {message.name!r}, its certificate names {self.proved.name}")
         member = self.owner.peer_named(message.name)
         if member is None or (self.peer is not None and member is not self.peer):
             raise ProtocolError(f"{message.name!r} is not expected here")
@@ -234,7 +247,7 @@ class RaftLink:
         self._out += encode_message(message)
         # A peer that reads nothing would cost this node's memory; it starts again with a new link.
         if len(self._out) > OUT_BYTES_MAX:
-            self.close(f"{len(self._out)} bytes wait for it, at most {OUT_BYTES_MAX} may")
+            self.close(f"{len(self._out)} bytes wait for it, at most {OUT_BYTES_MAX} may", CloseCause.DOES_NOT_READ)
             return
         if not self._mask & _WRITE:
             try:
@@ -266,31 +279,39 @@ class TlsTransport(RepairedTransport):
         peers: Sequence[Member],
         *,
         timing: Timing,
-        tls: TlsFiles | None,
+        tls: Credentials | None,
         clock_ns: Callable[[], int],
         resolve: Callable[[str], str | None],
         bind: str | None = None,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """
         ``resolve`` gives the address of a host name without blocking; None: not known yet. ``bind``: host:port to
         listen on; None: the address of ``me``.
 
-        Raises ``OSError`` (which ``ssl.SSLError`` is) if a certificate file cannot be used, or rule 4 is broken.
+        Raises ``OSError`` if rule 4 is broken.
         """
         super().__init__(me, peers, clock_ns)
         self._bind_address = bind if bind is not None else me.address
         if tls is None:
             _require_loopback([*((peer.name, peer.address) for peer in peers), (me.name, self._bind_address)])
-        self._server_context = None if tls is None else mutual_context(tls, is_server=True)
-        self._client_context = None if tls is None else mutual_context(tls, is_server=False)
+        self._tls = tls
+        self._wall_ms = wall_ms
         self._timing = timing
         self._resolve = resolve
         self._links: dict[Member, RaftLink] = {}
         self._pending: list[RaftLink] = []
         self._dial_at_ns: dict[Member, int] = {}
+        self._own_serial = self.own_serial
+        self._renewed_at_ns = 0
+        self._replace_at_ns: dict[Member, int] = {}
         self._ping_at_ns = 0
         self._bind_at_ns = 0
         self._listener: socket.socket | None = None
+        self.closed_by_cause: Counter[CloseCause] = Counter()
+        """Why links ended, those too whose peer proved nothing."""
+        self.peer_certificates: tuple[PeerCertificate, ...] = ()
+        """Of the peers that are linked; replaced as a whole, for other threads."""
         self.poller: Any = None
 
     # --- for links ---
@@ -300,7 +321,22 @@ class TlsTransport(RepairedTransport):
         return self._clock_ns()
 
     def context(self, *, is_server: bool) -> ssl.SSLContext | None:
-        return self._server_context if is_server else self._client_context
+        if self._tls is None:
+            return None
+        return self._tls.server_context() if is_server else self._tls.client_context()
+
+    @property
+    def own_serial(self) -> str:
+        """Of the certificate that the next link shows; empty without TLS."""
+        return "" if self._tls is None else self._tls.own.serial
+
+    def prove(self, link: ssl.SSLSocket, dialled: Member | None) -> PeerCertificate:
+        """The member at the other end. Raises ``PeerRefused``."""
+        assert self._tls is not None
+        expected = None
+        if dialled is not None:
+            expected = CertifiedName(fleet=self._tls.fleet, kind=PeerKind.CONTROLLER, name=dialled.name)
+        return self._tls.judge(link.getpeercert(), expected=expected, kinds={PeerKind.CONTROLLER})
 
     def peer_named(self, name: str) -> Member | None:
         """A member other than this one."""
@@ -317,6 +353,7 @@ class TlsTransport(RepairedTransport):
             old.close("a newer link replaces it")
             self.peer_down(link.peer)
         self._links[link.peer] = link
+        self._tell_certificates()
         self.peer_up(link.peer)
 
     def link_closed(self, link: RaftLink, reason: str) -> None:
@@ -326,8 +363,12 @@ class TlsTransport(RepairedTransport):
             _logger.debug("%s: link to %s refused: %s", self.me.name, name, reason)
         elif link.peer is not None and self._links.get(link.peer) is link:
             del self._links[link.peer]
+            self._tell_certificates()
             _logger.info("%s: link to %s closed: %s", self.me.name, name, reason)
             self.peer_down(link.peer)
+
+    def _tell_certificates(self) -> None:
+        self.peer_certificates = tuple(link.proved for link in self._links.values() if link.proved is not None)
 
     # --- for the repairs ---
 
@@ -363,23 +404,25 @@ class TlsTransport(RepairedTransport):
         """Give up listener and links."""
         self._drop_listener()
         for link in (*self._pending, *self._links.values()):
-            link.close("this node stops")
+            link.close("this node stops", CloseCause.STOPPED)
 
     def attend(self) -> None:
         now_ns = self.now_ns()
         for link in list(self._pending):
             # Not by silence: a byte a second would keep a handshake, and one of the 32 places, for ever.
             if now_ns - link.opened_ns > HANDSHAKE_SECONDS_MAX * 1e9:
-                link.close(f"no handshake within {HANDSHAKE_SECONDS_MAX} s")
+                link.close(f"no handshake within {HANDSHAKE_SECONDS_MAX} s", CloseCause.TLS)
         for link in list(self._links.values()):
             # A machine that died sends no close. Without this its link is used until TCP gives up, a quarter of an
             # hour.
             silence_ms = (now_ns - link.heard_ns) // 1_000_000
             if silence_ms > self._timing.raft_connection_timeout_ms:
-                link.close(f"silent for {silence_ms} ms")
+                link.close(f"silent for {silence_ms} ms", CloseCause.IDLE)
+        self._close_unproved()
         for peer in self.peers:
             if self.me.name > peer.name and now_ns >= self._dial_at_ns.get(peer, 0):
                 self._dial(peer, now_ns)
+        self._replace_aged(now_ns)
         # Followers say nothing to each other. Stock PySyncObj finds such a link silent at the first request for a vote,
         # closes it, and loses the first round of each election.
         if now_ns >= self._ping_at_ns:
@@ -388,6 +431,50 @@ class TlsTransport(RepairedTransport):
                 self.transmit(peer, Ping())
         if self._listener is None and now_ns >= self._bind_at_ns and self.poller is not None:
             self._bind_again(now_ns)
+
+    # --- certificates (rule 6) ---
+
+    def _close_unproved(self) -> None:
+        """Close links whose peers could not make them now."""
+        if self._tls is None:
+            return
+        wall_ms = self._wall_ms()
+        for link in list(self._links.values()):
+            if link.proved is None:
+                continue
+            # Judged at the handshake only, a revoked controller would vote for as long as its link holds.
+            if link.proved.serial in self._tls.revoked:
+                link.close(f"certificate {link.proved.serial} is revoked", CloseCause.REVOKED)
+            elif wall_ms >= link.proved.expires_at_ms:
+                told = f"certificate {link.proved.serial} expired on {utc_text(link.proved.expires_at_ms)}"
+                link.close(told, CloseCause.EXPIRED)
+
+    def _replace_aged(self, now_ns: int) -> None:
+        """Dial the next peer whose link shows a certificate that we, or probably that peer, have renewed."""
+        if self._tls is None:
+            return
+        if self._own_serial != self.own_serial:
+            self._own_serial, self._renewed_at_ns = self.own_serial, now_ns
+        # One after the other: frames under way on a link that is replaced are lost, and a leader that loses those of
+        # all its peers at once may lose its authority with them.
+        if any(not link.is_server for link in self._pending):
+            return
+        for peer, link in self._links.items():
+            if link.is_server or now_ns < self._replace_at_ns.get(peer, 0):
+                continue
+            if self._is_aged(link, now_ns):
+                self._replace_at_ns[peer] = now_ns + int(RENEWAL_SECONDS_MIN * 1e9)
+                self._dial(peer, now_ns, replaces=True)
+                return
+
+    def _is_aged(self, link: RaftLink, now_ns: int) -> bool:
+        if link.shown != self.own_serial:
+            return now_ns - self._renewed_at_ns >= RENEWAL_WAIT_SECONDS * 1e9
+        if link.proved is None:
+            return False
+        # A peer cannot dial us, nor say that it has renewed: we look whenever half of what was left is over.
+        left_ms = link.proved.expires_at_ms - self._wall_ms()
+        return (now_ns - link.opened_ns) // 1_000_000 >= left_ms
 
     # --- listening and dialling ---
 
@@ -423,7 +510,7 @@ class TlsTransport(RepairedTransport):
             # The oldest goes: a flood of silent links must not keep out a member, which needs milliseconds.
             accepted = [link for link in self._pending if link.is_server]
             if len(accepted) >= PENDING_HANDSHAKES_MAX:
-                accepted[0].close(f"more than {PENDING_HANDSHAKES_MAX} handshakes at a time")
+                accepted[0].close(f"more than {PENDING_HANDSHAKES_MAX} handshakes at a time", CloseCause.TOO_MANY_LINKS)
             self._open(raw, None)
 
     def _open(self, raw: socket.socket, peer: Member | None) -> None:
@@ -435,8 +522,8 @@ class TlsTransport(RepairedTransport):
             raw.close()
             _logger.warning("%s: link refused: %s", self.me.name, error)
 
-    def _dial(self, peer: Member, now_ns: int) -> None:
-        if peer in self._links or any(link.peer is peer for link in self._pending):
+    def _dial(self, peer: Member, now_ns: int, *, replaces: bool = False) -> None:
+        if (peer in self._links and not replaces) or any(link.peer is peer for link in self._pending):
             return
         self._dial_at_ns[peer] = now_ns + self._timing.reconnect_delay_ms * 1_000_000
         host, port = split_address(peer.address)
@@ -455,6 +542,14 @@ class TlsTransport(RepairedTransport):
             raw.close()
             return
         self._open(raw, peer)
+
+
+def _cause_of(error: OSError | ProtocolError | PeerRefused) -> CloseCause:
+    if isinstance(error, PeerRefused):
+        return CloseCause.REVOKED if isinstance(error, PeerRevoked) else CloseCause.CERTIFICATE
+    if isinstance(error, ProtocolError):
+        return CloseCause.FRAME
+    return CloseCause.TLS if isinstance(error, ssl.SSLError) else CloseCause.BROKEN
 
 
 def _require_loopback(addresses: Iterable[tuple[str, str]]) -> None:
