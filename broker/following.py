@@ -25,7 +25,7 @@ from rollcall_ha.broker.core.role_io import (
     TruncationPlanned,
 )
 from rollcall_ha.broker.log.ports import BrokerLog
-from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.epoch.history import EpochOrderError
 from rollcall_ha.epoch.model import EpochEntry
 from rollcall_ha.ha.actions import (
@@ -86,12 +86,14 @@ class Following:
         disk: Executor,
         is_learner: bool,
         promised: Callable[[], MasterEpoch],
+        owner_of: Callable[[BrokerId], str],
         look_up: Callable[[], None],
         feed: Callable[[RoleInput], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         """
-        ``promised``: the durable promise. ``look_up`` asks the controllers for the set (R21).
+        ``promised``: the durable promise. ``owner_of``: whose certificate an id is bound to, by the newest view.
+        ``look_up`` asks the controllers for the set (R21).
 
         ``failed`` hears of a disk that does not work any more.
         """
@@ -101,6 +103,7 @@ class Following:
         self._disk = disk
         self._is_learner = is_learner
         self._promised = promised
+        self._owner_of = owner_of
         self._look_up = look_up
         self._feed = feed
         self._failed = failed
@@ -202,6 +205,10 @@ class Following:
     def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
         """Whether acks of this epoch count: they say so themselves (R9)."""
         return self._promised() >= master_epoch
+
+    def owner_of(self, broker_id: BrokerId) -> str:
+        """By the newest view, not that of the election: its name may have been bound since."""
+        return self._owner_of(broker_id)
 
     def slave_acted(self, target: FollowTarget, action: SlaveAction) -> None:
         """Do at once what needs no decision; hand the rest to the role machine, unless the link is an old one."""

@@ -21,9 +21,12 @@ from rollcall_ha.controller.contract.ids import Incarnation
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.ports import MasterLinkEvents
-from rollcall_ha.ha.service import HaClient, HaServer
-from rollcall_ha.ha.transport import HA_LIMITS, MasterConnection
+from rollcall_ha.ha.service import HaClient, HaServer, link_table
+from rollcall_ha.ha.transport import MasterConnection
+from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.remoting.links import LinkTable
+from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import Credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,8 @@ class HaEnds:
         failed: Callable[[BaseException], None],
     ) -> None:
         """``opened`` is told the session and the view that waited for it; ``failed`` that the address is not ours."""
-        self.links: LinkTable[MasterConnection] = LinkTable(HA_LIMITS)
+        self._peers = None if parts.credentials is None else _brokers_of(config, parts.credentials)
+        self.links: LinkTable[MasterConnection] = link_table(self._peers)
         """Of the HA address; its counters outlive a change of identity."""
         self._config = config
         self._incarnation = incarnation
@@ -139,6 +143,7 @@ class HaEnds:
             settings=settings,
             clock_ms=self._parts.now_ms,
             links=self.links,
+            slaves=self._peers,
         )
         client = HaClient(
             identity=identity,
@@ -148,6 +153,8 @@ class HaEnds:
             reconnect_delay_ms=timing.reconnect_delay_ms,
             reconnect_delay_ms_max=timing.reconnect_delay_ms_max,
             clock_ms=self._parts.now_ms,
+            wall_ms=self._parts.wall_ms,
+            masters=self._peers,
         )
         await server.start(*self._config.ha)
         self._ends = _Ends(identity=identity, server=server, client=client)
@@ -156,3 +163,8 @@ class HaEnds:
     def _finished(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
+
+
+def _brokers_of(config: BrokerConfig, credentials: Credentials) -> ExpectedPeer:
+    """The other replicas of the own set."""
+    return ExpectedPeer(credentials=credentials, kinds=frozenset({PeerKind.BROKER}), set_key=str(config.set_key))

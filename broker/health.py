@@ -6,6 +6,8 @@ Here: a minimal HTTP/1.1 answerer, the gauges, and the counters of every port. N
 Rule 1: one request per link, at most ``REQUEST_BYTES_MAX`` of headers, answered or closed in ``REQUEST_MS_MAX`` and one
 sweep; links are limited and counted as on every port (``node.remoting.links``).
 Rule 2: gauges are read at a scrape; nothing is counted per message.
+Rule 3: with credentials the port is TLS. Whoever asks hears whether the broker is alive and ready, for probes have no
+certificate; metrics tell of peers and offsets, and are for holders of a certificate of the fleet.
 
 Not h11, nor a web server: three fixed paths need the first line of a request and nothing else of HTTP. h11 took 300 us
 of the loop that acknowledges messages for each answer, this takes 4 us, and it would not save a line: the limits and
@@ -25,7 +27,9 @@ from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import StopReason
 from rollcall_ha.node.remoting.link_metrics import link_families
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
+from rollcall_ha.node.remoting.secured import Door, SecuredDoor, SecuredTransport
 from rollcall_ha.node.telemetry import Telemetry
+from rollcall_ha.node.tls import Credentials
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_MS_MAX = 2_000
@@ -87,14 +91,15 @@ class BrokerCollector:
         yield from link_families(self._ports)
 
 
-class _Request(LimitedLink, asyncio.Protocol):
+class _Request(LimitedLink, asyncio.BufferedProtocol):
     """One link: collects a request's head, has it answered, and closes when the answer is out."""
 
     def __init__(self, server: HealthServer) -> None:
         super().__init__(LIMITS)
         self._server = server
-        self._transport: asyncio.Transport | None = None
-        self._head = b""
+        self._transport: asyncio.Transport | SecuredTransport | None = None
+        self._head = bytearray(REQUEST_BYTES_MAX + 1)
+        self._head_bytes = 0
 
     @property
     def unread_bytes(self) -> int:
@@ -106,22 +111,32 @@ class _Request(LimitedLink, asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = cast("asyncio.Transport | SecuredTransport", transport)
         self.note_opened(transport.get_extra_info("peername"), asyncio.get_running_loop().time())
         self._server.ports["health"].admit(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (a callback of asyncio)
+        """Where the next bytes go."""
+        if self.has_frame:
+            self._head_bytes = 0  # behind the one request of this link: read and forgotten
+        return memoryview(self._head)[self._head_bytes :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None or self.has_frame or self.close_cause is not None:
-            return  # behind the one request of this link
+            return
         self._last_read, self._has_read = asyncio.get_running_loop().time(), True
-        self._head += data
-        is_whole = b"\r\n\r\n" in self._head
-        self.note_read(0 if is_whole else len(self._head), took_frame=is_whole)
-        if len(self._head) > REQUEST_BYTES_MAX:
+        self._head_bytes += nbytes
+        is_whole = self._head.find(b"\r\n\r\n", 0, self._head_bytes) >= 0
+        self.note_read(0 if is_whole else self._head_bytes, took_frame=is_whole)
+        if self._head_bytes > REQUEST_BYTES_MAX:
             self.close(f"more than {REQUEST_BYTES_MAX} bytes of headers", CloseCause.FRAME_LENGTH)
         elif is_whole:
-            self._transport.write(self._server.answer(self._head))
-            self._transport.close()
+            head = bytes(self._head[: self._head_bytes])
+            self._transport.write(self._server.answer(head, is_known=self.certificate is not None))
+            if isinstance(self._transport, SecuredTransport):
+                self._transport.finish()
+            else:
+                self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         # Answered, so the end is ours, in order: else each scrape would count as a peer that broke off.
@@ -134,10 +149,13 @@ class _Request(LimitedLink, asyncio.Protocol):
 class HealthServer:
     """Listens on one address until ``stop``."""
 
-    def __init__(self, telemetry: Telemetry, snapshot: Callable[[], HealthSnapshot]) -> None:
-        """Registers its metrics; ``start`` listens."""
-        self.ports: dict[str, LinkTable[Any]] = {"health": LinkTable(LIMITS)}
+    def __init__(
+        self, telemetry: Telemetry, snapshot: Callable[[], HealthSnapshot], *, credentials: Credentials | None = None
+    ) -> None:
+        """Registers its metrics; ``start`` listens. Without ``credentials`` (an insecure fleet) the port is plain."""
+        self.ports: dict[str, LinkTable[Any]] = {"health": LinkTable(LIMITS, credentials=credentials)}
         """Links that /metrics tells of; the process adds its other ports."""
+        self._door = None if credentials is None else Door(credentials=credentials, takes_nameless=True)
         self._telemetry = telemetry
         self._snapshot = snapshot
         self._server: asyncio.Server | None = None
@@ -152,7 +170,7 @@ class HealthServer:
 
     async def start(self, host: str, port: int) -> None:
         """Raises ``OSError`` if the address is taken."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: _Request(self), host, port)
+        self._server = await asyncio.get_running_loop().create_server(self._make_link, host, port)
         self.ports["health"].open()
 
     async def stop(self) -> None:
@@ -163,8 +181,12 @@ class HealthServer:
             if not link.has_frame:
                 link.close("the broker stops", CloseCause.STOPPED)
 
-    def answer(self, head: bytes) -> bytes:
-        """The whole answer to a request's head."""
+    def _make_link(self) -> asyncio.BaseProtocol:
+        link = _Request(self)
+        return link if self._door is None else SecuredDoor(link, self._door)
+
+    def answer(self, head: bytes, *, is_known: bool = False) -> bytes:
+        """The whole answer to a request's head; ``is_known``: of a peer with a certificate of the fleet."""
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method not in (b"GET", b"HEAD"):
@@ -178,6 +200,9 @@ class HealthServer:
             if snapshot.is_ready:
                 return _response(200, "OK", text, is_body_wanted=is_body_wanted)
             return _response(503, "Service Unavailable", text, is_body_wanted=is_body_wanted)
+        if path == b"/metrics" and self._door is not None and not is_known:
+            text = b"metrics of this fleet are for holders of one of its certificates; show one\n"
+            return _response(403, "Forbidden", text, is_body_wanted=is_body_wanted)
         if path == b"/metrics":
             body, content_type = self._telemetry.exposition()
             return _response(200, "OK", body, content_type=content_type, is_body_wanted=is_body_wanted)

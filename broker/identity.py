@@ -18,6 +18,7 @@ from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessIdentit
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles, StoreMark
 from rollcall_ha.controller.contract.ids import Incarnation, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.session import RevokedSerials
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.node.config import ConfigError
@@ -31,6 +32,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     marks: EpochMarks
     stored: StoredView | None
     clean_mark: CleanMark | None
+    revoked: RevokedSerials | None = None
     amiss: str = ""
     """A file that must have been there is gone: for a human."""
 
@@ -101,6 +103,7 @@ def remember(
         marks=marks,
         stored=stored,
         clean_mark=files.clean_mark.load(),
+        revoked=files.revoked.load(),
         amiss=amiss,
     )
 

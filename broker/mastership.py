@@ -430,4 +430,5 @@ def link_reign_of(view: SetView) -> LinkReign:
         master_epoch=view.master_epoch,
         unclean_epoch=view.unclean_epoch,
         incarnations={one.broker_id: one.incarnation for one in view.members},
+        owners={one.broker_id: one.owner for one in view.members if one.owner},
     )

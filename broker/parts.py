@@ -1,5 +1,5 @@
 """
-The parts of a broker process that are not deterministic: clocks, draws, threads.
+The parts of a broker process that are not deterministic: clocks, draws, threads, and who the process is.
 
 Here: ``Parts``, with the real ones as defaults. Not here: files (``node.files``), sockets (the running loop's).
 Every other module of a broker gets its clock, its chance and its threads from here, so that the same process runs in a
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from rollcall_ha.node.tls import Credentials
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -36,6 +38,8 @@ class Parts:
     """Of this boot of the machine (R3b)."""
     make_disk: Callable[[], Executor] = _one_thread
     """One thread for all durable writes of this process but the log's own syncs."""
+    credentials: Credentials | None = None
+    """Of every port but the Raft log's; None: an insecure fleet, links are plain and everybody is believed."""
     on_flush_due: Callable[[], None] | None = None
     """None: the log has a flush thread. Else its owner runs ``CommitLog.flush_turn`` (``CommitLog.open``)."""
 

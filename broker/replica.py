@@ -18,6 +18,7 @@ from msgspec import UNSET
 
 from rollcall_ha.broker.config import BrokerConfig
 from rollcall_ha.broker.core.durable import Identity
+from rollcall_ha.broker.core.goals import owner_in
 from rollcall_ha.broker.core.registration import Registration, ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine, stored_view
 from rollcall_ha.broker.core.role_io import (
@@ -56,6 +57,7 @@ from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.replica_files import ReplicaFiles
+from rollcall_ha.broker.revocations import RevokedPeers
 from rollcall_ha.broker.role_shell import RoleShell
 from rollcall_ha.broker.session import ControllerSession, SessionUnavailable
 from rollcall_ha.broker.status import ReplicaReporter
@@ -120,6 +122,7 @@ class Replica:
         self._log = log
         self._disk = disk
         self._parts = parts
+        self._remembered = remembered
         self._stored = remembered.stored
         self._reign: Mastership | None = None
         self._no_sends_since_s: float | None = None
@@ -143,15 +146,7 @@ class Replica:
         )
         self.session = self._new_session()
         self.role = self._new_role(has_view=remembered.stored is not None)
-        self.following = Following(
-            log=log,
-            disk=disk,
-            is_learner=config.description.is_learner,
-            promised=lambda: self.machine.marks.promised,
-            look_up=self.session.look_up,
-            feed=self.role.feed,
-            failed=self.failed,
-        )
+        self.following = self._new_following()
         self.ends = HaEnds(
             config=config,
             incarnation=process.incarnation,
@@ -165,7 +160,6 @@ class Replica:
         self.put = self._new_put_path()
         self.writes = self._new_writes()
         self.listen = ListenService(put=self.put, log=log, routes=self.status, probes=self.status)
-        self._remembered = remembered
         log.subscribe_flushed(self._log_synced)
         log.subscribe_room(self._log_has_room)
 
@@ -188,6 +182,18 @@ class Replica:
             parts=self._parts,
             has_view=has_view,
             owner=self,
+        )
+
+    def _new_following(self) -> Following:
+        return Following(
+            log=self._log,
+            disk=self._disk,
+            is_learner=self._config.description.is_learner,
+            promised=lambda: self.machine.marks.promised,
+            owner_of=lambda broker_id: owner_in(self.machine.view, broker_id),
+            look_up=self.session.look_up,
+            feed=self.role.feed,
+            failed=self.failed,
         )
 
     def _new_put_path(self) -> PutPath:
@@ -218,6 +224,17 @@ class Replica:
             rpc_timeout_ms=config.timing.session_rpc_timeout_ms,
             now_us=self._parts.now_us,
             held_since_us=self._process.held_since_us,
+            credentials=self._parts.credentials,
+            wall_ms=self._parts.wall_ms,
+            revoked=self._revoked_peers(),
+        )
+
+    def _revoked_peers(self) -> RevokedPeers | None:
+        credentials, files, disk = self._parts.credentials, self._files, self._disk
+        if credentials is None:
+            return None
+        return RevokedPeers(
+            credentials, self._remembered.revoked, store=lambda told: disk.submit(files.revoked.store, told)
         )
 
     def start(self) -> None:

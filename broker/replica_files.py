@@ -13,6 +13,7 @@ Not here: the values' meaning (``broker.core.durable``), the epoch history (``ep
 | ``clean.json`` | the mark of a clean stop (R3a) | last of all; removed before the first append or ack |
 | ``store.json`` | the id of this directory (R3b) | once |
 | ``lives.json`` | the incarnations of its last starts (R3) | at start, before anything is registered |
+| ``revoked.json`` | serial numbers of revoked certificates (R28) | soon after they came |
 
 Rule 1: a file that is there but damaged is an error that names it, never taken for a missing one.
 Rule 2: a failed write or sync is raised, never retried here (``node.files``).
@@ -32,6 +33,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rollcall_ha.broker.core.durable import EpochMarks, Identity, ProcessStarts
+from rollcall_ha.controller.contract.session import RevokedSerials
 from rollcall_ha.controller.contract.values import CleanMark, StoredView
 from rollcall_ha.node.files import DirectoryError, atomic_replace, durable_unlink
 
@@ -181,6 +183,7 @@ class ReplicaFiles:
         self.clean_mark = DurableFile(directory / "clean.json", CleanMark)
         self.store = DurableFile(directory / "store.json", StoreMark)
         self.starts = DurableFile(directory / "lives.json", ProcessStarts)
+        self.revoked = DurableFile(directory / "revoked.json", RevokedSerials)
 
     def load_marks(self) -> EpochMarks:
         return self._marks.load()

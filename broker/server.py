@@ -39,9 +39,12 @@ from rollcall_ha.broker.replica_files import ReplicaFiles
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.epoch.codec import EpochFileCorrupt
 from rollcall_ha.epoch.store import EpochFileMissing
+from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import ConfigError, load_fleet_file
+from rollcall_ha.node.credentials import broker_name, credentials_of, of_ports, watch_files
 from rollcall_ha.node.files import DataDirectory, DirectoryError
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
+from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 
 DIRECTORY_KIND = "broker"
@@ -71,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     configure_logs(process=options.name)
     try:
-        config = broker_config(load_fleet_file(options.config), options.name)
+        document = load_fleet_file(options.config)
+        config = broker_config(document, options.name)
+        own_name = broker_name(document, options.name, document.broker(options.name))
+        credentials = of_ports(document, credentials_of(document, own_name))
         directory = DataDirectory.claim(config.directory, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
     except ConfigError as error:
         return _complain(ExitCode.CONFIG, error)
@@ -80,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _complain(ExitCode.STORAGE, error)
     try:
-        return run(lambda stop: serve(config, directory, stop))
+        return run(lambda stop: serve(config, directory, stop, Parts(credentials=credentials)))
     finally:
         directory.release()
 
@@ -141,7 +147,12 @@ class Server:
         config, stack = self._config, self._stack
         stack.push_async_callback(release, self._disk)
         telemetry = Telemetry()
-        health = HealthServer(telemetry, self._health)
+        credentials = self._parts.credentials
+        if credentials is None:
+            _log.warning("insecure", meaning="ports are plain and believe whoever connects: fleet.insecure")
+        held = CertificatesHeld(credentials, is_insecure=credentials is None)
+        telemetry.registry.register(CertificateCollector(held))
+        health = HealthServer(telemetry, self._health, credentials=credentials)
         await health.start(*config.health)
         stack.push_async_callback(health.stop)
         lag = LoopLag(telemetry)
@@ -150,7 +161,9 @@ class Server:
 
         replica = await self._recover()
         stack.push_async_callback(replica.close)
-        listen = listen_server(replica.listen)
+        if credentials is not None:
+            stack.callback(asyncio.create_task(watch_files(credentials)).cancel)
+        listen = listen_server(replica.listen, door=None if credentials is None else Door(credentials=credentials))
         await listen.start(*config.listen)
         health.ports.update(listen=listen.links, ha=replica.ends.links)
         stack.push_async_callback(listen.stop)

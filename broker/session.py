@@ -11,6 +11,8 @@ people, no part of any decision.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -37,15 +39,28 @@ from rollcall_ha.broker.core.session import (
     TellOpened,
     TellView,
 )
+from rollcall_ha.broker.revocations import RevokedPeers
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import RecordMilestones
 from rollcall_ha.controller.contract.ids import SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered, SetView
-from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport, RoleNotice
+from rollcall_ha.controller.contract.session import (
+    Heartbeat,
+    HeartbeatAck,
+    LeaderHint,
+    LinkReport,
+    RevokedSerials,
+    RoleNotice,
+)
 from rollcall_ha.controller.contract.values import Milestone, Value
+from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
 from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.remoting.names import addresses_of
+from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import Credentials
 
 MILESTONES_MAX = 256
 MILESTONES_PER_BATCH_MAX = 32
@@ -53,6 +68,7 @@ MILESTONES_PER_BATCH_MAX = 32
 _decode_reply: Callable[[bytes], AnyReply] = msgspec.json.Decoder(AnyReply).decode
 _decode_hint = msgspec.json.Decoder(LeaderHint).decode
 _decode_beat = msgspec.json.Decoder(HeartbeatAck).decode
+_decode_revoked = msgspec.json.Decoder(RevokedSerials).decode
 _decode_notice = msgspec.json.Decoder(RoleNotice).decode
 _encode = msgspec.json.encode
 
@@ -118,6 +134,9 @@ class ControllerSession:
         rpc_timeout_ms: int,
         now_us: Callable[[], int],
         held_since_us: int,
+        credentials: Credentials | None = None,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        revoked: RevokedPeers | None = None,
     ) -> None:
         """
         Nothing is dialled yet; ``now_us`` is the monotonic clock.
@@ -131,8 +150,15 @@ class ControllerSession:
         self._rpc_timeout_ms = rpc_timeout_ms
         self._now_us = now_us
         self._held_since_us = held_since_us
+        self._credentials = credentials
+        self._wall_ms = wall_ms
+        self._revoked = revoked
+        self._dials = 0
+        self._stop_judging: Callable[[], None] = lambda: None
         self._link: RemotingConnection | None = None
         self._link_number = 0
+        self._shown = ""
+        """Serial number of the certificate that we showed on ``_link``."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they began."""
@@ -159,11 +185,14 @@ class ControllerSession:
 
     def start(self) -> None:
         """Begin to dial; on the running loop."""
+        if self._credentials is not None:
+            self._stop_judging = self._credentials.on_change(asyncio.get_running_loop(), self._judge_again)
         self._do(self._machine.start())
 
     async def stop(self, reason: str) -> None:
         """Hang up; returns when nothing of it runs any more."""
         self._do(self._machine.stop(reason))
+        self._stop_judging()
         if self._timer is not None:
             self._timer.cancel()
         for task in tuple(self._tasks):
@@ -208,10 +237,13 @@ class ControllerSession:
     def pushed(self, number: int, frames: Sequence[Frame]) -> None:
         """One-ways of the controller, newest last."""
         for frame in frames:
-            if frame.code != RequestCode.SESSION_NOTICE:
-                self.counters.peer_nonsense += 1
-                continue
             try:
+                if frame.code == RequestCode.SESSION_REVOKED:
+                    self._take_revoked(_decode_revoked(frame.body))
+                    continue
+                if frame.code != RequestCode.SESSION_NOTICE:
+                    self.counters.peer_nonsense += 1
+                    continue
                 notice = _decode_notice(frame.body)
             except msgspec.MsgspecError as error:
                 self._lost(number, f"a notice that cannot be read: {error}")
@@ -220,12 +252,13 @@ class ControllerSession:
             self._do(self._machine.noticed(number, notice.view))
             self._transit_us = 0
 
-    def closed(self, number: int, reason: str) -> None:
-        """The connection is gone."""
-        # The end of connection 3 must not take 4 with it, which was dialled meanwhile.
-        if number == self._link_number:
+    def closed(self, link: RemotingConnection, number: int, reason: str) -> None:
+        """A connection is gone."""
+        # The end of connection 3 must not take 4 with it, which was dialled meanwhile; nor that of a stranger at the
+        # first address of a name the link to the second one.
+        if link is self._link:
             self._link = None
-        self._do(self._machine.lost(number, reason, self._now_ms()))
+            self._do(self._machine.lost(number, reason, self._now_ms()))
 
     # --- doing -------------------------------------------------------------------------------------------------------
 
@@ -293,11 +326,29 @@ class ControllerSession:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._owner.failed(error)
 
+    def _judge_again(self) -> None:
+        """
+        After each change of certificates, and with each heartbeat: end a link that could not be made now, or was made
+        with a certificate that we have renewed. The machine dials again within ``reconnect_delay_ms``.
+        """
+        link, credentials = self._link, self._credentials
+        if link is None or credentials is None or link.certificate is None or link.close_cause is not None:
+            return
+        certificate = link.certificate
+        # A controller whose certificate is revoked while we hang on it is nobody's any more.
+        if certificate.serial in credentials.revoked:
+            link.close(f"certificate {certificate.serial} is revoked", CloseCause.REVOKED)
+        elif certificate.expires_at_ms <= self._wall_ms():
+            link.close(f"certificate {certificate.serial} expired", CloseCause.EXPIRED)
+        elif self._shown != credentials.own.serial:
+            # Kept, the link would end when our old certificate does: in the middle of a night, for all brokers at once.
+            link.close("our certificate was renewed", CloseCause.HANDLER)
+
     async def _dial(self, action: Dial) -> None:
-        host, port = split_address(action.address)
+        shown = "" if self._credentials is None else self._credentials.own.serial
         try:
-            link = await connect(host, port, _Link(self, action.connection), timeout_ms=self._rpc_timeout_ms)
-        except (OSError, TimeoutError) as error:
+            link = await self._dial_any(action)
+        except (OSError, TimeoutError, RemotingError) as error:
             self._lost(action.connection, f"{action.address}: {error or 'no connection in time'}")
             return
         if action.connection != self._machine.connection:
@@ -305,9 +356,23 @@ class ControllerSession:
             link.close("another controller was dialled meanwhile")
             return
         self.counters.connections += 1
-        self._link, self._link_number = link, action.connection
+        self._link, self._link_number, self._shown = link, action.connection, shown
         self._clock = ClockOffset()
         self._do(self._machine.dialled(action.connection))
+
+    async def _dial_any(self, action: Dial) -> RemotingConnection:
+        """A link to the first address of the name that answers. Raises what the last one failed by."""
+        limit_ms, handler, expected = self._rpc_timeout_ms, _Link(self, action.connection), None
+        if self._credentials is not None:
+            # A broker that took over a controller's address would else grant ids and make masters.
+            expected = ExpectedPeer(credentials=self._credentials, kinds=frozenset({PeerKind.CONTROLLER}))
+        self._dials += 1
+        # One name for all controllers: the machine that is down may be the first of its addresses, for ever.
+        *others, last = await addresses_of(action.address, first=self._dials, timeout_ms=limit_ms)
+        for address in others:
+            with contextlib.suppress(OSError, TimeoutError, RemotingError):
+                return await connect(*split_address(address), handler, timeout_ms=limit_ms, expected=expected)
+        return await connect(*split_address(last), handler, timeout_ms=limit_ms, expected=expected)
 
     async def _find_leader(self, number: int) -> None:
         async def find(link: RemotingConnection) -> None:
@@ -330,17 +395,26 @@ class ControllerSession:
         await self._on_link(action.connection, put)
 
     async def _beat(self, action: Beat) -> None:
+        self._judge_again()
+
         async def beat(link: RemotingConnection) -> None:
             self.counters.heartbeats += 1
             heartbeat = self._owner.heartbeat(action.session_ordinal)
+            if self._revoked is not None:
+                heartbeat = replace(heartbeat, known_revocations=self._revoked.known)
             sent_at_us = self._now_us()
             ack = _decode_beat(await self._exchange(link, RequestCode.SESSION_HEARTBEAT, heartbeat))
             self._clock.witness(
                 sent_at_us=sent_at_us, leader_clock_us=ack.leader_clock_us, answered_at_us=self._now_us()
             )
+            self._take_revoked(ack.revoked)
             self._do(self._machine.beat_answered(action.connection, ack, self._now_ms()))
 
         await self._on_link(action.connection, beat)
+
+    def _take_revoked(self, told: RevokedSerials | None) -> None:
+        if told is not None and self._revoked is not None:
+            self._revoked.take(told)
 
     async def _persist(self, identity: Identity) -> None:
         await self._owner.persist_identity(identity)
@@ -422,5 +496,4 @@ class _Link:
 
     def disconnected(self, connection: RemotingConnection, reason: str) -> None:
         """Also after our own ``close``; the machine knows late ones by their number."""
-        del connection
-        self._session.closed(self._number, reason)
+        self._session.closed(connection, self._number, reason)

@@ -32,7 +32,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendTransfer:
-    """Write the header, then the region by sendfile; nothing may come between them."""
+    """Write the header, then the region; nothing may come between them."""
 
     header: bytes
     region: FileRegion
@@ -165,6 +165,14 @@ class SlaveLinkEvents(Protocol):
 
     def is_promise_durable(self, master_epoch: MasterEpoch) -> bool:
         """Whether the promise of this epoch is on the own disk, asked at every connection (R9)."""
+        ...
+
+    def owner_of(self, broker_id: BrokerId) -> str:
+        """
+        The name in the certificate that this id is bound to, by the newest view; asked at every connection.
+
+        Empty = it is bound to none yet.
+        """
         ...
 
     def slave_acted(self, target: FollowTarget, action: SlaveAction) -> None:

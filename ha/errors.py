@@ -73,3 +73,5 @@ class ErrorCode(IntEnum):
     """The two logs have segments of different sizes: bytes of one have no place in the other."""
     RECORD_DAMAGED = 16
     """A body does not match its CRC: the master's disk or memory, or the way, has changed it."""
+    CERTIFICATE_REFUSED = 17
+    """The peer's certificate gives it no right to this link, or none any more."""

@@ -7,7 +7,7 @@ Here: values only. Not here: the machines (``master_link``, ``slave_link``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, FlushMode, Incarnation, MasterEpoch, SetKey
 from rollcall_ha.epoch.model import NO_EPOCH
@@ -32,6 +32,8 @@ class LinkReign:
     """Of the replicas that are registered, by the newest view: nobody else is served."""
     unclean_epoch: MasterEpoch = NO_EPOCH
     """The newest epoch that began with an unclean election, as far as this master knows (R26)."""
+    owners: Mapping[BrokerId, str] = field(default_factory=dict)
+    """Names in the certificates that ids are bound to; of an id that is missing every broker of the set may speak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ Not here: sockets (``transport``), whether an ack counts (``sync_state``), one l
 | HANDSHAKE | frame LinkError | CloseLink | CLOSED |
 | any other | frame LinkError | HigherEpochSeen?, CloseLink | CLOSED |
 | CUTTING, TRANSFER | reign_opened, reign_ended | Send, CloseLink | CLOSED |
-| CUTTING, TRANSFER | replicas_changed, the slave's incarnation has ended | Send, CloseLink | CLOSED |
+| CUTTING, TRANSFER | replicas_changed: its incarnation has ended or its id is another's | Send, CloseLink | CLOSED |
 | any | end | Send, CloseLink | CLOSED |
 | CLOSED | anything | | CLOSED |
 
@@ -27,7 +27,8 @@ Rule 2: a transfer never crosses an epoch or a segment; its epoch is looked up b
 Rule 3: an ack of another reign, generation or incarnation is dropped (R12); one beyond the sent bytes closes the link
 (D5).
 Rule 4: a lower epoch is refused, a higher one is reported (R21).
-Rule 5: only a replica that the controllers' newest view names, in the incarnation that it names, is answered.
+Rule 5: only a replica that the controllers' newest view names, in the incarnation that it names, is answered; where
+links have certificates, only one that shows that of its id's owner.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class MasterLink:
         self._sent_confirm = LogOffset(0)
         self.link_generation = link_generation
         self.state = MasterLinkState.HANDSHAKE
+        self._peer_name: str | None = None
         self.peer: Handshake | None = None
         """The slave's handshake, once it came."""
         self.position = LogOffset(0)
@@ -107,6 +109,10 @@ class MasterLink:
         return self._decoder.held_bytes
 
     # --- inputs ------------------------------------------------------------------------------------------------------
+
+    def proved(self, name: str) -> None:
+        """The peer has shown the certificate of ``name``; not called on a plain link, whose peer is believed."""
+        self._peer_name = name
 
     def bytes_received(self, data: bytes | memoryview, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
         """Bytes from the slave, cut anywhere."""
@@ -152,6 +158,8 @@ class MasterLink:
         if self.state is MasterLinkState.PARKED:
             return self.reign_opened(reign, confirm, now_ms)
         self._reign = reign
+        if not self._is_owner(self.peer):
+            return self._fail_stranger(self.peer)
         # Acks of a process whose tail a power cut took may still stand in this socket: its successor has registered,
         # and has been judged (R3).
         if not self._is_registered(self.peer):
@@ -269,6 +277,10 @@ class MasterLink:
         if not self._is_registered(shake):
             self.state = MasterLinkState.PARKED
             return []
+        # Its name in the set is good, its id is not: a stolen certificate of broker 3, in the name of 2, would ack for
+        # both.
+        if not self._is_owner(shake):
+            return self._fail_stranger(shake)
         # It has not promised our epoch: its acks would not count, and its log must not grow behind a promise it never
         # made.
         if shake.master_epoch < reign.master_epoch:
@@ -362,6 +374,16 @@ class MasterLink:
         """As this very process, by the controllers' newest view (rule 5)."""
         reign = self._reign
         return reign is not None and reign.incarnations.get(peer.broker_id) == peer.incarnation
+
+    def _is_owner(self, peer: Handshake) -> bool:
+        """Whether the certificate is that of the id's owner; a plain link has none, and is believed."""
+        owner = self._reign.owners.get(peer.broker_id, "") if self._reign is not None else ""
+        return self._peer_name is None or not owner or owner == self._peer_name
+
+    def _fail_stranger(self, peer: Handshake) -> list[MasterAction]:
+        owner = self._reign.owners.get(peer.broker_id) if self._reign is not None else None
+        expected = f"a certificate of {owner}, to which replica {peer.broker_id} is bound"
+        return self._fail(ErrorCode.CERTIFICATE_REFUSED, expected, f"one of {self._peer_name}")
 
     def _fail_parked(self, waited_ms: int) -> list[MasterAction]:
         peer, reign = self.peer, self._reign

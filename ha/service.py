@@ -7,7 +7,7 @@ decisions (``master_link``, ``slave_link``), which acks count (``sync_state``, w
 Rule 1: one link per replica; a newer one replaces the older one, which is told closed first (W10).
 Rule 2: every link ends with its reign; a slave that comes before the reign waits for it (R12).
 Rule 3: while the broker cuts its log or records an epoch for one link, no other link is dialled: two plans for one log
-never overlap.
+never overlap. A link for renewed certificates is shaken before, and speaks when the old one is closed.
 All methods are called on the loop that runs the links. RocketMQ's protocols are recognised and closed with a clear
 line in the log.
 """
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -33,13 +34,25 @@ from rollcall_ha.ha.actions import (
     SlaveOpened,
     TruncateLog,
 )
+from rollcall_ha.ha.channels import Channel, SecuredChannel, shaken
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.master_link import MasterLink, MasterLinkState
 from rollcall_ha.ha.ports import MasterLinkEvents, ReplicaLog
+from rollcall_ha.ha.refusals import LinkRefusals, tls_reason
+from rollcall_ha.ha.renewal import RenewalClock
 from rollcall_ha.ha.slave_link import SlaveLink, SlaveLinkState
-from rollcall_ha.ha.transport import HA_LIMITS, MasterConnection, SlaveConnection, monotonic_ms
+from rollcall_ha.ha.transport import (
+    HA_LIMITS,
+    MasterConnection,
+    SlaveConnection,
+    monotonic_ms,
+    open_channel,
+    wall_clock_ms,
+)
+from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, LinkTable
+from rollcall_ha.node.remoting.secured import ExpectedPeer
 
 TICK_MS = 50
 ACCEPT_PAUSE_MS = 1_000
@@ -51,6 +64,8 @@ _log = structlog.get_logger("ha")
 
 _ENDS_OF_THE_PEER = (CloseCause.PEER, CloseCause.PROBE, CloseCause.BROKEN)
 """Ends of a link that transferred which its other end made: said, closed, or reset."""
+_REFUSALS = (CloseCause.TLS, CloseCause.CERTIFICATE, CloseCause.REVOKED, CloseCause.EXPIRED)
+"""Ends for lack of a good certificate: the operator hears of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +104,11 @@ class _Ticker:
         self._tick()
 
 
+def link_table(peers: ExpectedPeer | None) -> LinkTable[MasterConnection]:
+    """Of an HA address; with TLS it closes the links of certificates that are revoked or expire."""
+    return LinkTable(HA_LIMITS, credentials=None if peers is None else peers.credentials)
+
+
 class HaServer:
     """The master's side: an address, and one connection per slave."""
 
@@ -101,9 +121,14 @@ class HaServer:
         settings: LinkSettings,
         clock_ms: Callable[[], int] = monotonic_ms,
         links: LinkTable[MasterConnection] | None = None,
+        slaves: ExpectedPeer | None = None,
     ) -> None:
-        """Nothing listens yet; ``start`` does. ``links`` counts on from the server before."""
-        self.connections: LinkTable[MasterConnection] = LinkTable(HA_LIMITS) if links is None else links
+        """
+        Nothing listens yet; ``start`` does. ``links`` counts on from the server before.
+
+        ``slaves``: who may come; None: links are plain, and whoever comes is believed.
+        """
+        self.connections: LinkTable[MasterConnection] = link_table(slaves) if links is None else links
         self._identity = identity
         self._replica_log = log
         self._events = events
@@ -116,6 +141,8 @@ class HaServer:
         self._listener: socket.socket | None = None
         self._ticker: _Ticker | None = None
         self._confirm_timer: asyncio.TimerHandle | None = None
+        self._slaves = slaves
+        self._refusals = LinkRefusals()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 = any. Returns the port. Raises ``OSError``."""
@@ -220,6 +247,12 @@ class HaServer:
             loop.remove_reader(listener.fileno())
             loop.call_later(ACCEPT_PAUSE_MS / 1000, self._accept_on, listener, loop)
             return
+        # Asked for at each link: renewed files count from the next one on.
+        context = None if self._slaves is None else self._slaves.credentials.server_context()
+        try:
+            channel = open_channel(sock, context, is_server=True)
+        except OSError:
+            return  # the peer has gone already
         self._generation += 1
         link = MasterLink(
             identity=self._identity,
@@ -230,7 +263,7 @@ class HaServer:
             now_ms=self._clock_ms(),
         )
         connection = MasterConnection(
-            sock,
+            channel,
             link,
             self._replica_log,
             loop=loop,
@@ -238,6 +271,7 @@ class HaServer:
             confirm=lambda: self._confirm,
             on_event=self._on_event,
             on_closed=self._on_closed,
+            slaves=self._slaves,
         )
         connection.note_opened(address, loop.time())
         if self.connections.admit(connection):
@@ -270,6 +304,10 @@ class HaServer:
         if peer is not None and self._current.get(peer.broker_id) is connection:
             del self._current[peer.broker_id]
             self._tell_closed(peer.broker_id, connection, code, detail)
+        elif connection.close_cause in _REFUSALS:
+            self._refusals.tell(
+                "ha_peer_refused", self._clock_ms(), peer=connection.peer, cause=connection.close_cause, detail=detail
+            )
         else:
             _log.info("ha_connection_closed", peer=connection.peer, code=code.name if code else None, detail=detail)
 
@@ -302,8 +340,14 @@ class HaClient:
         reconnect_delay_ms: int,
         reconnect_delay_ms_max: int,
         clock_ms: Callable[[], int] = monotonic_ms,
+        wall_ms: Callable[[], int] = wall_clock_ms,
+        masters: ExpectedPeer | None = None,
     ) -> None:
-        """Follows nobody yet. The first attempt on a target has no pause, later ones wait from min to max, doubling."""
+        """
+        Follows nobody yet. The first attempt on a target has no pause, later ones wait from min to max, doubling.
+
+        ``masters``: who may answer; None: links are plain, and whoever answers is believed.
+        """
         self._identity = identity
         self._replica_log = log
         self._events = events
@@ -311,6 +355,18 @@ class HaClient:
         self._delay_ms = reconnect_delay_ms
         self._delay_ms_max = reconnect_delay_ms_max
         self._clock_ms = clock_ms
+        self._wall_ms = wall_ms
+        self._masters = masters
+        self._links: LinkTable[SlaveConnection] | None = (
+            None if masters is None else LinkTable(HA_LIMITS, credentials=masters.credentials)
+        )
+        """The one link, if it has a certificate to lose."""
+        self._is_watched = False
+        self._clock = None if masters is None else RenewalClock(masters.credentials)
+        self._renewing: asyncio.Task[None] | None = None
+        self._renewed: Channel | None = None
+        """Ready to take over from the link that has just been closed for it."""
+        self._refusals = LinkRefusals()
         self._connection: SlaveConnection | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ticker: _Ticker | None = None
@@ -346,6 +402,9 @@ class HaClient:
         # Behind the end of the old link. Left, the end of the master of 4 would be told as that of the master of 5.
         self._last_bytes_at_ms = self._ended_at_ms = None
         loop = asyncio.get_running_loop()
+        if self._links is not None and not self._is_watched:
+            self._is_watched = True
+            self._links.open()
         self._ticker = _Ticker(loop, self._tick)
         self._ticker.start()
         self._runner = loop.create_task(self._run(target), name=f"ha-follow-{target.master}")
@@ -359,6 +418,12 @@ class HaClient:
         if self._ticker is not None:
             self._ticker.stop()
             self._ticker = None
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+        if self._renewed is not None:
+            self._renewed.close()
+            self._renewed = None
         connection = self._connection
         if connection is not None:
             connection.execute(connection.link.fail(ErrorCode.STOPPING, "an open link", detail))
@@ -368,6 +433,9 @@ class HaClient:
         """Close the link and wait for the dialler to end."""
         runner = self._runner
         self.stop_following("the broker stops")
+        if self._links is not None and self._is_watched:
+            self._is_watched = False
+            self._links.stop("the broker stops")
         if runner is not None:
             await asyncio.gather(runner, return_exceptions=True)
 
@@ -418,6 +486,8 @@ class HaClient:
                 _log.error("ha_attempt_failed", master=target.master, exc_info=error)
                 if self._connection is not None:
                     self._connection.close(f"a fault of our own: {type(error).__name__}", CloseCause.FAULT)
+            if self._renewed is not None:
+                continue
             delay_ms = self._delay_ms if self._was_ready else min(delay_ms, self._delay_ms_max)
             await asyncio.sleep(delay_ms / 1000)
             delay_ms *= 2
@@ -425,12 +495,10 @@ class HaClient:
     async def _attempt(self, target: FollowTarget) -> None:
         """One connection from dialling to its end."""
         loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
-                sock = await _dial(loop, target.host, target.port)
-        except (OSError, TimeoutError) as error:
-            detail = f"connect to {target.host}:{target.port}: {error or 'timeout'}"
-            self._events.link_closed(target, None, detail)
+        channel, self._renewed = self._renewed, None
+        if channel is None:
+            channel = await self._connect(target)
+        if channel is None:
             return
         link = SlaveLink(
             identity=self._identity,
@@ -445,17 +513,25 @@ class HaClient:
 
         def on_closed(code: ErrorCode | None, detail: str) -> None:
             self._connection = None
+            if self._links is not None:
+                self._links.ended(connection)
             self._note_end(connection)
             # A log that takes no bytes, or that of a master with a damaged record, is not better after the shortest
             # pause: the links wait longer each time.
             self._was_ready = self._was_ready and code not in (ErrorCode.LOG_FAILED, ErrorCode.RECORD_DAMAGED)
             if not ended.done():
                 ended.set_result(None)
-            _log.info("ha_master_closed", master=target.master, code=code.name if code else None, detail=detail)
+            # Nothing happened to the master, and the next link stands already: the controllers need not hear of it.
+            if self._renewed is not None:
+                return
+            if code is ErrorCode.CERTIFICATE_REFUSED or connection.close_cause in _REFUSALS:
+                self._tell_refused(target, detail)
+            else:
+                _log.info("ha_master_closed", master=target.master, code=code.name if code else None, detail=detail)
             self._events.link_closed(target, code, detail)
 
         connection = SlaveConnection(
-            sock,
+            channel,
             link,
             loop=loop,
             clock_ms=self._clock_ms,
@@ -463,8 +539,88 @@ class HaClient:
             on_closed=on_closed,
         )
         self._connection = connection
+        if self._links is not None:
+            self._links.admit(connection)
+        if self._clock is not None:
+            self._clock.opened(self._clock_ms())
         connection.answer(link.connected(self._clock_ms()))
         await ended
+
+    async def _connect(self, target: FollowTarget) -> Channel | None:
+        """A channel to the master, whose certificate is judged; None: there is none, and that was told."""
+        code, peer = None, f"{target.host}:{target.port}"
+        try:
+            async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
+                return await self._open(target)
+        except PeerRefused as error:
+            code, detail = ErrorCode.CERTIFICATE_REFUSED, f"{peer}: {error}"
+        except ssl.SSLCertVerificationError as error:
+            code, detail = ErrorCode.CERTIFICATE_REFUSED, f"{peer}: {tls_reason(error)}"
+        except ssl.SSLError as error:
+            detail = f"connect to {peer}: {tls_reason(error)}"
+        except (OSError, TimeoutError) as error:
+            detail = f"connect to {peer}: {error or 'timeout'}"
+        if code is not None:
+            self._tell_refused(target, detail)
+        self._events.link_closed(target, code, detail)
+        return None
+
+    async def _open(self, target: FollowTarget) -> Channel:
+        """Raises ``OSError``, ``ssl.SSLError`` and ``PeerRefused``."""
+        loop, masters = asyncio.get_running_loop(), self._masters
+        sock = await _dial(loop, target.host, target.port)
+        # Before the context is asked for: renewed in between, the link would be opened once more than it has to.
+        shown = "" if masters is None else masters.credentials.own.serial
+        channel = open_channel(sock, None if masters is None else masters.credentials.client_context(), is_server=False)
+        try:
+            await shaken(channel, loop)
+            if masters is not None:
+                assert isinstance(channel, SecuredChannel), "made with a context"
+                channel.shown = shown
+                expected = replace(masters, name=self._events.owner_of(target.master))
+                channel.certificate = expected.judge(channel.peer_certificate())
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def _renew_if_due(self, connection: SlaveConnection) -> None:
+        clock, now_ms = self._clock, self._clock_ms()
+        if clock is None or self._renewing is not None or connection.link.state is not SlaveLinkState.TRANSFER:
+            return
+        if clock.is_due(connection.channel, now_ms, self._wall_ms()):
+            clock.tried(now_ms)
+            name = f"ha-renew-{connection.link.target.master}"
+            self._renewing = asyncio.get_running_loop().create_task(self._renew(connection), name=name)
+            self._renewing.add_done_callback(_report_failure)
+
+    async def _renew(self, connection: SlaveConnection) -> None:
+        """
+        Shake hands on a second channel, and let it take over.
+
+        The old link carries meanwhile: what is missing in between is one handshake of ours, and no TLS.
+        """
+        try:
+            async with asyncio.timeout(self._settings.handshake_timeout_ms / 1000):
+                channel = await self._open(connection.link.target)
+        except (OSError, TimeoutError, PeerRefused) as error:
+            # The old link is as good as it was; its certificates, too, until they expire.
+            _log.warning("ha_link_not_renewed", master=connection.link.target.master, reason=str(error) or "timeout")
+            return
+        finally:
+            # Cancelled, it ends behind the start of the next one.
+            if self._renewing is asyncio.current_task():
+                self._renewing = None
+        is_free = connection is self._connection and connection.link.state is SlaveLinkState.TRANSFER
+        if not is_free or not RenewalClock.is_newer(channel, connection.channel):
+            channel.close()
+            return
+        _log.info("ha_link_renewed", master=connection.link.target.master)
+        self._renewed = channel
+        connection.execute(connection.link.fail(ErrorCode.LINK_REPLACED, "an open link", "renewed certificates"))
+
+    def _tell_refused(self, target: FollowTarget, detail: str) -> None:
+        self._refusals.tell("ha_certificate_refused", self._clock_ms(), master=target.master, detail=detail)
 
     def _note_end(self, connection: SlaveConnection) -> None:
         heard_at_ms = connection.link.bytes_at_ms
@@ -486,14 +642,16 @@ class HaClient:
         self._events.slave_acted(target, action)
 
     def _tick(self) -> None:
-        if self._connection is not None:
-            self._connection.guarded_tick(self._clock_ms())
+        connection = self._connection
+        if connection is not None:
+            connection.guarded_tick(self._clock_ms())
+            self._renew_if_due(connection)
 
 
 def _report_failure(runner: asyncio.Task[None]) -> None:
-    """A dialler never ends by itself: if it does, that is a bug that must be seen."""
+    """None of them ends with an error: if one does, that is a bug that must be seen."""
     if not runner.cancelled() and (error := runner.exception()) is not None:
-        _log.error("ha_dialler_failed", task=runner.get_name(), exc_info=error)
+        _log.error("ha_task_failed", task=runner.get_name(), exc_info=error)
 
 
 async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

@@ -1,17 +1,19 @@
 """
-Sockets of native links: one shell per machine. Bytes go out by sendfile and come in straight into the log's map.
+Sockets of native links on the loop: one shell per machine.
 
 Limits, causes, clocks and counters are those of every port (``node.remoting.links``). The reading and writing of
-``RemotingConnection`` cannot be shared: a body goes from a file to the socket by sendfile and from the socket into the
-log's map, so there is no receive buffer, no batch of frames and no transport that could hold unsent bytes.
-Not here: which link counts, reconnecting (``service``); decisions (``master_link``, ``slave_link``).
+``RemotingConnection`` cannot be shared: a body goes from a file to the socket and from the socket into the log's map,
+so there is no receive buffer, no batch of frames and no transport that could hold unsent bytes.
+Not here: the calls on a socket, TLS (``channels``); which link counts, reconnecting (``service``); decisions
+(``master_link``, ``slave_link``).
 
 Rule 1: own non-blocking sockets with ``add_reader`` / ``add_writer``: uvloop has no sendfile, and the standard loop's
-stops reading meanwhile, so acks would starve.
+stops reading meanwhile, so acks would starve. With TLS the same sockets serve: its bytes never pass a transport either.
 Rule 2: a link sends or receives at most ``TURN_BYTES_MAX`` in one turn of the loop; no coroutine or task per message.
 Rule 3: a link that lags far behind may need bytes that are not in memory: its own thread reads them ahead into the page
 cache, so that sendfile on the loop never waits for the disk.
 Rule 4: views of the log are released in the function that asked for them.
+Rule 5: with TLS, no byte of a peer reaches a machine, and none of a machine the peer, before its certificate is judged.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import time
 from abc import abstractmethod
 from collections import deque
@@ -31,12 +34,16 @@ import structlog
 
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.ha.actions import CloseLink, MasterAction, Send, SendTransfer, SlaveAcked, SlaveAction
+from rollcall_ha.ha.channels import Channel, Parts, PlainChannel, SecuredChannel
 from rollcall_ha.ha.errors import ErrorCode, FrameCorrupt
 from rollcall_ha.ha.master_link import MasterLink
 from rollcall_ha.ha.ports import FileRegion, ReplicaLog
+from rollcall_ha.ha.refusals import tls_reason
 from rollcall_ha.ha.slave_link import SlaveLink
 from rollcall_ha.ha.sniff import SNIFF_BYTES, Protocol, sniff
+from rollcall_ha.node.certified import PeerRefused
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits
+from rollcall_ha.node.remoting.secured import ExpectedPeer, cause_of
 
 TURN_BYTES_MAX = 1024 * 1024
 SEND_QUEUE_BYTES_MAX = 4 * 1024 * 1024
@@ -56,6 +63,7 @@ _CAUSES = {
     ErrorCode.CODEC_UNSUPPORTED: CloseCause.FRAME_LENGTH,
     ErrorCode.IDLE: CloseCause.IDLE,
     ErrorCode.STOPPING: CloseCause.STOPPED,
+    ErrorCode.CERTIFICATE_REFUSED: CloseCause.CERTIFICATE,
 }
 """Of links that their machine ends; any other code is a decision of the broker."""
 COLD_LAG_BYTES = 64 * 1024 * 1024
@@ -73,33 +81,50 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class _Connection(LimitedLink, Generic[ActionT]):
-    """A socket on the loop, its queue of outgoing parts, and the actions of its machine in their order."""
-
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, clock_ms: Callable[[], int]) -> None:
-        super().__init__(HA_LIMITS)
+def open_channel(sock: socket.socket, context: ssl.SSLContext | None, *, is_server: bool) -> Channel:
+    """Of a connected socket. Raises ``OSError``, and the socket is closed: the peer is gone already."""
+    try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sock = sock
+    except OSError:
+        sock.close()
+        raise
+    return PlainChannel(sock) if context is None else SecuredChannel(sock, context, is_server=is_server)
+
+
+def wall_clock_ms() -> int:
+    """UTC, as certificates count."""
+    return time.time_ns() // 1_000_000
+
+
+class _Connection(LimitedLink, Generic[ActionT]):
+    """A channel on the loop, its queue of outgoing parts, and the actions of its machine in their order."""
+
+    def __init__(self, channel: Channel, loop: asyncio.AbstractEventLoop, clock_ms: Callable[[], int]) -> None:
+        super().__init__(HA_LIMITS)
+        self.channel = channel
+        self._number = channel.fileno()
         self._loop = loop
         self._clock_ms = clock_ms
-        self._parts: deque[memoryview | FileRegion] = deque()
+        self._parts: Parts = deque()
         self._queued_bytes = 0
         self._actions: deque[ActionT] = deque()
         self._is_executing = False
         self._is_reading = False
+        self._is_read_due = False
         self._is_waiting_to_write = False
+        self._refused_for: CloseCause | None = None
         self.is_closed = False
 
     @property
     def has_queue(self) -> bool:
         """Something waits for room in the socket; it will be woken by itself."""
-        return bool(self._parts)
+        return bool(self._parts) or self.channel.held_bytes > 0
 
     @property
     def unread_bytes(self) -> int:
-        """Of control frames; a transfer waits in its file, not in memory."""
-        return sum(len(part) for part in self._parts if isinstance(part, memoryview))
+        """Of control frames, and of TLS's window; the rest of a transfer waits in its file, not in memory."""
+        return self.channel.held_bytes + sum(len(part) for part in self._parts if isinstance(part, memoryview))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -107,20 +132,57 @@ class _Connection(LimitedLink, Generic[ActionT]):
         """Wake on bytes; again after a pause."""
         if not self.is_closed and not self._is_reading:
             self._is_reading = True
-            self._loop.add_reader(self._sock.fileno(), self._guarded_read)
+            self._loop.add_reader(self._number, self._guarded_read)
+            self._read_on()
 
     def _pause_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_reader(self._number)
+
+    def _read_on(self) -> None:
+        # What TLS has decrypted makes no socket readable: left to wait for the peer's next record, the end of a body
+        # would never be acked on an idle link.
+        if self.channel.has_unread and not self._is_read_due:
+            self._is_read_due = True
+            self._loop.call_soon(self._read_due)
+
+    def _read_due(self) -> None:
+        self._is_read_due = False
+        if self._is_reading:
+            self._guarded_read()
 
     def _guarded_read(self) -> None:
+        channel = self.channel
+        goes_on_sending, channel.waits_for_bytes = channel.waits_for_bytes, False
         try:
-            self._read()
+            if self._is_admitted():
+                self._read()
         except OSError as error:
-            self.lost(f"receive: {error.strerror or error}", error)
+            self._failed("receive", error)
         except Exception as error:  # noqa: BLE001 (ours; the bytes that met it would be read again, for ever)
             self.close_for_fault(error)
+        if self.is_closed:
+            return
+        if self._is_reading:
+            self._read_on()
+        if goes_on_sending:
+            self.guarded_send()
+        elif channel.waits_for_room:
+            self._want_write(True)
+
+    def _failed(self, what: str, error: OSError) -> None:
+        # The peer left in the middle of a record, or of the handshake: no more than a socket that is closed.
+        if isinstance(error, ssl.SSLEOFError):
+            self.lost(f"{what}: the peer closed the connection")
+        elif isinstance(error, ssl.SSLError):
+            self.close(f"{what}: {tls_reason(error)}", CloseCause.TLS, ErrorCode.CERTIFICATE_REFUSED)
+        else:
+            self.lost(f"{what}: {error.strerror or error}", error)
+
+    def _is_admitted(self) -> bool:
+        """Whether the machine may have what comes (rule 5). Raises ``OSError``."""
+        return True
 
     @abstractmethod
     def _read(self) -> None:
@@ -132,25 +194,9 @@ class _Connection(LimitedLink, Generic[ActionT]):
         """Write queued parts until the socket is full or the budget is used; returns the bytes written."""
         written = 0
         try:
-            while self._parts and written < budget_bytes:
-                part = self._parts[0]
-                if isinstance(part, memoryview):
-                    more = socket.MSG_MORE if len(self._parts) > 1 else 0
-                    count = self._sock.send(part, more)
-                    rest: memoryview | FileRegion = part[count:]
-                    is_done = count == len(part)
-                else:
-                    length = min(part.length, budget_bytes - written)
-                    count = os.sendfile(self._sock.fileno(), part.fd, part.position, length)
-                    # A file cut below an announced body sends 0 bytes for ever, while the slave waits inside the body.
-                    if count == 0:
-                        raise OSError(f"file {part.fd} ends at {part.position}, {part.length} bytes early")
-                    rest = FileRegion(fd=part.fd, position=part.position + count, length=part.length - count)
-                    is_done = count == part.length
-                if is_done:
-                    self._parts.popleft()
-                else:
-                    self._parts[0] = rest
+            # Rule 5: a machine may have its last word before anybody has proved who he is.
+            while self.channel.is_ready and self.has_queue and written < budget_bytes:
+                count = self.channel.send(self._parts, budget_bytes - written)
                 written += count
                 self._queued_bytes -= count
         except BlockingIOError:
@@ -158,20 +204,27 @@ class _Connection(LimitedLink, Generic[ActionT]):
         return written
 
     def _want_write(self, wanted: bool) -> None:
+        channel = self.channel
+        # A writable socket would call again and again for a write that waits for bytes of the peer.
+        wanted = channel.waits_for_room or (wanted and not channel.waits_for_bytes)
         if wanted is self._is_waiting_to_write or self.is_closed:
             return
         self._is_waiting_to_write = wanted
         if wanted:
-            self._loop.add_writer(self._sock.fileno(), self.guarded_send)
+            self._loop.add_writer(self._number, self.guarded_send)
         else:
-            self._loop.remove_writer(self._sock.fileno())
+            self._loop.remove_writer(self._number)
 
     def guarded_send(self) -> None:
         """As ``send_queued``; an error closes the connection."""
+        if self.channel.waits_for_room:
+            self._guarded_read()
+        if self.is_closed:
+            return
         try:
             self.send_queued()
         except OSError as error:
-            self.lost(f"send: {error.strerror or error}", error)
+            self._failed("send", error)
         except Exception as error:  # noqa: BLE001 (ours; a writable socket would call again, for ever)
             self.close_for_fault(error)
 
@@ -183,7 +236,7 @@ class _Connection(LimitedLink, Generic[ActionT]):
     def send_queued(self) -> None:
         """Write queued parts, one turn's worth; raises ``OSError``."""
         self._write_some(TURN_BYTES_MAX)
-        self._want_write(bool(self._parts))
+        self._want_write(self.has_queue and self.channel.is_ready)
 
     def _queue(self, *parts: memoryview | FileRegion) -> None:
         for part in parts:
@@ -212,18 +265,23 @@ class _Connection(LimitedLink, Generic[ActionT]):
                     self._queue(memoryview(action.header), action.region)
                 elif isinstance(action, CloseLink):
                     self._send_last_frame()
-                    cause = CloseCause.PEER if action.is_by_peer else _CAUSES.get(action.code, CloseCause.HANDLER)
-                    if cause is CloseCause.IDLE and not self.has_frame:
-                        cause = CloseCause.SAID_NOTHING
-                    self.close(action.detail, cause, action.code)
+                    self.close(action.detail, self._cause_of(action), action.code)
                 else:
                     self._tell(action)
         except Exception as error:  # noqa: BLE001 (a listener's; the caller may be a reign that moves, or another link)
             self.close_for_fault(error)
         finally:
             self._is_executing = False
-        if self._parts and not self._is_waiting_to_write and not self.is_closed:
+        if self.has_queue and not self._is_waiting_to_write and not self.is_closed:
             self.guarded_send()
+
+    def _cause_of(self, action: CloseLink) -> CloseCause:
+        if self._refused_for is not None:
+            return self._refused_for
+        cause = CloseCause.PEER if action.is_by_peer else _CAUSES.get(action.code, CloseCause.HANDLER)
+        if cause is CloseCause.IDLE and not self.has_frame:
+            return CloseCause.TLS if self.is_shaking_hands else CloseCause.SAID_NOTHING
+        return cause
 
     def _send_last_frame(self) -> None:
         try:
@@ -242,11 +300,12 @@ class _Connection(LimitedLink, Generic[ActionT]):
             return
         self.close_cause = cause
         self._pause_reading()
+        self.channel.waits_for_room = False
         self._want_write(False)
         self.is_closed = True
         self._parts.clear()
         self._actions.clear()
-        self._sock.close()
+        self.channel.close()
         self._tell_closed(code, reason)
 
     def guarded_tick(self, now_ms: int) -> None:
@@ -274,7 +333,7 @@ class MasterConnection(_Connection[MasterAction]):
 
     def __init__(
         self,
-        sock: socket.socket,
+        channel: Channel,
         link: MasterLink,
         log: ReplicaLog,
         *,
@@ -283,9 +342,15 @@ class MasterConnection(_Connection[MasterAction]):
         confirm: Callable[[], LogOffset],
         on_event: Callable[[MasterConnection, MasterAction], None],
         on_closed: Callable[[MasterConnection, ErrorCode | None, str], None],
+        slaves: ExpectedPeer | None = None,
     ) -> None:
-        """``on_event`` gets the actions that are events for the broker; ``on_closed`` is called once."""
-        super().__init__(sock, loop, clock_ms)
+        """
+        ``on_event`` gets the actions that are events for the broker; ``on_closed`` is called once.
+
+        ``slaves``: who may be at the other end of a channel with TLS.
+        """
+        super().__init__(channel, loop, clock_ms)
+        self._slaves = slaves
         self.link = link
         self._log = log
         self._confirm = confirm
@@ -295,23 +360,31 @@ class MasterConnection(_Connection[MasterAction]):
         self._is_native = False
         self._read_ahead = _ReadAhead(loop, self.guarded_send)
 
+    @property
+    def shed_rank(self) -> int | None:
+        """A stranger makes room first; a broker of the set that has not said a whole frame yet, behind all of them."""
+        if self.has_frame:
+            return None
+        return 0 if self.certificate is None else 1
+
     def send_queued(self) -> None:
         """Send queued parts and then more of the log, one turn's worth. Raises ``OSError``."""
         if self.is_closed:
             return
         budget = TURN_BYTES_MAX
         while budget > 0:
-            if not self._parts and not self._plan():
+            if not self.has_queue and not self._plan():
                 break
             written = self._write_some(budget)
-            if self._parts and written < budget:  # the socket is full
+            if self.has_queue and written < budget:  # the socket is full
                 break
             budget -= written
         if not self.is_closed:
-            self._want_write(bool(self._parts) or (budget <= 0 and self.link.lag_bytes > 0))
+            has_more = self.has_queue or (budget <= 0 and self.link.lag_bytes > 0)
+            self._want_write(has_more and self.channel.is_ready)
 
     def tick(self, now_ms: int) -> None:
-        self.execute(self.link.tick(self._confirm(), now_ms, can_send=not self._parts))
+        self.execute(self.link.tick(self._confirm(), now_ms, can_send=not self.has_queue))
 
     def _plan(self) -> bool:
         link = self.link
@@ -327,11 +400,11 @@ class MasterConnection(_Connection[MasterAction]):
                 self._queue(memoryview(action.header), action.region)
             else:
                 self.execute([action])
-        return bool(self._parts)
+        return self.has_queue
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(CONTROL_READ_BYTES)
+            data = self.channel.receive(CONTROL_READ_BYTES)
         except BlockingIOError:
             return
         if not data:
@@ -355,7 +428,7 @@ class MasterConnection(_Connection[MasterAction]):
         actions = self.link.bytes_received(data, self._confirm(), self._clock_ms())
         # Acks of one batch: the last one says it all.
         last_ack = next((action for action in reversed(actions) if isinstance(action, SlaveAcked)), None)
-        was_idle = not self._parts
+        was_idle = not self.has_queue
         self.execute([action for action in actions if not isinstance(action, SlaveAcked) or action is last_ack])
         if was_idle and last_ack is not None and not self._is_waiting_to_write:
             self.guarded_send()  # the first ack says where to begin
@@ -372,6 +445,26 @@ class MasterConnection(_Connection[MasterAction]):
             return False
         return True
 
+    def _is_admitted(self) -> bool:
+        channel, slaves = self.channel, self._slaves
+        if channel.is_ready:
+            return True
+        assert isinstance(channel, SecuredChannel), "a plain link is ready at once"
+        assert slaves is not None, "who wrapped it has credentials"
+        is_done = channel.shake_hands()
+        self._has_read = self.is_shaking_hands = True
+        if not is_done:
+            return False
+        self.is_shaking_hands = False
+        try:
+            self.certificate = slaves.judge(channel.peer_certificate())
+        except PeerRefused as error:
+            self._refused_for = cause_of(error)
+            self.execute(self.link.end(ErrorCode.CERTIFICATE_REFUSED, str(error)))
+            return False
+        self.link.proved(self.certificate.name.name)
+        return True
+
     def _tell(self, action: MasterAction) -> None:
         self._on_event(self, action)
 
@@ -384,7 +477,7 @@ class MasterConnection(_Connection[MasterAction]):
 class SlaveConnection(_Connection[SlaveAction]):
     def __init__(
         self,
-        sock: socket.socket,
+        channel: Channel,
         link: SlaveLink,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -392,8 +485,13 @@ class SlaveConnection(_Connection[SlaveAction]):
         on_event: Callable[[SlaveAction], None],
         on_closed: Callable[[ErrorCode | None, str], None],
     ) -> None:
-        """``on_event`` gets the actions that are events for the broker; ``on_closed`` is called once."""
-        super().__init__(sock, loop, clock_ms)
+        """
+        ``channel`` is ready, and its peer was judged.
+
+        ``on_event`` gets the actions that are events for the broker; ``on_closed`` is called once.
+        """
+        super().__init__(channel, loop, clock_ms)
+        self.certificate = channel.certificate
         self.link = link
         self._on_event = on_event
         self._on_closed = on_closed
@@ -424,7 +522,7 @@ class SlaveConnection(_Connection[SlaveAction]):
             self._pause_reading()
             return 0
         try:
-            data = self._sock.recv(wanted)
+            data = self.channel.receive(wanted)
         except BlockingIOError:
             return 0
         if not data:
@@ -444,7 +542,7 @@ class SlaveConnection(_Connection[SlaveAction]):
             self.execute(self.link.fail(ErrorCode.LOG_FAILED, "room in the log", str(error)))
             return 0
         try:
-            taken = self._sock.recv_into(view)
+            taken = self.channel.receive_into(view)
         except BlockingIOError:
             return 0
         finally:

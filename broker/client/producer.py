@@ -26,8 +26,11 @@ from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
+from rollcall_ha.node.certified import PeerKind, PeerRefused
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError
+from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import Credentials
 
 IN_FLIGHT_MAX = 1_024
 SEND_TIMEOUT_MS = 30_000
@@ -104,6 +107,14 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        expected = self._producer.expected
+        if expected is not None:
+            try:
+                expected.judge(transport.get_extra_info("peercert"))
+            except PeerRefused:
+                # No broker of the set: messages of this fleet are not for it.
+                self.transport.abort()
+                self.transport = None
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -136,12 +147,29 @@ class Producer:
         in_flight_max: int = IN_FLIGHT_MAX,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         queue_count: int = 8,
+        credentials: Credentials | None = None,
+        set_key: str = "",
     ) -> None:
-        """``seeds``: any brokers of the set; ``send_timeout_ms``: when a caller is told "unknown" at the latest."""
+        """
+        Nothing is dialled yet.
+
+        Args:
+            seeds: Listen addresses of any brokers of the set.
+            group: Producer group, for the records.
+            in_flight_max: Messages without an answer; ``send`` waits beyond that.
+            send_timeout_ms: When a caller is told "unknown" at the latest.
+            queue_count: Queues of a topic that are written to in turn.
+            credentials: Certificate of this client; None: an insecure fleet, links are plain.
+            set_key: CLUSTER/SET that certificates of brokers must name; empty = any set of the fleet.
+        """
+        self.expected: ExpectedPeer | None = None
+        if credentials is not None:
+            kinds = frozenset({PeerKind.BROKER})
+            self.expected = ExpectedPeer(credentials=credentials, kinds=kinds, set_key=set_key)
         self.counters = ProducerCounters()
         self.producer_id = secrets.token_bytes(16)
         self.producer_epoch = 0
-        self.routes = RouteWatcher(seeds)
+        self.routes = RouteWatcher(seeds, self.expected)
         self._group = group
         self._timeout_s = send_timeout_ms / 1000
         self._queue_count = queue_count
@@ -249,8 +277,13 @@ class Producer:
     def _flush(self) -> None:
         """One write for everything that was sent in one turn of the loop."""
         outgoing, self._outgoing = self._outgoing, []
-        if self._link is not None and self._link.transport is not None:
+        if self._link is None or self._link.transport is None:
+            return
+        if self.expected is None:
             self._link.transport.writelines(outgoing)
+        else:
+            # One record of TLS, not one for each message.
+            self._link.transport.write(b"".join(outgoing))
 
     # --- links --------------------------------------------------------------------------------------------------------
 
@@ -276,7 +309,10 @@ class Producer:
         try:
             host, port = split_address(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                _, link = await loop.create_connection(lambda: _Link(self, address), host, port)
+                tls = None if self.expected is None else self.expected.credentials.client_context()
+                _, link = await loop.create_connection(lambda: _Link(self, address), host, port, ssl=tls)
+            if link.transport is None:
+                return False
         except (OSError, TimeoutError, ValueError):
             return False
         self.counters.links += 1

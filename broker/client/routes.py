@@ -17,6 +17,8 @@ from rollcall_ha.broker.protocol.routes import RouteError, RouteState, decode_ro
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.names import addresses_of
+from rollcall_ha.node.remoting.secured import ExpectedPeer
 
 WATCHED_MAX = 8
 WATCH_WAIT_MS = 5_000
@@ -27,13 +29,14 @@ RETRY_DELAY_MS = 100
 class RouteWatcher:
     """Keeps ``route`` current between ``start`` and ``stop``."""
 
-    def __init__(self, seeds: Iterable[str]) -> None:
-        """``seeds``: host:port of any brokers of the set."""
+    def __init__(self, seeds: Iterable[str], expected: ExpectedPeer | None = None) -> None:
+        """``seeds``: host:port of any brokers of the set; ``expected`` None: an insecure fleet, links are plain."""
         self.route: RouteState | None = None
         """Newest known; None before the first answer."""
         self.moved = asyncio.Event()
         """Set whenever ``route`` is replaced; cleared by the waiter."""
         self._seeds = tuple(seeds)
+        self._expected = expected
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
@@ -68,10 +71,14 @@ class RouteWatcher:
             self._tasks[address] = asyncio.get_running_loop().create_task(self._run(address), name=f"watch {address}")
 
     async def _run(self, address: str) -> None:
-        host, port = split_address(address)
+        tries = 0
         while True:
             try:
-                link = await connect(host, port, AskingOnly(), timeout_ms=CONNECT_TIMEOUT_MS)
+                # A seed may be one name of all brokers of a set: another of its addresses each time.
+                found = await addresses_of(address, first=tries, timeout_ms=CONNECT_TIMEOUT_MS)
+                tries += 1
+                host, port = split_address(found[0])
+                link = await connect(host, port, AskingOnly(), timeout_ms=CONNECT_TIMEOUT_MS, expected=self._expected)
                 try:
                     await self._follow(link)
                 finally:

@@ -146,5 +146,10 @@ def ha_address_of(view: SetView, broker_id: BrokerId) -> str | None:
     return next((one.description.ha_address for one in view.members if one.broker_id == broker_id), None)
 
 
+def owner_in(view: SetView | None, broker_id: BrokerId) -> str:
+    """Name in the certificate that an id is bound to; empty = to none yet."""
+    return next((one.owner for one in view.members if one.broker_id == broker_id), "") if view is not None else ""
+
+
 def _fenced(epoch: MasterEpoch, reason: str) -> Choice:
     return Choice(goal=Goal(kind=GoalKind.FENCED, master_epoch=epoch, reason=reason))

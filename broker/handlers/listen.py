@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import ssl
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -33,6 +32,7 @@ from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import LinkLimits
+from rollcall_ha.node.remoting.secured import Door
 
 WATCHERS_MAX: Final = 10_000
 UNCONFIRMED_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -97,9 +97,9 @@ class ListenLink:
             self._service.handle_requests(self._connection, others)
 
 
-def listen_server(service: ListenService, *, tls: ssl.SSLContext | None = None) -> RemotingServer:
+def listen_server(service: ListenService, *, door: Door | None = None) -> RemotingServer:
     """The listen port of ``service``; it does not listen yet."""
-    return RemotingServer(service, limits=LIMITS, tls=tls, make_reader=lambda link: ListenLink(service, link))
+    return RemotingServer(service, limits=LIMITS, door=door, make_reader=lambda link: ListenLink(service, link))
 
 
 class _Watch(msgspec.Struct):

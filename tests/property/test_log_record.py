@@ -33,7 +33,7 @@ DRAFTS = st.builds(
     body=st.binary(max_size=300),
     properties=TEXT,
     flag=st.integers(-(1 << 31), (1 << 31) - 1),
-    sys_flag=st.sampled_from([0, 1, 4, 8, 12, 0x301]),
+    sys_flag=st.sampled_from([0, 1, 4, 8, 12, 0x20, 0x301]),
     born_at_ms=st.integers(0, (1 << 63) - 1),
     born_host=st.binary(min_size=8, max_size=8),
     reconsume_times=st.integers(0, 100),

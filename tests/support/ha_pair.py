@@ -4,7 +4,7 @@ A master's and a slave's link machine joined in memory: the smallest replication
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, Self, TypeVar
 
 from rollcall_ha.controller.contract.ids import (
@@ -62,12 +62,13 @@ def target(epoch: int, *, master: int = 1, incarnation: str = "inc-1", flush: st
     )
 
 
-def reign(epoch: int, *, unclean: int = NO_EPOCH) -> LinkReign:
+def reign(epoch: int, *, unclean: int = NO_EPOCH, owners: Mapping[int, str] | None = None) -> LinkReign:
     """Of a set of three in their first incarnations."""
     return LinkReign(
         master_epoch=MasterEpoch(epoch),
         unclean_epoch=MasterEpoch(unclean),
         incarnations={BrokerId(one): Incarnation(f"inc-{one}") for one in (1, 2, 3)},
+        owners={BrokerId(one): owner for one, owner in (owners or {}).items()},
     )
 
 

@@ -26,6 +26,7 @@ from rollcall_ha.ha.links import FollowTarget, LinkSettings
 from rollcall_ha.ha.service import HaClient, HaServer
 from rollcall_ha.ha.transport import monotonic_ms
 from rollcall_ha.ha.truncation import ExecutablePlan
+from rollcall_ha.node.remoting.secured import ExpectedPeer
 from tests.support.ha_logs import MappedLog
 from tests.support.ha_pair import identity
 
@@ -33,7 +34,14 @@ SOCKET_SETTINGS = LinkSettings(heartbeat_interval_ms=50, idle_timeout_ms=2000, h
 
 
 class MasterReplica:
-    def __init__(self, log: MappedLog, broker_id: int = 1, *, clock_ms: Callable[[], int] = monotonic_ms) -> None:
+    def __init__(
+        self,
+        log: MappedLog,
+        broker_id: int = 1,
+        *,
+        clock_ms: Callable[[], int] = monotonic_ms,
+        slaves: ExpectedPeer | None = None,
+    ) -> None:
         self.log = log
         self.acks: dict[BrokerId, LogOffset] = {}
         self.opened: list[tuple[BrokerId, int]] = []
@@ -41,7 +49,12 @@ class MasterReplica:
         self.higher: list[MasterEpoch] = []
         self.on_ack: Callable[[MemberAck], None] = lambda ack: None
         self.server = HaServer(
-            identity=identity(broker_id), log=log, events=self, settings=SOCKET_SETTINGS, clock_ms=clock_ms
+            identity=identity(broker_id),
+            log=log,
+            events=self,
+            settings=SOCKET_SETTINGS,
+            clock_ms=clock_ms,
+            slaves=slaves,
         )
 
     def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
@@ -59,7 +72,14 @@ class MasterReplica:
 
 
 class SlaveReplica:
-    def __init__(self, log: MappedLog, broker_id: int = 2, *, clock_ms: Callable[[], int] = monotonic_ms) -> None:
+    def __init__(
+        self,
+        log: MappedLog,
+        broker_id: int = 2,
+        *,
+        clock_ms: Callable[[], int] = monotonic_ms,
+        masters: ExpectedPeer | None = None,
+    ) -> None:
         self.log = log
         self.told: list[str] = []
         self.confirm = LogOffset(0)
@@ -75,7 +95,13 @@ class SlaveReplica:
             reconnect_delay_ms=5,
             reconnect_delay_ms_max=20,
             clock_ms=clock_ms,
+            masters=masters,
         )
+        self.owners: dict[BrokerId, str] = {}
+        self.details: list[str] = []
+
+    def owner_of(self, broker_id: BrokerId) -> str:
+        return self.owners.get(broker_id, "")
 
     def durable_confirm(self) -> LogOffset:
         return LogOffset(0)
@@ -109,6 +135,7 @@ class SlaveReplica:
 
     def link_closed(self, target: FollowTarget, code: ErrorCode | None, detail: str) -> None:
         self.closed.append(code)
+        self.details.append(detail)
 
 
 async def until(condition: Callable[[], bool], *, deadline_s: float = 5.0) -> None:

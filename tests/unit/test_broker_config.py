@@ -13,11 +13,11 @@ GOOD = BrokerSection(
 )  # fmt: skip
 
 
-def fleet(broker: BrokerSection, *, open_broker_ports: bool = False) -> FleetFile:
+def fleet(broker: BrokerSection, *, insecure: bool = True, open_broker_ports: bool = False) -> FleetFile:
     """One controller, one broker."""
     return FleetFile(
         version=1,
-        fleet=FleetSection(name="demo", incarnation="0" * 32, open_broker_ports=open_broker_ports),
+        fleet=FleetSection(name="demo", incarnation="0" * 32, insecure=insecure, open_broker_ports=open_broker_ports),
         controllers={"c1": ControllerSection(raft="127.0.0.1:4", broker="127.0.0.1:5", rest="127.0.0.1:6", data="c1")},
         brokers={"broker-a-1": broker},
         directory="/nowhere",
@@ -51,6 +51,32 @@ def test_the_fleet_file_may_open_the_ports() -> None:
     assert broker_config(fleet(section, open_broker_ports=True), "broker-a-1").listen == ("10.1.2.3", 9)
 
 
+def test_one_name_of_all_controllers_is_enough_for_a_broker() -> None:
+    """Its file need not change when a controller moves; those that it names all the same are dialled after it."""
+    named = msgspec.structs.replace(
+        fleet(GOOD), fleet=FleetSection(name="demo", incarnation="0" * 32, controllers_name="controllers.example:7100")
+    )
+    assert broker_config(named, "broker-a-1").controllers == ("controllers.example:7100", "127.0.0.1:5")
+    alone = msgspec.structs.replace(named, controllers={})
+    assert broker_config(alone, "broker-a-1").controllers == ("controllers.example:7100",)
+    nowhere = msgspec.structs.replace(fleet(GOOD), controllers={})
+    with pytest.raises(ConfigError, match=r"fleet\.controllers_name"):
+        broker_config(nowhere, "broker-a-1")
+
+
+@pytest.mark.parametrize("key", ["listen", "ha", "health"])
+def test_ports_with_tls_may_be_bound_anywhere(key: str) -> None:
+    section = msgspec.structs.replace(GOOD, **{key: "10.1.2.3:9"})
+
+    assert getattr(broker_config(fleet(section, insecure=False), "broker-a-1"), key) == ("10.1.2.3", 9)
+
+
+def test_open_ports_of_a_fleet_with_certificates_are_a_word_without_meaning() -> None:
+    """Left there, it would open every plain port on the day on which the fleet becomes insecure."""
+    with pytest.raises(ConfigError, match="remove open_broker_ports"):
+        broker_config(fleet(GOOD, insecure=False, open_broker_ports=True), "broker-a-1")
+
+
 def test_a_broker_listens_where_it_is_told_and_others_hear_the_address_that_they_dial() -> None:
     """Behind a translation or in a container the address that slaves and clients dial is none of the machine's."""
     bind = BrokerBind(listen="0.0.0.0:9", ha="127.0.0.1:8")
@@ -61,6 +87,23 @@ def test_a_broker_listens_where_it_is_told_and_others_hear_the_address_that_they
     assert (found.listen, found.ha) == (("0.0.0.0", 9), ("127.0.0.1", 8))
     assert (found.description.address, found.description.ha_address) == ("192.0.2.1:19", "broker.example:18")
     assert found.store_host == bytes([192, 0, 2, 1, 0, 0, 0, 19])
+
+
+@pytest.mark.parametrize(
+    ("listen", "host"), [("[2001:db8::17]:9", "20010db8" + "0" * 22 + "17"), ("[::1]:9", "0" * 31 + "1")]
+)
+def test_a_broker_with_an_address_of_ipv6_was_refused(listen: str, host: str) -> None:
+    """Records have room for 16 bytes of address and a flag that says so."""
+    found = broker_config(fleet(msgspec.structs.replace(GOOD, listen=listen), insecure=False), "broker-a-1")
+    assert found.store_host.hex() == host + "00000009"
+
+
+def test_a_name_without_an_address_is_refused_with_the_remedy() -> None:
+    found = broker_config(
+        fleet(msgspec.structs.replace(GOOD, listen="nowhere.invalid:9"), insecure=False), "broker-a-1"
+    )
+    with pytest.raises(ConfigError, match=r"'nowhere\.invalid' has no address .* use a name or address that has"):
+        _ = found.store_host
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9", "[::]:9"])

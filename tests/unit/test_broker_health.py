@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +14,12 @@ from rollcall_ha.broker import health
 from rollcall_ha.broker.health import LIMITS, HealthServer, HealthSnapshot
 from rollcall_ha.broker.status import is_ready_in
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 from rollcall_ha.node.telemetry import Telemetry
+from rollcall_ha.node.tls import Credentials
 from tests.support.ha_replica import until
+from tests.support.raft_certs import credentials_in, make_certificates, more_credentials, named
 
 SNAPSHOT = HealthSnapshot(
     state=BrokerState.MASTER,
@@ -46,9 +51,13 @@ def test_a_master_was_not_ready_while_its_set_served(
     assert is_ready_in(state, has_full_disk=has_full_disk, is_stopped=is_stopped) is expected
 
 
-def serving(scene: Callable[[HealthServer], Awaitable[None]], snapshot: HealthSnapshot = SNAPSHOT) -> None:
+def serving(
+    scene: Callable[[HealthServer], Awaitable[None]],
+    snapshot: HealthSnapshot = SNAPSHOT,
+    credentials: Credentials | None = None,
+) -> None:
     async def body() -> None:
-        server = HealthServer(Telemetry(), lambda: snapshot)
+        server = HealthServer(Telemetry(), lambda: snapshot, credentials=credentials)
         await server.start("127.0.0.1", 0)
         try:
             async with asyncio.timeout(10):
@@ -59,9 +68,9 @@ def serving(scene: Callable[[HealthServer], Awaitable[None]], snapshot: HealthSn
     asyncio.run(body())
 
 
-async def asked(server: HealthServer, *pieces: bytes) -> bytes:
+async def asked(server: HealthServer, *pieces: bytes, tls: ssl.SSLContext | None = None) -> bytes:
     """The whole answer; the link is closed behind it."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=tls)
     for piece in pieces:
         writer.write(piece)
         await writer.drain()
@@ -151,3 +160,64 @@ def test_a_stop_ends_links_that_have_not_asked() -> None:
         assert server.ports["health"].closed_by_cause == {CloseCause.STOPPED: 1}
 
     serving(scene)
+
+
+async def unanswered(server: HealthServer, tls: ssl.SSLContext | None) -> bool:
+    """Whether the link ends without a byte of an answer."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=tls)
+    except OSError:
+        return True
+    try:
+        writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
+        return not await reader.read()
+    except OSError:
+        return True
+    finally:
+        writer.transport.abort()
+
+
+def nameless() -> ssl.SSLContext:
+    """As kubelet asks: it checks nothing, and has no certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def test_a_secured_port_tells_everybody_that_it_lives_and_its_metrics_to_the_fleet(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["c1"])
+    broker = more_credentials(tmp_path, named(PeerKind.BROKER, "broker-a-1", set_key="test/broker-a"))
+    viewer = more_credentials(tmp_path, named(PeerKind.VIEWER, "prometheus"))
+
+    async def scene(server: HealthServer) -> None:
+        closed = server.ports["health"].closed_by_cause
+        assert b"alive" in await asked(server, b"GET /livez HTTP/1.1\r\n", b"\r\n", tls=nameless())
+        assert b"200 OK" in await asked(server, b"GET /readyz HTTP/1.1\r\n\r\n", tls=nameless())
+        refused = await asked(server, b"GET /metrics HTTP/1.1\r\n\r\n", tls=nameless())
+        assert refused.startswith(b"HTTP/1.1 403 ")
+        assert b"rollcall_broker" not in refused
+        shown = await asked(server, b"GET /metrics HTTP/1.1\r\n\r\n", tls=viewer.client_context())
+        assert b"rollcall_broker_lag_bytes 5.0" in shown
+        await until(lambda: closed == {CloseCause.HANDLER: 4})
+
+        assert await unanswered(server, None)
+        await until(lambda: closed[CloseCause.TLS] == 1)
+
+    serving(scene, credentials=broker)
+
+
+def test_a_revoked_or_foreign_certificate_gets_no_answer_of_a_secured_port(tmp_path: Path) -> None:
+    make_certificates(tmp_path / "ours", ["c1"])
+    make_certificates(tmp_path / "theirs", ["c1"])
+    ours, theirs = credentials_in(tmp_path / "ours", "c1"), credentials_in(tmp_path / "theirs", "c1")
+    viewer = more_credentials(tmp_path / "ours", named(PeerKind.VIEWER, "prometheus"))
+
+    async def scene(server: HealthServer) -> None:
+        closed = server.ports["health"].closed_by_cause
+        ours.revoke({viewer.own.serial})
+        for context in (viewer.client_context(), theirs.client_context()):
+            context.verify_mode = ssl.CERT_NONE
+            assert await unanswered(server, context)
+        await until(lambda: closed == {CloseCause.REVOKED: 1, CloseCause.TLS: 1})
+
+    serving(scene, credentials=ours)

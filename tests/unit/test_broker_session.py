@@ -1,17 +1,34 @@
-"""The session's machine: how long it pauses, and whom it dials."""
+"""The session: how long it pauses, whom it dials, which links it leaves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import cast
+
+import pytest
 
 from rollcall_ha.broker.core.registration import Opened, Registration, RegistrationAction
 from rollcall_ha.broker.core.session import Beat, Dial, SessionMachine, SessionState
-from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, SessionOrdinal
+from rollcall_ha.broker.session import ControllerSession, SessionOwner
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    BrokerName,
+    ClusterName,
+    ControllerName,
+    SessionOrdinal,
+    SetKey,
+)
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.session import HeartbeatAck, LeaderHint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import Positions, StoredView
 from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.node.certified import PeerCertificate, PeerKind
+from rollcall_ha.node.remoting.connection import RemotingConnection
+from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.tls import Credentials
+from tests.support.fleet_certs import FleetCertificates
 
 TIMING = PRESETS[Preset.FAST]
 NOW_MS = 1_000
@@ -148,3 +165,54 @@ def test_a_dead_controller_costs_no_pause_while_another_was_not_tried() -> None:
     assert dialled == ["c1:1", "c2:1", "c3:1"]
     assert not [action for action in nobody if isinstance(action, Dial)], "all were tried: a pause is due"
     assert session.state is SessionState.PAUSED
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+class HungLink:
+    """A link to a controller that shows a certificate; it remembers why it was closed."""
+
+    def __init__(self, certificate: PeerCertificate) -> None:
+        self.certificate = certificate
+        self.close_cause: CloseCause | None = None
+
+    def close(self, reason: str, cause: CloseCause) -> None:
+        self.close_cause = cause
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda own, peer: None, None),
+        (lambda own, peer: own.revoke({peer.own.serial}), CloseCause.REVOKED),
+        (lambda own, peer: own.revoke({own.own.serial}), None),
+        (lambda own, peer: own.renew_if_changed(), CloseCause.HANDLER),
+    ],
+)
+def test_a_session_leaves_a_link_that_shows_an_old_certificate(
+    tmp_path: Path, change: Callable[[Credentials, Credentials], object], cause: CloseCause | None
+) -> None:
+    """It stayed until the old certificate ended, and then all brokers of a fleet lost their sessions together."""
+    certificates = FleetCertificates(tmp_path)
+    own, peer = certificates.credentials("own"), certificates.credentials("c1")
+    session = ControllerSession(
+        machine=machine(),
+        owner=cast("SessionOwner", None),
+        set_key=SetKey(ClusterName("demo"), BrokerName("broker-a")),
+        rpc_timeout_ms=1,
+        now_us=lambda: 0,
+        held_since_us=0,
+        credentials=own,
+        wall_ms=lambda: peer.own.expires_at_ms - 1,
+    )
+    link = HungLink(peer.own)
+    session._link, session._shown = cast("RemotingConnection", link), own.own.serial
+    certificates.issue(PeerKind.CONTROLLER, "own")
+    change(own, peer)
+    session._judge_again()
+    assert link.close_cause is cause
+    if cause is None:
+        session._wall_ms = lambda: peer.own.expires_at_ms
+        session._judge_again()
+        assert link.close_cause is CloseCause.EXPIRED

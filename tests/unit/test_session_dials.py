@@ -1,0 +1,188 @@
+"""How a broker dials its controllers: one name with several addresses, IPv6, certificates, and their revocation."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from rollcall_ha.broker.core.registration import Registration
+from rollcall_ha.broker.core.session import SessionMachine
+from rollcall_ha.broker.session import ControllerSession, SessionOwner
+from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, ControllerName, SetKey
+from rollcall_ha.controller.contract.session import LeaderHint
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
+from rollcall_ha.controller.contract.values import Positions
+from rollcall_ha.deploy.local.processes import free_ports
+from rollcall_ha.node.certified import CertifiedName, PeerKind
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.names import addresses_of
+from rollcall_ha.node.remoting.secured import Door
+from rollcall_ha.node.tls import Credentials
+from tests.support.raft_certs import make_certificates, more_credentials, named
+from tests.support.runtime_controller import until
+
+TIMING = PRESETS[Preset.FAST]
+KEY = SetKey(ClusterName("test"), BrokerName("broker-a"))
+NAME = "controllers.example"
+CONTROLLER = named(PeerKind.CONTROLLER, "c1")
+BROKER = named(PeerKind.BROKER, "broker-a-1", set_key=str(KEY))
+
+
+class Leaderless:
+    """A controller that knows of no leader: each question for one is counted."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def connected(self, connection: RemotingConnection) -> None:
+        pass
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        hint = LeaderHint(
+            controller=ControllerName("c1"), leader=None, leader_broker_address=None, leader_rest_address=None, term=1
+        )
+        for frame in frames:
+            assert frame.code == RequestCode.FIND_LEADER
+            self.asked += 1
+            connection.respond(frame, 0, body=msgspec.json.encode(hint))
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        pass
+
+
+class Nobody:
+    """An owner and a registration to whom nothing happens: no session opens."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def session_with(addresses: tuple[str, ...], credentials: Credentials | None) -> ControllerSession:
+    machine = SessionMachine(
+        addresses=addresses,
+        registration=cast("Registration", Nobody()),
+        timing=TIMING,
+        holdings=lambda: (cast("Positions", None), None),
+    )
+    return ControllerSession(
+        machine=machine,
+        owner=cast("SessionOwner", Nobody()),
+        set_key=KEY,
+        rpc_timeout_ms=2_000,
+        now_us=lambda: 0,
+        held_since_us=0,
+        credentials=credentials,
+    )
+
+
+def running(scenario: Callable[[int], Awaitable[None]], names: dict[str, list[str]] | None = None) -> None:
+    """On a loop whose resolver knows these names alone."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        real = loop.getaddrinfo
+
+        async def getaddrinfo(host: Any, port: Any, **options: Any) -> Any:
+            known = (names or {}).get(str(host))
+            if known is None:
+                return await real(host, port, **options)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in known]
+
+        loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign]
+        (number,) = free_ports(1)
+        await scenario(number)
+
+    asyncio.run(main())
+
+
+async def listening(host: str, number: int, credentials: Credentials | None) -> tuple[Leaderless, RemotingServer]:
+    handler = Leaderless()
+    server = RemotingServer(handler, door=None if credentials is None else Door(credentials=credentials))
+    await server.start(host, number)
+    return handler, server
+
+
+def test_a_name_is_tried_with_each_of_its_addresses(tmp_path: Path) -> None:
+    """The first is down, at the second listens a broker of the fleet: the third is the controller."""
+    make_certificates(tmp_path, [])
+    ours = more_credentials(tmp_path, BROKER)
+
+    async def scenario(number: int) -> None:
+        thief, at_thief = await listening("127.0.0.2", number, ours)
+        controller, at_controller = await listening("127.0.0.3", number, more_credentials(tmp_path, CONTROLLER))
+        session = session_with((f"{NAME}:{number}",), ours)
+        session.start()
+        await until(lambda: controller.asked >= 2)
+        assert thief.asked == 0
+        await session.stop("seen")
+        await asyncio.gather(at_thief.stop(), at_controller.stop())
+
+    running(scenario, {NAME: ["127.0.0.1", "127.0.0.2", "127.0.0.3"]})
+
+
+def test_the_addresses_of_a_name_are_begun_with_in_turn() -> None:
+    async def scenario(number: int) -> None:
+        address = f"{NAME}:{number}"
+        first, second = [await addresses_of(address, first=first, timeout_ms=1_000) for first in (0, 4)]
+        assert first == (f"10.0.0.1:{number}", f"10.0.0.2:{number}", f"10.0.0.3:{number}")
+        assert second == (f"10.0.0.2:{number}", f"10.0.0.3:{number}", f"10.0.0.1:{number}")
+        assert await addresses_of("[::1]:80", timeout_ms=1) == ("[::1]:80",)
+
+    running(scenario, {NAME: ["10.0.0.1", "10.0.0.2", "10.0.0.3"]})
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 80, "nobody.invalid"])
+def test_a_name_that_is_none_costs_a_dial_and_not_the_process(host: str) -> None:
+    async def scenario(number: int) -> None:
+        with pytest.raises(OSError, match=r"\w"):
+            await addresses_of(f"{host}:{number}", timeout_ms=5_000)
+
+    running(scenario)
+
+
+@pytest.mark.parametrize("host", ["::1", "127.0.0.1"])
+@pytest.mark.parametrize("is_secured", [True, False])
+def test_controllers_are_dialled_at_addresses_of_both_families(tmp_path: Path, host: str, is_secured: bool) -> None:
+    make_certificates(tmp_path, [])
+
+    def of(name: CertifiedName) -> Credentials | None:
+        return more_credentials(tmp_path, name) if is_secured else None
+
+    async def scenario(number: int) -> None:
+        controller, port = await listening(host, number, of(CONTROLLER))
+        address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+        session = session_with((address,), of(BROKER))
+        session.start()
+        await until(lambda: controller.asked >= 1)
+        await session.stop("seen")
+        await port.stop()
+
+    running(scenario)
+
+
+def test_a_controller_whose_certificate_is_revoked_is_hung_up_on_and_not_asked_again(tmp_path: Path) -> None:
+    make_certificates(tmp_path, [])
+    ours, theirs = more_credentials(tmp_path, BROKER), more_credentials(tmp_path, CONTROLLER)
+
+    async def scenario(number: int) -> None:
+        controller, port = await listening("127.0.0.1", number, theirs)
+        session = session_with((f"127.0.0.1:{number}",), ours)
+        session.start()
+        await until(lambda: controller.asked >= 1)
+        ours.revoke({theirs.own.serial})
+        asked = controller.asked
+        closed = port.closed_by_cause.total()
+        await until(lambda: port.closed_by_cause.total() >= closed + 2)
+        assert controller.asked <= asked + 1, "a question may have been under way"
+        await session.stop("seen")
+        await port.stop()
+
+    running(scenario)
