@@ -15,6 +15,7 @@ import pytest
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request
 from rollcall_ha.api.rocketmq.names.name_service import NameService
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.core.state import EMPTY_FLEET, FleetState
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.runtime.session_state import ConnectionId
@@ -30,6 +31,7 @@ CAPTURES = {
 }
 REQUESTS = {title: data for title, data in CAPTURES.items() if not decode_frame(data[4:]).is_response}
 ANSWERS = {title: data for title, data in CAPTURES.items() if decode_frame(data[4:]).is_response}
+WHOEVER = Principal(name="rocketmq", role=Role.ADMIN, proved_by=ProvedBy.NOTHING)
 FORMS = [pytest.param(form, id=form.name) for form in HeaderForm]
 
 
@@ -79,7 +81,10 @@ class Port:
         for frame in frames:
             served = self._codes.find(frame)
             assert served is not None, frame.code
-            assert served.handler(Request(frame=frame, connection=connection, link=ConnectionId(1))) is None
+            assert (
+                served.handler(Request(frame=frame, connection=connection, link=ConnectionId(1), caller=WHOEVER))
+                is None
+            )
 
 
 def _frame(code: int, form: HeaderForm, body: bytes = b"", **fields: str) -> bytes:

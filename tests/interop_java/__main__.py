@@ -1,12 +1,13 @@
 """
 ``make interop``, ``interop-short``, ``interop-move``: unmodified Java brokers, clients, mqadmin before our controllers.
 
-    python -m tests.interop_java failovers|admin|all|short|move|record [--side rocketmq|rollcall]
+    python -m tests.interop_java failovers|admin|all|short|signed|move|record [--side rocketmq|rollcall]
         [--brokers RELEASE] [--few] [--kills N] [--keep DIRECTORY]
 
 ``failovers``: three Rollcall controllers with name service, three Java brokers, a Java producer and a push consumer
 under faults; ``admin``: what mqadmin says beside what it says against RocketMQ's own; ``all``: both; ``short``: a few of
-each on one fleet, beside what ``record`` kept of RocketMQ's own; ``move``: a live fleet there and back.
+each on one fleet, beside what ``record`` kept of RocketMQ's own; ``signed``: access keys and TLS alone open the ports,
+mqadmin with right, wrong and no keys, and faults, which ``all`` does, too; ``move``: a live fleet there and back.
 Exit code 0: everything held, or Java or Maven cannot be had, which is said and counted. 1: it did not hold.
 """
 
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollcall_ha.deploy.local.processes import LauncherError
-from tests.interop_java import admin, compare
+from tests.interop_java import admin, compare, signed
 from tests.interop_java.artifacts import VERSION, JavaUnavailableError, RocketMq, obtain
 from tests.interop_java.fleet import JavaFleet
 from tests.interop_java.move import Move
@@ -108,6 +109,19 @@ def short(rocketmq: RocketMq, directory: Path) -> list[str]:
         return wrong + _told(story, rocketmq.version, story.faults)
 
 
+def signed_fleet(rocketmq: RocketMq, directory: Path) -> list[str]:
+    """A fleet in which everything of RocketMQ's signs and speaks TLS; returns what did not hold."""
+    with signed.signed_side(directory, rocketmq) as (controllers, java):
+        story = Story(controllers, java, dataclasses.replace(SHORT, kills=1, stops=0), admin.to_stderr)
+        story.start_brokers()
+        wrong, asked = signed.interrogate(controllers, java, admin.to_stderr)
+        print(
+            f"RESULT  {asked} commands of mqadmin with right, wrong and no access keys, {len(wrong)} answers unexpected"
+        )
+        story.start_clients()
+        return wrong + _told(story, rocketmq.version, story.faults)
+
+
 def there_and_back(rocketmq: RocketMq, directory: Path) -> list[str]:
     """From RocketMQ's controllers to ours and back under load; returns what did not hold."""
     began = time.monotonic()
@@ -142,7 +156,7 @@ def _audit_line(audit: Audit) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="make interop", description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("what", choices=("failovers", "admin", "all", "short", "move", "record"))
+    parser.add_argument("what", choices=("failovers", "admin", "all", "short", "signed", "move", "record"))
     parser.add_argument("--side", choices=(JavaSide.name, RollcallSide.name), default=RollcallSide.name)
     parser.add_argument("--kills", type=int, help="instead of the plan's")
     parser.add_argument("--few", action="store_true", help="failovers with the short form's few faults")
@@ -166,6 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong += questions(rocketmq, directory / "admin")
         if options.what == "short":
             wrong += short(rocketmq, directory / "short")
+        if options.what in ("signed", "all"):
+            wrong += signed_fleet(rocketmq, directory / "signed")
         if options.what == "record":
             wrong += record(rocketmq, directory / "record")
         if options.what == "move":

@@ -20,8 +20,11 @@ from rollcall_ha.node.remoting.blocking import BlockingLink
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame, FrameError
+from rollcall_ha.node.remoting.secured import ExpectedPeer
 
 ASK_TIMEOUT_S = 1.0
+proof: ExpectedPeer | None = None
+"""With which certificate controllers are asked; None: on plain links, as anybody."""
 GET_ROUTE = 105
 GET_CLUSTER_INFO = 106
 GET_BROKER_EPOCHS = 1007
@@ -34,10 +37,11 @@ def ask(
     body: bytes = b"",
     *,
     timeout_s: float = ASK_TIMEOUT_S,
+    expected: ExpectedPeer | None = None,
 ) -> Frame | None:
     """One request on a connection of its own; None = no answer."""
     try:
-        with BlockingLink(address, timeout_ms=round(timeout_s * 1000)) as link:
+        with BlockingLink(address, timeout_ms=round(timeout_s * 1000), expected=expected) as link:
             return link.ask(code, fields, body)
     except (OSError, FrameError):
         return None
@@ -50,14 +54,14 @@ def loads(body: bytes) -> Any:
 
 def is_leader(address: str) -> bool:
     """Whether a controller says of itself that it leads."""
-    answer = ask(address, RequestCode.GET_METADATA_INFO)
+    answer = ask(address, RequestCode.GET_METADATA_INFO, expected=proof)
     return answer is not None and (answer.ext_fields or {}).get("isLeader") == "true"
 
 
 def leader_of(controllers: str) -> str | None:
     """Address of the leader by the first controller of ``host:port;host:port`` that knows one."""
     for address in controllers.split(";"):
-        answer = ask(address, RequestCode.GET_METADATA_INFO)
+        answer = ask(address, RequestCode.GET_METADATA_INFO, expected=proof)
         if answer is not None and (leader := (answer.ext_fields or {}).get("controllerLeaderAddress")):
             return leader
     return None
@@ -102,7 +106,8 @@ def set_of(controllers: str, name: str) -> SetSeen | None:
 
 def sets_at(leader: str, names: Sequence[str], *, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, SetSeen]:
     """Those of ``names`` that the controller at ``leader`` knows; empty without an answer."""
-    answer = ask(leader, RequestCode.GET_SYNC_STATE_DATA, body=msgspec.json.encode(names), timeout_s=timeout_s)
+    body = msgspec.json.encode(names)
+    answer = ask(leader, RequestCode.GET_SYNC_STATE_DATA, body=body, timeout_s=timeout_s, expected=proof)
     if answer is None or answer.code != SystemCode.SUCCESS:
         return {}
     table = loads(answer.body).get("replicasInfoTable", {})
@@ -126,7 +131,7 @@ def _seen(info: dict[str, Any]) -> SetSeen:
 def brokers_of(namesrv: str, set_name: str) -> dict[int, str]:
     """Role id -> address by the first name server of ``host:port;host:port`` that answers; empty without one."""
     for address in namesrv.split(";"):
-        answer = ask(address, GET_CLUSTER_INFO)
+        answer = ask(address, GET_CLUSTER_INFO, expected=proof)
         if answer is not None and answer.code == SystemCode.SUCCESS:
             table = loads(answer.body).get("brokerAddrTable", {}).get(set_name, {})
             return {int(role): broker for role, broker in table.get("brokerAddrs", {}).items()}
@@ -136,7 +141,8 @@ def brokers_of(namesrv: str, set_name: str) -> dict[int, str]:
 def has_route(namesrv: str, topic: str) -> bool:
     """Whether the first name server that answers routes ``topic`` to somebody."""
     for address in namesrv.split(";"):
-        if (answer := ask(address, GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})) is not None:
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        if (answer := ask(address, GET_ROUTE, fields, expected=proof)) is not None:
             return answer.code == SystemCode.SUCCESS and bool(loads(answer.body).get("brokerDatas"))
     return False
 

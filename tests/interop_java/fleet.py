@@ -88,6 +88,8 @@ ADMIN_MAIN = "rollcall.interop.AdminShell"
 PRODUCER_MAIN = "rollcall.interop.LedgerProducer"
 CONSUMER_MAIN = "rollcall.interop.LedgerConsumer"
 
+USERS_PROVIDER = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+
 _LOG_LINES = re.compile(r"^\d\d:\d\d:\d\d,\d+ \|-.*\n?", re.MULTILINE)
 """What the logging library says about itself when a process begins."""
 _END_OF_ANSWER = b"\n\x04\n"
@@ -106,6 +108,15 @@ BROKER_SETTINGS: Mapping[str, str] = {
 What every Java broker gets besides its addresses and folders. ``allAckInSyncStateSet``: without it the reference acks
 what only the master has. The segment size keeps a run small on disk.
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Access keys with their secrets; everybody speaks TLS then."""
+
+    brokers: tuple[str, str]
+    clients: tuple[str, str]
+    mqadmin: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +139,8 @@ class JavaFleet:
         jvm: tuple[str, ...] = LIGHT_JVM,
     ) -> None:
         """Use ``directory``; nothing is started yet. ``brokers``: another release for brokers alone."""
+        self.keys: Keys | None = None
+        """With which they sign, from the next start on."""
         self.directory = directory.resolve()
         self.rocketmq = rocketmq
         self._of_brokers = brokers or rocketmq
@@ -206,6 +219,11 @@ class JavaFleet:
             "controllerAddr": controllers,
             "namesrvAddr": namesrv,
         }
+        if self.keys is not None:
+            key, secret = self.keys.brokers
+            own["innerClientAuthenticationCredentials"] = f'{{"accessKey":"{key}","secretKey":"{secret}"}}'
+            # A broker that has the first and not this one ends at its start, also if it asks nobody for a key itself.
+            own["authenticationMetadataProvider"] = USERS_PROVIDER
         self._configure(name, {**BROKER_SETTINGS, **own, **(settings or {})})
         return self._launch(name, BROKER_MAIN, port, BROKER_HEAP_MIB, self._of_brokers)
 
@@ -240,7 +258,15 @@ class JavaFleet:
         ports = [_split(self._addresses[name])] if name in self._addresses else []
         return self.processes.start(name, self._argv[name], ports=ports)
 
+    def sign(self, name: str, key: tuple[str, str]) -> None:
+        """From its next start on a client signs with this access key and secret; mqadmin from its next command on."""
+        folder = self.data(name) / "conf"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tools.yml").write_text(f"accessKey: {key[0]}\nsecretKey: {key[1]}\n")
+
     def _client(self, name: str, main: str, *arguments: str) -> int:
+        if self.keys is not None:
+            self.sign(name, self.keys.clients)
         self._argv[name] = self.rocketmq.java(main, *arguments, options=self._options(name, CLIENT_HEAP_MIB))
         return self.processes.start(name, self._argv[name])
 
@@ -262,6 +288,7 @@ class JavaFleet:
         home.mkdir(parents=True, exist_ok=True)
         return (
             *self._jvm,
+            *(() if self.keys is None else ("-Dtls.enable=true",)),
             f"-Xmx{heap_mib}m",
             f"-XX:MaxDirectMemorySize={DIRECT_MIB}m",
             # Releases before 5.2 unmap their files by a class that Java 17 does not export.

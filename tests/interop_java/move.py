@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module, wait_until
+from rollcall_ha.deploy.local.processes import LauncherError, python_module, wait_until
 from tests.interop_java import asking
 from tests.interop_java.admin import BROKERS
 from tests.interop_java.fleet import SET, JavaFleet
@@ -126,7 +126,7 @@ class Move:
             text=True,
             timeout=COMMAND_DEADLINE_S,
             check=False,
-            env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(self.ours.fleet.rest_addresses())},
+            env=self.ours.fleet.commands_environment(),
         )
         self.say(f"rollcall {' '.join(words)}\n{done.stdout}{done.stderr}")
         if done.returncode != 0:

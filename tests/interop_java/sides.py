@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
@@ -113,18 +114,35 @@ class RollcallSide(Side):
 
     name = "rollcall"
 
-    def __init__(self, directory: Path) -> None:
-        """Nothing is started yet."""
+    def __init__(self, directory: Path, *, is_signed: bool = False) -> None:
+        """Nothing is started yet. ``is_signed``: whoever comes has to sign, and to speak TLS."""
         self._directory = directory
+        self._is_signed = is_signed
 
     def up(self) -> None:
         """Found a fleet without brokers of its own, and start it."""
-        layout = Layout(name=CLUSTER, controllers=CONTROLLERS, sets={}, name_service=True)
+        self.found()
+        self.start()
+
+    def found(self) -> Fleet:
+        """Found it."""
+        layout = Layout(name=CLUSTER, controllers=CONTROLLERS, sets={}, name_service=True, rocketmq=("127.0.0.1",))
+        if self._is_signed:
+            layout = replace(layout, rocketmq=(), rocketmq_keys=True, rocketmq_tls="enforcing")
         self.fleet = Fleet.create(self._directory, layout)
         self.controllers = ";".join(section.broker for section in self.fleet.file.controllers.values())
         self.namesrv = self.controllers
+        return self.fleet
+
+    def start(self) -> None:
+        """Start it."""
         self.fleet.up_controllers(deadline_s=START_DEADLINE_S)
         self.leader()
+
+    def down(self) -> None:
+        """Stop what was founded, if it was."""
+        if hasattr(self, "fleet"):
+            self.fleet.down()
 
     def names(self) -> dict[str, str]:
         """``c1``, ``c2``, ``c3``."""
@@ -163,8 +181,7 @@ def rollcall_side(directory: Path) -> Iterator[RollcallSide]:
         side.up()
         yield side
     finally:
-        if hasattr(side, "fleet"):
-            side.fleet.down()
+        side.down()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
+from rollcall_ha.api.rocketmq.access.judging import RocketmqAccess
+from rollcall_ha.api.rocketmq.access.signatures import signature_of
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.core.state import SetState
@@ -18,6 +21,7 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.deploy.local.processes import free_ports
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, HeaderForm, encode_frame
+from rollcall_ha.node.remoting.secured import Door
 from tests.support.runtime_controller import NAMES, Controller, Group, running_group, until
 
 CAPTURES = Path(__file__).parents[1] / "interop" / "captures.json"
@@ -43,6 +47,8 @@ class JavaPeer:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     form: HeaderForm = HeaderForm.JSON
+    secret: str = ""
+    """Of its access key ``broker-key``; empty: it signs nothing."""
     _decoder: FrameDecoder = field(default_factory=FrameDecoder)
 
     async def ask(self, frame: Frame) -> Frame:
@@ -69,7 +75,7 @@ class JavaPeer:
 
     async def request(self, code: int, body: bytes = b"", /, **fields: object) -> Frame:
         """Ask with these header fields."""
-        return await self.ask(_frame(code, body, fields))
+        return await self.ask(self._signed(_frame(code, body, fields)))
 
     def beat(self, broker_id: int, /, **fields: object) -> None:
         """A 904 as Java 5.3.3 sends it; ``fields`` replace what is usual."""
@@ -78,7 +84,13 @@ class JavaPeer:
             "epoch": -1, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000,
             "electionPriority": 2_147_483_647,
         }  # fmt: skip
-        self.tell(replace(_frame(904, b"", usual | fields), flag=2))
+        self.tell(replace(self._signed(_frame(904, b"", usual | fields)), flag=2))
+
+    def _signed(self, frame: Frame) -> Frame:
+        if not self.secret:
+            return frame
+        fields = {**(frame.ext_fields or {}), "AccessKey": "broker-key"}
+        return replace(frame, ext_fields=fields | {"Signature": signature_of(self.secret, fields, frame.body)})
 
     def close(self) -> None:
         """Close the connection."""
@@ -152,10 +164,12 @@ class Port:
         self._listeners.append(listener)
         return await listener.start()
 
-    async def peer(self) -> JavaPeer:
-        """A further Java process."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
-        self._peers.append(JavaPeer(reader, writer, self.form))
+    async def peer(self, host: str = "127.0.0.1", *, tls: ssl.SSLContext | None = None, secret: str = "") -> JavaPeer:
+        """A further Java process, which dials from ``host`` and signs as ``broker-key`` if it has a secret."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.number, local_addr=(host, 0), ssl=tls, server_hostname="" if tls is not None else None
+        )
+        self._peers.append(JavaPeer(reader, writer, self.form, secret))
         return self._peers[-1]
 
     def view(self) -> SetView:
@@ -193,7 +207,7 @@ class Port:
 
 def with_port(
     directory: Path, scenario: Callable[[Port], Awaitable[None]], *, form: HeaderForm = HeaderForm.JSON,
-    expected_replicas: int = 1, leads: bool = True,
+    expected_replicas: int = 1, leads: bool = True, door: Door | None = None, access: RocketmqAccess | None = None,
 ) -> None:  # fmt: skip
     """Run ``scenario`` against one leading controller."""
 
@@ -201,7 +215,7 @@ def with_port(
         made: list[tuple[BrokerPortServer, RocketmqController]] = []
 
         def make(service: ControllerService) -> BrokerPortServer:
-            gateway = BrokerPortServer(service)
+            gateway = BrokerPortServer(service, door=door, access=access)
             made.append((gateway, RocketmqController(gateway, service, expected_replicas=expected_replicas)))
             return gateway
 

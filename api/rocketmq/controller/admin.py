@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, Served
+from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION
 from rollcall_ha.api.rocketmq.controller.beans import CleanBrokerDataHeader, configuration_body
 from rollcall_ha.api.rocketmq.controller.broker_sets import belongs_to
 from rollcall_ha.api.rocketmq.controller.leading import for_leader
@@ -24,7 +25,6 @@ from rollcall_ha.node.remoting.codes import SystemCode
 
 IDS_MAX = 64
 """Ids in one 1011."""
-NO_PERMISSION = 16
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 """Keys that RocketMQ lets nobody change."""
 
@@ -114,6 +114,7 @@ class AdminCodes:
             ),
             request_id=self.service.ports.new_request_id(),
             requested_by="admin:mqadmin",
+            principal=request.caller,
         )
         if isinstance(reply, Refused):
             remark = _clean_remark(found, broker_ids) or reply.reason

@@ -15,6 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
+from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION
 from rollcall_ha.api.rocketmq.controller.beans import (
     AlteredHeader,
     AlterSyncStateSetHeader,
@@ -62,6 +63,10 @@ class AlterCodes:
             self._refuse_alter(request, RefusalCode.INVALID_REQUEST, f"the body is no SyncStateSet: {error}")
             return
         master, epoch = BrokerId(header.master_broker_id or 0), MasterEpoch(header.master_epoch or 0)
+        # Before the repeat, whose answer tells the set: also that is for the master.
+        if complaint := self._replicas.refuse_speaker(found, master, request):
+            self._refuse_alter(request, NO_PERMISSION, complaint)
+            return
         # Its answer was lost: told "fenced", the master would go on with the old set, while ours has committed. It
         # waits for a slave that is a member no longer, or, worse, does not wait for one that is (R1).
         if _is_repeat(found, asked, master, epoch):
@@ -76,6 +81,7 @@ class AlterCodes:
             _alter_of(found, asked, master, epoch),
             request_id=self.service.ports.new_request_id(),
             requested_by=f"broker:{master}",
+            principal=request.caller,
         )
         if isinstance(reply, AlterDecided) and reply.verdict.is_accepted:
             self._answer_alter(request, reply.verdict.sync_state_set, reply.verdict.sync_state_set_epoch)

@@ -25,7 +25,7 @@ class RocketmqController:
         self._service = service
         self.replicas = RocketmqReplicas(service, expected_replicas=expected_replicas)
         self.pushes = RocketmqPushes(service, self.replicas)
-        self._leader = LeaderCheck(service)
+        self._leader = LeaderCheck(service, port.credentials)
         ControllerCodes(service, self.replicas, self._leader).register(port.codes)
         AlterCodes(service, self.replicas).register(port.codes)
         AdminCodes(service, self.replicas).register(port.codes)

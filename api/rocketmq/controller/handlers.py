@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.api.broker_port.code_table import CodeTable, Handler, Request, Served
+from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION
 from rollcall_ha.api.rocketmq.controller.beans import (
     ApplyBrokerIdHeader,
     BrokerHeartbeatHeader,
@@ -107,7 +108,7 @@ class ControllerCodes:
         # Before it is counted, and without a look at authority: brokers send 904 to every controller, each second, and
         # a follower that refused it would fill their logs.
         request.answer(remark="Heart beat success")
-        return self._replicas.heard(beat, request.link)
+        return self._replicas.heard(beat, request)
 
     async def _metadata(self, request: Request) -> None:
         """Every controller answers; a follower names a leader only if that controller confirms that it leads."""
@@ -169,6 +170,7 @@ class ControllerCodes:
             request_id=self.service.ports.new_request_id(),
             requested_by=f"broker@{address}",
             connection=None,
+            principal=request.caller,
         )
         if isinstance(reply, Refused):
             # 2014 for a taken id and for nothing else: Java deletes its temporary identity on it and asks for the next.
@@ -198,9 +200,10 @@ class ControllerCodes:
                 else f"BrokerId {header.broker_id} hasn't been registered in controller",
             )
             return
-        reply = await self._replicas.register(
-            key, broker_id, header.broker_address, request.link, lambda: request.connection.is_open
-        )
+        if complaint := self._replicas.refuse_speaker(found, broker_id, request, is_registration=True):
+            request.answer(NO_PERMISSION, header=names, remark=complaint)
+            return
+        reply = await self._replicas.register(key, broker_id, header.broker_address, request)
         if isinstance(reply, Refused):
             request.answer(code_of(reply), header=names, remark=reply.reason)
             return
@@ -241,6 +244,9 @@ class ControllerCodes:
         named = BrokerId(header.broker_id) if header.broker_id is not None and header.broker_id > 0 else None
         is_designated = bool(header.designate_elect)
         if named is not None and not is_designated:
+            if complaint := self._replicas.refuse_speaker(found, named, request):
+                request.answer(NO_PERMISSION, header=MasterHeader(), remark=complaint)
+                return
             key = found.set_key, named
             # The 904 may be behind the 1002. Without the wait the election finds a silent replica, elects nobody, and
             # the set has no master for the 5 s until the broker asks again.
@@ -249,15 +255,14 @@ class ControllerCodes:
             # it.
             if not is_heard and not found.is_established:
                 self._replicas.heard_by_its_request(key, request.link)
-        reply = await self._elected(
-            found.set_key, named, is_designated=is_designated, requested_by=_requested_by(header)
-        )
+        reply = await self._elected(found.set_key, named, request, is_designated=is_designated)
         self._answer_elect(request, found.set_key, reply)
 
     async def _elected(
-        self, key: SetKey, named: BrokerId | None, *, is_designated: bool, requested_by: str
+        self, key: SetKey, named: BrokerId | None, request: Request, *, is_designated: bool
     ) -> AnyReply | None:
         """The reply to the last attempt; None if the set is gone."""
+        requested_by = "admin:mqadmin" if is_designated else f"broker:{named}"
         reply: AnyReply | None = None
         for _ in range(ELECT_ATTEMPTS):
             # In each round: every await may have ended this controller's leadership.
@@ -277,6 +282,7 @@ class ControllerCodes:
                 request_id=self.service.ports.new_request_id(),
                 requested_by=requested_by,
                 evidence=self.service.evidence_for(command),
+                principal=request.caller,
             )
             # Decided here first, as apply would: brokers ask at each start and every 5 s, and 100 brokers without an
             # electable replica would write 72,000 refusals an hour into the journal.
@@ -288,6 +294,7 @@ class ControllerCodes:
                 request_id=operation.request_id,
                 requested_by=requested_by,
                 evidence=operation.evidence,
+                principal=request.caller,
             )
             if not (isinstance(reply, Refused) and reply.code is RefusalCode.EVIDENCE_MOVED):
                 break
@@ -345,7 +352,3 @@ class ControllerCodes:
 
 def _key_of(cluster: str | None, name: str | None) -> SetKey:
     return SetKey(cluster=ClusterName(cluster or ""), name=BrokerName(name or ""))
-
-
-def _requested_by(header: ElectMasterHeader) -> str:
-    return "admin:mqadmin" if header.designate_elect else f"broker:{header.broker_id}"

@@ -16,9 +16,12 @@ from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.session import LeaderHint
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.remoting.asking import dial
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError
+from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import Credentials
 
 FRESH_MS = 100
 ASK_MS_MAX = 500
@@ -30,9 +33,10 @@ _decode_hint = msgspec.json.Decoder(LeaderHint).decode
 class LeaderCheck:
     """Asks. Runs on the loop."""
 
-    def __init__(self, service: ControllerService) -> None:
-        """Connects when first asked."""
+    def __init__(self, service: ControllerService, credentials: Credentials | None) -> None:
+        """Connects when first asked; ``credentials`` None: on a plain link, to whoever listens there."""
         self._service = service
+        self._credentials = credentials
         self._link: RemotingConnection | None = None
         self._address = ""
         self._asking: asyncio.Task[ControllerName | None] | None = None
@@ -68,7 +72,7 @@ class LeaderCheck:
         if hint.leader is not None and hint.leader_broker_address is not None:
             try:
                 async with asyncio.timeout(ASK_MS_MAX / 1000):
-                    told = await self._ask_at(hint.leader_broker_address)
+                    told = await self._ask_at(hint.leader, hint.leader_broker_address)
                 # It must name itself: a leader that has stepped down answers too. Java looks again after 10 s only, so
                 # a broker that is sent to a dead leader has no controller for so long; without a name it asks on.
                 answer = hint.leader if told.leader == hint.leader else None
@@ -77,12 +81,17 @@ class LeaderCheck:
         self._asked_ns, self._answer = self._service.now_ns(), answer
         return answer
 
-    async def _ask_at(self, address: str) -> LeaderHint:
+    async def _ask_at(self, leader: ControllerName, address: str) -> LeaderHint:
         if self._link is None or not self._link.is_open or self._address != address:
             # The old link goes: else each change of the leader would leave one open, to the end of this process.
             if self._link is not None:
                 self._link.close("another controller leads")
-            self._link = await dial(address, timeout_ms=ASK_MS_MAX)
+            self._link = await dial(address, timeout_ms=ASK_MS_MAX, expected=self._expected(leader))
             self._address = address
         answer = await self._link.request(RequestCode.FIND_LEADER, timeout_ms=ASK_MS_MAX)
         return _decode_hint(answer.body)
+
+    def _expected(self, leader: ControllerName) -> ExpectedPeer | None:
+        if self._credentials is None:
+            return None
+        return ExpectedPeer(credentials=self._credentials, kinds=frozenset({PeerKind.CONTROLLER}), name=leader)

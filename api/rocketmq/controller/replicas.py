@@ -9,7 +9,7 @@ connection begins an incarnation, and a repeat on that connection is the same pr
 twice loses its membership once more, never a record.
 Rule 2: 1003 does not tell what a broker holds. The broker is registered with unknown positions, and again with its
 first 904; also when a recovery awaits its report (R7), when it shows an epoch above ours, and when its priority moves.
-Rule 3: a 904 counts only if it names the address that is registered.
+Rule 3: a 904 counts only if it names the address that is registered, and comes from whoever has the replica's claim.
 Rule 4: a master has entered when its 904 shows the epoch, when its 1001 names it, or when it answers 906 as master; the
 offset at which its epoch starts is never told.
 """
@@ -22,8 +22,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from rollcall_ha.api.broker_port.code_table import Request
 from rollcall_ha.api.rocketmq.controller.beans import BrokerHeartbeatHeader
 from rollcall_ha.api.rocketmq.controller.broker_sets import SetsByName
+from rollcall_ha.api.rocketmq.controller.claims import Claims
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import AnyCommand, RegisterReplica, ReportEntered
 from rollcall_ha.controller.contract.ids import (
@@ -77,6 +79,7 @@ class RocketmqReplicas:
         self._reports: dict[ReplicaKey, _Report] = {}
         self._entering: dict[SetKey, MasterEpoch] = {}
         self._waiting: dict[ReplicaKey, list[asyncio.Future[None]]] = {}
+        self.claims = Claims()
         self.tell: Callable[[SetKey, BrokerId, MasterEpoch], None] = lambda *_: None
         """Called when a heartbeat shows an older epoch than the set's."""
         self.ignored: Counter[str] = Counter()
@@ -98,32 +101,50 @@ class RocketmqReplicas:
         """A link is gone: a broker that registers on another link is another process (rule 1)."""
         self._incarnations.pop(link, None)
 
+    def refuse_speaker(
+        self, found: SetState, broker_id: BrokerId, request: Request, *, is_registration: bool = False
+    ) -> str:
+        """Why ``request`` may not be said in the name of this replica; empty: it may (``claims``)."""
+        replica = found.replica(broker_id)
+        if replica is None:
+            return ""
+        # A 1003 shows no register code. Taken for one of ours, a stranger's would end its session and take its place.
+        if replica.description is not None and replica.description.kind is not ReplicaKind.ROCKETMQ:
+            self.claims.refused["native"] += 1
+            return f"replica {broker_id} of {found.set_key} is a broker of Rollcall's, which speaks in its own session"
+        return self.claims.refuse(
+            (found.set_key, broker_id),
+            request.caller,
+            address=replica.address,
+            now_ns=self._service.now_ns(),
+            what=str(request.frame.code),
+            is_registration=is_registration,
+        )
+
     # --- 1003 --------------------------------------------------------------------------------------------------------
 
-    async def register(
-        self, key: SetKey, broker_id: BrokerId, address: str, link: ConnectionId, is_open: Callable[[], bool]
-    ) -> AnyReply:
+    async def register(self, key: SetKey, broker_id: BrokerId, address: str, request: Request) -> AnyReply:
         """
-        Register the process behind ``link``. The set and the id exist.
+        Register the process behind the link of ``request``. The set and the id exist.
 
         Raises as ``ControllerService.submit``.
         """
         # The request may have waited behind others while its connection closed. Carried out now, the 1003 of broker 1's
         # old process would depose the new one, which has registered since.
-        if not is_open():
+        if not request.connection.is_open:
             return _gone(key, broker_id)
-        incarnation = self._incarnations.setdefault(link, {}).setdefault(
+        incarnation = self._incarnations.setdefault(request.link, {}).setdefault(
             (key, broker_id), self._service.ports.draw_incarnation()
         )  # fmt: skip
-        return await self._register(key, broker_id, incarnation=incarnation, link=link, address=address)
+        return await self._register(key, broker_id, request, incarnation=incarnation, address=address)
 
     async def _register(
         self,
         key: SetKey,
         broker_id: BrokerId,
+        request: Request,
         *,
         incarnation: Incarnation,
-        link: ConnectionId,
         address: str,
         beat: BrokerHeartbeatHeader | None = None,
     ) -> AnyReply:
@@ -131,7 +152,7 @@ class RocketmqReplicas:
             replica = self.fleet.sets[key].replica(broker_id)
             # In each round: the link may have closed, or another process have registered, during the await. A repeat
             # against "whatever is registered now" would replace a living successor.
-            by_link = self._incarnations.get(link, {}).get((key, broker_id))
+            by_link = self._incarnations.get(request.link, {}).get((key, broker_id))
             current = by_link if beat is None or replica is None else replica.incarnation
             if replica is None or current != incarnation:
                 return _gone(key, broker_id)
@@ -160,23 +181,24 @@ class RocketmqReplicas:
                     replaces=replica.registered_as,
                 ),
                 broker_id,
-                link,
+                request,
             )
             if not (isinstance(reply, Refused) and reply.code is RefusalCode.EVIDENCE_MOVED):
                 return reply
         return reply
 
-    async def _submit(self, command: AnyCommand, broker_id: BrokerId, link: ConnectionId | None) -> AnyReply:
+    async def _submit(self, command: AnyCommand, broker_id: BrokerId, request: Request | None) -> AnyReply:
         return await self._service.submit_for_broker(
             command,
             request_id=self._service.ports.new_request_id(),
             requested_by=f"broker:{broker_id}",
-            connection=link,
+            connection=None if request is None else request.link,
+            principal=None if request is None else request.caller,
         )
 
     # --- 904 ---------------------------------------------------------------------------------------------------------
 
-    def heard(self, beat: BrokerHeartbeatHeader, link: ConnectionId) -> Coroutine[Any, Any, None] | None:
+    def heard(self, beat: BrokerHeartbeatHeader, request: Request) -> Coroutine[Any, Any, None] | None:
         """Count a heartbeat; returns the work that follows from it, if any. Only a leader counts."""
         found = self.find(beat.broker_name)
         if found is None or beat.broker_id is None:
@@ -195,6 +217,9 @@ class RocketmqReplicas:
         if beat.broker_addr != session.address or (beat.cluster_name or "") != found.set_key.cluster:
             self.ignored["another address or cluster"] += 1
             return None
+        if self.refuse_speaker(found, broker_id, request):
+            self.ignored["another host or name"] += 1
+            return None
         try:
             self._service.count_heartbeat(
                 Heartbeat(
@@ -210,13 +235,13 @@ class RocketmqReplicas:
                     known_set_epoch=found.sync_state_set_epoch,
                     timeout_ms=beat.heartbeat_timeout_mills,
                 ),
-                link,
+                request.link,
             )
         except NoAuthority:
             self.ignored["no authority"] += 1
             return None
         if self._must_report(found, replica, beat):
-            return self._report(key, session.incarnation, beat, link)
+            return self._report(key, session.incarnation, beat, request)
         # AFTER the report, which wakes for itself: an election that is woken earlier would find unknown positions.
         self._wake(key)
         # Its 1008 was lost. Java would notice by its own 1004, up to 5 s later: so long a set may have no master.
@@ -237,7 +262,7 @@ class RocketmqReplicas:
         )
 
     async def _report(
-        self, key: ReplicaKey, incarnation: Incarnation, beat: BrokerHeartbeatHeader, link: ConnectionId
+        self, key: ReplicaKey, incarnation: Incarnation, beat: BrokerHeartbeatHeader, request: Request
     ) -> None:
         report = self._reports.setdefault(key, _Report())
         now_ns = self._service.now_ns()
@@ -247,7 +272,7 @@ class RocketmqReplicas:
         report.is_under_way = True
         try:
             reply = await self._register(
-                *key, incarnation=incarnation, link=link, address=beat.broker_addr or "", beat=beat
+                *key, request, incarnation=incarnation, address=beat.broker_addr or "", beat=beat
             )
         except (NoAuthority, ProposeError) as error:
             self._logger.info("report_not_taken", set=str(key[0]), broker_id=key[1], reason=str(error))

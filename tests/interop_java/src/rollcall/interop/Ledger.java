@@ -8,6 +8,9 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import org.apache.rocketmq.acl.common.AclUtils;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** A file of lines that several threads append to; a line is handed to the kernel before {@code line} returns. */
 final class Ledger implements AutoCloseable {
@@ -27,6 +30,11 @@ final class Ledger implements AutoCloseable {
     @Override
     public synchronized void close() {
         out.close();
+    }
+
+    /** Signs with the access key of the process's home, as mqadmin does; null without one. */
+    static RPCHook signer() {
+        return AclUtils.getAclRPCHook(System.getProperty("rocketmq.home.dir") + MixAll.ACL_CONF_TOOLS_FILE);
     }
 
     /** The body that belongs to a key: its text again and again. */

@@ -36,7 +36,7 @@ public final class LedgerConsumer {
      */
     private static DefaultMQPushConsumer started(String namesrv, String topic, Ledger ledger) throws Exception {
         for (int tries = 1;; tries++) {
-            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rollcall-interop-consumer");
+            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rollcall-interop-consumer", Ledger.signer());
             consumer.setNamesrvAddr(namesrv);
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
             consumer.subscribe(topic, "*");

@@ -38,7 +38,7 @@ public final class LedgerProducer {
     private final AtomicBoolean stopping = new AtomicBoolean();
 
     private LedgerProducer(String[] arguments) {
-        producer = new DefaultMQProducer("rollcall-interop-producer");
+        producer = new DefaultMQProducer("rollcall-interop-producer", Ledger.signer());
         producer.setNamesrvAddr(arguments[0]);
         topic = arguments[1];
         directory = Path.of(arguments[2]);

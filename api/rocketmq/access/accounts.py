@@ -1,0 +1,102 @@
+"""
+The accounts of RocketMQ's peers: access keys, their secrets, and what each may do.
+
+Here: the file that ``rocketmq.credentials`` of the fleet file names. Not here: signatures (``signatures``), codes
+(``rights``). Raises ``ConfigError`` with the file and the remedy, never with a secret.
+
+Rule: the file is read at the start of a controller, and refused if others than its owner can read it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from rollcall_ha.controller.contract.names import text_complaint
+from rollcall_ha.controller.contract.principals import Role
+from rollcall_ha.node.config import ConfigError
+
+SECRET_CHARACTERS_MIN = 8
+SECRET_BYTES = 32
+EVERY_SET = "*"
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One access key."""
+
+    secret: str
+    role: Role
+    sets: tuple[str, ...] = ()
+    """Of a broker: the brokerNames that it may speak for; ``*`` is every one."""
+
+    def __repr__(self) -> str:
+        """Without the secret: an account may come into a log line or a failed assertion."""
+        return f"Account(role={self.role}, sets={self.sets})"
+
+    @property
+    def spoken_for(self) -> frozenset[str] | None:
+        """The sets that it may speak for; None = every one."""
+        return None if EVERY_SET in self.sets else frozenset(self.sets)
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    accounts: dict[str, Account]
+
+
+msgspec.json.Decoder(_File)  # builds the type; msgspec has no decoder object for TOML
+
+
+def new_accounts() -> str:
+    """A file with new secrets: an access key for all brokers, one for clients, and one for mqadmin."""
+    lines = ["# Access keys of RocketMQ's brokers, clients and mqadmin (docs/rocketmq.md). Made by: rollcall init"]
+    for key, role, more in (
+        ("brokers", Role.BROKER, f'\nsets = ["{EVERY_SET}"]'),
+        ("clients", Role.VIEWER, ""),
+        ("mqadmin", Role.ADMIN, ""),
+    ):
+        lines.append(f'\n[accounts.{key}]\nsecret = "{secrets.token_urlsafe(SECRET_BYTES)}"\nrole = "{role}"{more}')
+    return "\n".join(lines) + "\n"
+
+
+def read_accounts(path: Path) -> Mapping[str, Account]:
+    """By access key. Blocks. Raises ``ConfigError``."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        # Before it is read: whoever can read a secret can speak for its brokers.
+        if mode & 0o077:
+            raise ConfigError(
+                f"rocketmq.credentials: {path} has mode {mode:04o}, so others than its owner can use its secrets; "
+                f"chmod 0600 {path}"
+            )
+        found = msgspec.toml.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise ConfigError(f"rocketmq.credentials: {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"rocketmq.credentials: {path} is no UTF-8; save the file as UTF-8") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"rocketmq.credentials: {path}: {error}") from None
+    except msgspec.MsgspecError:
+        # Without the words of the reader, which may quote the line that it could not read, and so a secret.
+        raise ConfigError(
+            f"rocketmq.credentials: {path} is no TOML; it takes [accounts.ACCESS_KEY] with secret, role and sets"
+        ) from None
+    for key, account in found.accounts.items():
+        if complaint := _complaint(key, account):
+            raise ConfigError(f"rocketmq.credentials: {path}: account {key!r}: {complaint}")
+    return found.accounts
+
+
+def _complaint(key: str, account: Account) -> str | None:
+    if complaint := text_complaint("the access key", key):
+        return complaint
+    if len(account.secret) < SECRET_CHARACTERS_MIN:
+        return f"its secret has {len(account.secret)} characters, at least {SECRET_CHARACTERS_MIN} are taken"
+    if account.role is Role.BROKER and not account.sets:
+        return f"a broker needs sets: the brokerNames that it may speak for, or {EVERY_SET!r} for every one"
+    if account.role is not Role.BROKER and account.sets:
+        return f"sets belong to the role broker, this one is {account.role}"
+    return None

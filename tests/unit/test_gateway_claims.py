@@ -1,0 +1,230 @@
+"""Whoever speaks in the name of a RocketMQ replica: another host, another key, another kind of broker, a stranger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rollcall_ha.api.rocketmq.access.accounts import Account
+from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess
+from rollcall_ha.api.rocketmq.controller.claims import SILENCE_MS, Claims
+from rollcall_ha.api.rocketmq.controller.leader_check import LeaderCheck
+from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, ControllerName, SetKey
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.session import LeaderHint
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
+from rollcall_ha.node.authority import Authority
+from rollcall_ha.node.certified import CertifiedName, PeerKind
+from rollcall_ha.node.remoting.secured import Door
+from rollcall_ha.node.tls import Credentials, TlsFiles
+from tests.support.rocketmq_wire import JavaPeer, Port, address_of, with_port
+from tests.support.runtime_controller import until
+
+NAMES = {"clusterName": "c1", "brokerName": "broker-z"}
+ELECT = {**NAMES, "designateElect": False, "invokeTime": 1}
+ALTER = {"brokerName": "broker-z", "masterBrokerId": 1, "masterEpoch": 1, "invokeTime": 1}
+ALONE = b'{"syncStateSet":[1],"syncStateSetEpoch":2}'
+ELSEWHERE = "127.0.0.2"
+SECRET = "secret-of-brokers"
+KEY = (SetKey(ClusterName("c1"), BrokerName("broker-z")), BrokerId(1))
+
+
+async def pair(port: Port) -> tuple[JavaPeer, JavaPeer]:
+    """Broker 1 is master, both are in the set."""
+    first = await port.joined(1)
+    first.beat(1)
+    await until(lambda: port.set().replicas[0].positions is not None)
+    assert (await first.request(1002, **ELECT, brokerId=1)).code == 0
+    second = await port.joined(2)
+    first.beat(1, epoch=1)
+    second.beat(2)
+    await until(lambda: port.set().replicas[1].positions is not None)
+    both = b'{"syncStateSet":[1,2],"syncStateSetEpoch":1}'
+    assert (await first.request(1001, both, **ALTER)).code == 0
+    return first, second
+
+
+# --- an open port ----------------------------------------------------------------------------------------------------
+
+
+def test_words_from_another_host_move_nothing(tmp_path: Path) -> None:
+    """A forged 1001 shrank the set to its master; a forged 904 kept a dead broker alive; a 1003 deposed the master."""
+
+    async def scenario(port: Port) -> None:
+        first, _ = await pair(port)
+        before = port.set()
+        stranger = await port.peer(ELSEWHERE)
+        for code, body, fields in (
+            (1001, ALONE, ALTER),
+            (1003, b"", {**NAMES, "brokerId": 1, "brokerAddress": f"{ELSEWHERE}:1", "invokeTime": 1}),
+            (1002, b"", {**ELECT, "brokerId": 1}),
+        ):
+            answer = await stranger.request(code, body, **fields)
+            assert (answer.code, "speaks from 127.0.0.1" in (answer.remark or "")) == (16, True), code
+        stranger.beat(2, epoch=1, maxOffset=7_000)
+        await until(lambda: port.rocketmq.replicas.ignored["another host or name"])
+        assert port.set() == before
+        assert port.rocketmq.replicas.claims.refused == {"1001": 1, "1002": 1, "1003": 1, "904": 1}
+        assert (await first.request(1001, ALONE, **ALTER)).code == 0
+
+    with_port(tmp_path, scenario)
+
+
+def test_a_broker_speaks_on_all_its_connections(tmp_path: Path) -> None:
+    """Heartbeats go to the addresses of its configuration, orders to the one that the leader told: two connections."""
+
+    async def scenario(port: Port) -> None:
+        await pair(port)
+        other = await port.peer()
+        assert (await other.request(1001, ALONE, **ALTER)).code == 0
+
+    with_port(tmp_path, scenario)
+
+
+def open_caller(host: str) -> Principal:
+    return Principal(name="rocketmq", role=Role.ADMIN, proved_by=ProvedBy.NOTHING, address=f"{host}:40000")
+
+
+def test_whoever_speaks_first_does_not_keep_the_broker_outside() -> None:
+    """After a change of leader nobody has a claim: a stranger that is quick would be the broker."""
+    for home, seen_as in (("10.0.0.5", "10.0.0.5"), ("10.0.0.5", "::ffff:10.0.0.5"), ("[fd00::5]", "fd00::5")):
+        claims = Claims()
+        for host, is_refused in (("10.0.0.9", False), (seen_as, False), ("10.0.0.9", True), (seen_as, False)):
+            complaint = claims.refuse(KEY, open_caller(host), address=f"{home}:10911", now_ns=0, what="904")
+            assert bool(complaint) == is_refused, (home, host)
+
+
+def test_a_broker_that_moves_registers_when_its_old_host_is_silent() -> None:
+    claims, registered = Claims(), "10.0.0.5:10911"
+
+    def ask(host: str, at_ms: int, *, is_registration: bool) -> str:
+        return claims.refuse(
+            KEY, open_caller(host), address=registered, now_ns=at_ms * NS_PER_MS, what="904",
+            is_registration=is_registration,
+        )  # fmt: skip
+
+    assert not ask("10.0.0.5", 0, is_registration=True)
+    assert ask("10.0.0.6", SILENCE_MS, is_registration=True)
+    assert ask("10.0.0.6", SILENCE_MS + 1, is_registration=False)
+    assert not ask("10.0.0.6", SILENCE_MS + 1, is_registration=True)
+    assert not ask("10.0.0.6", SILENCE_MS + 2, is_registration=False)
+
+
+# --- signed ----------------------------------------------------------------------------------------------------------
+
+
+def signed_access(*sets: str) -> RocketmqAccess:
+    account = Account(secret=SECRET, role=Role.BROKER, sets=sets)
+    return RocketmqAccess(AccessRules(takes_plain=True, accounts={"broker-key": account}))
+
+
+def test_a_broker_that_signs_is_served_and_on_record(tmp_path: Path) -> None:
+    """All that a broker asks, signed; the same without a signature, or with another secret, is refused with 16."""
+
+    async def scenario(port: Port) -> None:
+        signing = await port.peer(secret=SECRET)
+        address = address_of(1)
+        for peer, code in ((signing, 0), (await port.peer(), 16), (await port.peer(secret="guessed"), 16)):
+            assert (await peer.request(1012, **NAMES)).code == code
+            fields = {"appliedBrokerId": 1, "registerCheckCode": f"{address};1"}
+            assert (await peer.request(1013, **NAMES, **fields)).code == code
+            fields = {"brokerId": 1, "brokerAddress": address, "invokeTime": 1}
+            assert (await peer.request(1003, **NAMES, **fields)).code == code
+        (await port.peer()).beat(1, maxOffset=7_000)
+        await until(lambda: port.gateway.access.refused["not signed"] == 4)
+        assert port.set().replicas[0].positions is None
+        signing.beat(1)
+        await until(lambda: port.set().replicas[0].positions is not None)
+        assert (await signing.request(1002, **ELECT, brokerId=1)).code == 0
+        elsewhere = await port.peer(ELSEWHERE, secret=SECRET)
+        assert (await elsewhere.request(1001, b'{"syncStateSet":[1],"syncStateSetEpoch":1}', **ALTER)).code != 16
+        assert port.gateway.access.refused == {"not signed": 4, "signature": 3}
+
+    with_port(tmp_path, scenario, access=signed_access("broker-z"))
+
+
+def test_a_key_of_one_set_does_not_speak_for_another(tmp_path: Path) -> None:
+    async def scenario(port: Port) -> None:
+        peer = await port.peer(secret=SECRET)
+        answer = await peer.request(1013, **NAMES, appliedBrokerId=1, registerCheckCode="x;1")
+        assert (answer.code, answer.remark) == (
+            16,
+            "broker:broker-key may speak for broker-y; this request names broker-z",
+        )
+
+    with_port(tmp_path, scenario, access=signed_access("broker-y"))
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> dict[str, Credentials]:
+    """Of a controller, and of brokers of two sets."""
+    authority = Authority.create("c1")
+    authority.write(tmp_path / "ca.pem", tmp_path / "ca.key")
+    found = {}
+    for name, kind, key in (
+        ("c1", PeerKind.CONTROLLER, ""),
+        ("c2", PeerKind.CONTROLLER, ""),
+        ("broker-z", PeerKind.BROKER, "c1/broker-z"),
+        ("broker-y", PeerKind.BROKER, "c1/broker-y"),
+    ):
+        pair = (tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+        authority.issue(CertifiedName(fleet="c1", kind=kind, name=name, set_key=key), hosts=["localhost"]).write(*pair)
+        files = TlsFiles(authority=tmp_path / "ca.pem", certificate=pair[0], key=pair[1])
+        found[name] = Credentials(files, fleet="c1", name=None)
+    return found
+
+
+def test_a_certificate_of_another_set_is_no_broker_of_this_one(
+    tmp_path: Path, credentials: dict[str, Credentials]
+) -> None:
+    """And nobody without one comes, where the fleet file says nothing of RocketMQ."""
+
+    async def scenario(port: Port) -> None:
+        fields = {"appliedBrokerId": 1, "registerCheckCode": "x;1"}
+        for name, code in (("broker-y", 16), ("broker-z", 0)):
+            peer = await port.peer(tls=credentials[name].client_context())
+            assert (await peer.request(1013, **NAMES, **fields)).code == code
+        assert port.set().replicas[0].owner == "broker-z"
+        assert port.gateway.access.refused == {"set": 1}
+
+    with_port(tmp_path, scenario, door=Door(credentials=credentials["c1"]))
+
+
+class Follower:
+    """As much of a follower's service as the question for the leader needs."""
+
+    def __init__(self, leader: str, address: str) -> None:
+        self.hint = LeaderHint(
+            controller=ControllerName("c2"),
+            leader=ControllerName(leader),
+            leader_broker_address=address,
+            leader_rest_address=None,
+            term=1,
+        )
+
+    def leader_hint(self) -> LeaderHint:
+        return self.hint
+
+    def now_ns(self) -> int:
+        return 0
+
+
+def test_a_follower_proves_itself_to_the_leader_that_it_names(
+    tmp_path: Path, credentials: dict[str, Credentials]
+) -> None:
+    """It asked plain: in a fleet with certificates no follower named a leader, and mqadmin was sent to null."""
+
+    async def scenario(port: Port) -> None:
+        for leader, found in (("c1", "c1"), ("c3", None)):
+            service = cast("ControllerService", Follower(leader, f"127.0.0.1:{port.number}"))
+            check = LeaderCheck(service, credentials["c2"])
+            assert await check.confirmed() == found
+            await check.stop()
+
+    with_port(tmp_path, scenario, door=Door(credentials=credentials["c1"]))
