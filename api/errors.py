@@ -7,6 +7,7 @@ ClientError
   + RefusedError       a definite no, with its problem document
   + OutcomeUnknown     it may have been executed; names the request id
   + BadAnswer          something answered that is not a controller of this version
+  + NotTrusted         a handshake failed: a side was not proved (``api.identity``)
 """
 
 from __future__ import annotations

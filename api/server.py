@@ -17,9 +17,8 @@ import asyncio
 import contextlib
 import os
 import socket
-import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -33,6 +32,7 @@ from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.listening import RestServer
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import PeerDoor, PeerTransport, has_peer_calls
+from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess, rules_of
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
@@ -48,7 +48,9 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
+from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
+from rollcall_ha.node.credentials import controller_name, credentials_of, of_ports, watch_files
 from rollcall_ha.node.files import (
     LOCK_FILE_NAME,
     VERSION_FILE_NAME,
@@ -59,8 +61,9 @@ from rollcall_ha.node.files import (
 )
 from rollcall_ha.node.process import ExitCode, run, tell_supervisor
 from rollcall_ha.node.remoting.frame import FRAME_BYTES_MAX
+from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
-from rollcall_ha.node.tls import TlsFiles, TlsFilesError, check_mutual, server_context
+from rollcall_ha.node.tls import Credentials
 
 DIRECTORY_KIND = "controller"
 DIRECTORY_VERSION = 1
@@ -111,7 +114,8 @@ async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.E
     except (DirectoryError, OSError) as error:
         return _fail(ExitCode.DIRECTORY, str(error))
     try:
-        node = _Node(document, settings, path)
+        credentials = credentials_of(document, controller_name(document, settings.name))
+        node = _Node(document, settings, path, credentials)
     except ConfigError as error:
         return _fail(ExitCode.CONFIG, str(error))
     except JournalDamaged as error:
@@ -157,8 +161,11 @@ class _Started:
 class _Node:
     """The parts of one controller."""
 
-    def __init__(self, document: FleetFile, settings: ServiceSettings, path: Path) -> None:
+    def __init__(
+        self, document: FleetFile, settings: ServiceSettings, path: Path, credentials: Credentials | None
+    ) -> None:
         self._settings = settings
+        self._credentials = credentials
         self._logger = get_logger("server")
         self._telemetry = Telemetry()
         self._lag = LoopLag(self._telemetry)
@@ -177,7 +184,7 @@ class _Node:
             members={name: addresses.raft for name, addresses in settings.controllers.items()},
             directory=path / RAFT_DIRECTORY,
             timing=settings.timing,
-            tls=_tls_files(document, settings.name),
+            tls=credentials,
             compaction_floor=lambda: self._journal.synced_index,
             recorded_index=self._journal.last.index if self._journal.last is not None else 0,
             bind=settings.bound.raft,
@@ -185,14 +192,21 @@ class _Node:
         metrics = ControllerMetrics(self._telemetry.registry)
         service = ControllerService(settings=settings, log=self._log, journal=self._journal, metrics=metrics)
         self._service = service
-        self._queries = Queries(service)
+        if credentials is not None:
+            service.revocations.listeners.append(credentials.revoke)
         self._calls = AsyncCalls(self._log)
         self._peers = Peers(
             settings, PeerTransport(self._calls, may_call=lambda: has_peer_calls(service.published.state))
         )
+        rules = rules_of(document)
         self._gateway = BrokerPortServer(
-            service, frame_bytes_max=_frame_bytes_max(document), tls=_broker_port_context(document)
+            service,
+            frame_bytes_max=_frame_bytes_max(document),
+            door=_broker_port_door(of_ports(document, credentials), rules),
+            access=RocketmqAccess(rules),
         )
+        held = self._certificates(document, credentials)
+        self._queries = Queries(service, held)
         self._names = self._name_service(service, path) if document.fleet.name_service else None
         # Behind the name service: of the two 904 it takes its own, and the controllers' the rest.
         self._rocketmq = RocketmqController(
@@ -201,10 +215,29 @@ class _Node:
         metrics.read_from(self._queries.reading)
         app = make_app(service=service, queries=self._queries, peers=self._peers, telemetry=self._telemetry)
         self._calls.serve(PeerDoor(app).answer)
-        self._rest = RestServer(app)
-        LinkMetrics({"broker": self._gateway.links, "rest": self._rest.links}, self._telemetry.registry)
+        self._rest = RestServer(app, of_ports(document, credentials))
+        LinkMetrics(
+            {"broker": self._gateway.links, "rest": self._rest.links},
+            self._telemetry.registry,
+            raft=lambda: self._log.links_closed,
+        )
         GatewayMetrics(self._gateway, self._telemetry.registry)
-        RocketmqMetrics(self._rocketmq, self._telemetry.registry)
+        RocketmqMetrics(self._gateway, self._rocketmq, self._telemetry.registry)
+
+    def _certificates(self, document: FleetFile, credentials: Credentials | None) -> CertificatesHeld:
+        """What status pages and metrics say of them."""
+        if document.fleet.insecure:
+            self._logger.warning("insecure", meaning="ports are plain and believe whoever connects: fleet.insecure")
+        held = CertificatesHeld(
+            credentials,
+            is_insecure=document.fleet.insecure,
+            peers=lambda: (
+                *(link.certificate for link in self._gateway.links.snapshot()),
+                *self._log.peer_certificates,
+            ),
+        )
+        self._telemetry.registry.register(CertificateCollector(held))
+        return held
 
     def _name_service(self, service: ControllerService, path: Path) -> NameService:
         names = NameService(
@@ -250,6 +283,7 @@ class _Node:
             broker=self._settings.bound.broker,
             raft=self._settings.bound.raft,
             timing=self._settings.timing_name,
+            rocketmq=self._gateway.access.words,
         )
         # Before it has a leader: the second of three controllers would wait for the start of the first to end.
         tell_supervisor("READY=1")
@@ -260,10 +294,16 @@ class _Node:
     def _start_serving(self, rest_socket: socket.socket, stop: asyncio.Event) -> _Started:
         loop = asyncio.get_running_loop()
         serving = loop.create_task(self._rest.serve(rest_socket))
-        background = (loop.create_task(self._watch()), loop.create_task(self._backfill()))
+        background = tuple(loop.create_task(work) for work in self._background())
         for task in (serving, *background):
             task.add_done_callback(lambda done: self._ended(done, stop))
         return _Started(serving=serving, background=background)
+
+    def _background(self) -> Iterator[Coroutine[None, None, None]]:
+        yield self._watch()
+        yield self._backfill()
+        if self._credentials is not None:
+            yield watch_files(self._credentials)
 
     def _ended(self, task: asyncio.Task[None], stop: asyncio.Event) -> None:
         """
@@ -340,36 +380,10 @@ def _frame_bytes_max(document: FleetFile) -> int:
     return FRAME_BYTES_MAX if document.fleet.name_service else SESSION_FRAME_BYTES_MAX
 
 
-def _broker_port_context(document: FleetFile) -> ssl.SSLContext | None:
-    section = document.broker_port_tls
-    if section is None:
+def _broker_port_door(credentials: Credentials | None, rules: AccessRules) -> Door | None:
+    if credentials is None:
         return None
-    try:
-        return server_context(document.path(section.certificate), document.path(section.key))
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"broker_port_tls: certificate {section.certificate!r} and key {section.key!r} cannot be used: {error}; "
-            "both are PEM files, relative to the fleet file"
-        ) from error
-
-
-def _tls_files(document: FleetFile, name: str) -> TlsFiles | None:
-    if document.tls is None:
-        return None
-    folder = document.path(document.tls.directory)
-    files = TlsFiles(
-        authority=document.path(document.tls.authority),
-        certificate=folder / f"{name}.pem",
-        key=folder / f"{name}.key",
-    )
-    try:
-        check_mutual(files, name)
-    except TlsFilesError as error:
-        raise ConfigError(
-            f"tls: {error}; rollcall init made these files where the fleet was founded: copy "
-            f"{files.authority.name}, {files.certificate.name} and {files.key.name} from there to {folder}"
-        ) from error
-    return files
+    return Door(credentials=credentials, takes_nameless=rules.takes_nameless_tls, takes_plain=rules.takes_plain)
 
 
 def _listen(address: str) -> socket.socket:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollcall_ha.api.rocketmq.headers import Header, header_fields
+from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.runtime.session_state import ConnectionId
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection
@@ -32,6 +33,8 @@ class Request:
     connection: RemotingConnection
     link: ConnectionId
     """Number of the link, drawn by the port and never used again: liveness belongs to it."""
+    caller: Principal
+    """Who asks; it may have what it asks for."""
 
     @property
     def fields(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,18 +13,26 @@ from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.table import NameTable
 from rollcall_ha.controller.runtime.metrics import LateCollector
 from rollcall_ha.node.remoting.link_metrics import link_families
-from rollcall_ha.node.remoting.links import LinkTable
+from rollcall_ha.node.remoting.links import CloseCause, LinkTable
 
 
 class LinkMetrics(LateCollector):
     """Links of this controller's ports, and the causes of their ends."""
 
-    def __init__(self, ports: Mapping[str, LinkTable[Any]], registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        ports: Mapping[str, LinkTable[Any]],
+        registry: CollectorRegistry,
+        *,
+        raft: Callable[[], Mapping[CloseCause, int]],
+    ) -> None:
+        """``raft``: why links of the Raft port ended; it has no table."""
         self._ports = ports
+        self._raft = raft
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        return link_families(self._ports)
+        return link_families(self._ports, closed_elsewhere={"raft": self._raft()})
 
 
 class GatewayMetrics(LateCollector):
@@ -54,9 +62,10 @@ class NameMetrics(LateCollector):
 
 
 class RocketmqMetrics(LateCollector):
-    """Heartbeats of RocketMQ brokers that count for nobody, and the pushes to them."""
+    """What RocketMQ's peers may not have, heartbeats that count for nobody, and the pushes to brokers."""
 
-    def __init__(self, rocketmq: RocketmqController, registry: CollectorRegistry) -> None:
+    def __init__(self, gateway: BrokerPortServer, rocketmq: RocketmqController, registry: CollectorRegistry) -> None:
+        self._gateway = gateway
         self._rocketmq = rocketmq
         registry.register(self)
 
@@ -67,6 +76,18 @@ class RocketmqMetrics(LateCollector):
                 "Heartbeats (904) that count for nobody, by reason.",
                 "reason",
                 self._rocketmq.replicas.ignored,
+            ),
+            (
+                "rollcall_rocketmq_refused",
+                "Requests that their sender has no right to, by reason.",
+                "reason",
+                self._gateway.access.refused,
+            ),
+            (
+                "rollcall_rocketmq_claims_refused",
+                "Words in the name of a replica that another peer speaks for, by code; native: of a broker of ours.",
+                "code",
+                self._rocketmq.replicas.claims.refused,
             ),
             ("rollcall_rocketmq_pushes", "Pushes (1008, 906) by outcome.", "outcome", self._rocketmq.pushes.sent),
         ):

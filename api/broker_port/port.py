@@ -11,12 +11,12 @@ Rule 2: a body that is no value of the contract is answered by a refusal; the li
 closes its link (``node.remoting``).
 Rule 3: a link speaks for the replicas that have registered on it. Anything else in a replica's name closes it.
 Rule 4: only the leader with authority answers; everybody else says NOT_LEADER with a ``LeaderHint`` at once.
+Rule 5: in a fleet with certificates a session needs a broker's, of the set that it speaks of (``callers``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,9 @@ from typing import Any
 
 import msgspec
 
+from rollcall_ha.api.broker_port.callers import principal_of, refusal_of_link, refusal_of_set
 from rollcall_ha.api.broker_port.code_table import CodeTable, Request, Served
+from rollcall_ha.api.rocketmq.access.judging import NO_PERMISSION, AccessRefused, AccessRules, RocketmqAccess
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
@@ -45,13 +47,16 @@ from rollcall_ha.controller.runtime.actions import SendProbe
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
+from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError, split_address
 from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingServer, connect
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause, LinkLimits, LinkTable
+from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
 from rollcall_ha.node.telemetry import get_logger
+from rollcall_ha.node.tls import Credentials
 
 FRAME_BYTES_MAX = 1024 * 1024
 """No session body comes near it; a log entry is smaller anyhow."""
@@ -100,9 +105,14 @@ class BrokerPortServer:
         service: ControllerService,
         *,
         frame_bytes_max: int = FRAME_BYTES_MAX,
-        tls: ssl.SSLContext | None = None,
+        door: Door | None = None,
+        access: RocketmqAccess | None = None,
     ) -> None:
-        """Does not listen yet. With ``tls`` both plain and secured links are taken."""
+        """
+        Does not listen yet. Without ``door`` (an insecure fleet) links are plain and believed whoever they are.
+
+        ``access``: of RocketMQ's peers; None: by certificates alone, or whoever comes to a port without ``door``.
+        """
         self._service = service
         self._logger = get_logger("gateway")
         limits = LinkLimits(
@@ -110,11 +120,13 @@ class BrokerPortServer:
             out_buffer_bytes_max=OUT_BUFFER_BYTES_MAX,
             first_frame_ms_max=FIRST_FRAME_MS_MAX,
         )
-        self._server = RemotingServer(self, limits=limits, tls=tls)
+        self._door = door
+        self._server = RemotingServer(self, limits=limits, door=door)
         self._links: dict[ConnectionId, RemotingConnection] = {}
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes = asyncio.Semaphore(PROBES_MAX)
+        self.access = access or RocketmqAccess(AccessRules(is_insecure=door is None, takes_plain=door is None))
         self.codes = CodeTable()
         """The codes besides those of our own sessions: filled before ``start``."""
         self.closed_listeners: list[Callable[[ConnectionId], None]] = []
@@ -122,7 +134,7 @@ class BrokerPortServer:
         self.announcers: list[Callable[[SetView], None]] = []
         """Called to tell the RocketMQ brokers of a set what was committed."""
         self.requests: Counter[str] = Counter()
-        """Requests by name; unknown codes under ``unsupported``."""
+        """Requests by name; unknown codes under ``unsupported``, refused callers under ``forbidden``."""
 
     async def start(self, address: str) -> None:
         """Listen. Raises ``OSError`` if the address is taken, ``ConfigError`` if it is none."""
@@ -139,6 +151,11 @@ class BrokerPortServer:
     @property
     def links(self) -> LinkTable[RemotingConnection]:
         return self._server.links
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """Of this port; None: links are plain."""
+        return None if self._door is None else self._door.credentials
 
     @property
     def connections(self) -> int:
@@ -164,6 +181,13 @@ class BrokerPortServer:
         link.send_one_way(RequestCode.SESSION_NOTICE, body=body)
         return True
 
+    def tell_revoked(self, body: bytes) -> None:
+        """Push the list to every link that speaks for a replica."""
+        for connection in tuple(self._links.values()):
+            link = connection.session
+            if isinstance(link, _Link) and link.replicas and connection.is_open:
+                connection.send_one_way(RequestCode.SESSION_REVOKED, body=body)
+
     def announce(self, view: SetView) -> None:
         """Tell the RocketMQ brokers of this set."""
         for tell in self.announcers:
@@ -175,7 +199,7 @@ class BrokerPortServer:
             await asyncio.sleep(probe.after_ms / 1000)
         try:
             async with self._probes, asyncio.timeout(self._service.settings.timing.probe_timeout_ms / 1000):
-                answer = await self._ask_listener(probe.address)
+                answer = await self._ask_listener(probe)
                 if probe.kind is ReplicaKind.ROCKETMQ:
                     return ProbeOutcome.ANSWERED, None
                 return ProbeOutcome.ANSWERED, _decode_probe_answer(answer.body)
@@ -186,16 +210,32 @@ class BrokerPortServer:
         except (OSError, TimeoutError, RemotingError, msgspec.MsgspecError, ConfigError):
             return ProbeOutcome.NO_ANSWER, None
 
-    async def _ask_listener(self, address: str) -> Frame:
+    async def _ask_listener(self, probe: SendProbe) -> Frame:
         """Its answer; that of a RocketMQ broker says that it does not know the code, and so that it lives."""
-        host, port = split_address(address)
+        host, port = split_address(probe.address)
         timeout_ms = self._service.settings.timing.probe_timeout_ms
         limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
-        link = await connect(host, port, AskingOnly(), timeout_ms=timeout_ms, limits=limits)
+        expected = self._expected_at(probe)
+        link = await connect(host, port, AskingOnly(), timeout_ms=timeout_ms, limits=limits, expected=expected)
         try:
             return await link.request(RequestCode.PROBE, timeout_ms=timeout_ms)
         finally:
             link.close("the probe is done")
+
+    def _expected_at(self, probe: SendProbe) -> ExpectedPeer | None:
+        # RocketMQ's brokers have no certificate of ours; that something lives there is all that is asked of them.
+        if self._door is None or probe.kind is ReplicaKind.ROCKETMQ:
+            return None
+        found = self._service.published.state.sets.get(probe.set_key)
+        replica = None if found is None else found.replica(probe.broker_id)
+        owner = None if replica is None else replica.owner
+        # Whoever took over the address of a dead master would answer for it, and keep the set without one.
+        return ExpectedPeer(
+            credentials=self._door.credentials,
+            kinds=frozenset({PeerKind.BROKER}),
+            set_key=str(probe.set_key),
+            name=owner or "",
+        )
 
     # --- FrameHandler ------------------------------------------------------------------------------------------------
 
@@ -211,7 +251,7 @@ class BrokerPortServer:
         assert isinstance(link, _Link)
         self._links.pop(link.number, None)
         self._logger.debug("link_closed", peer=connection.peer, reason=reason)
-        self._service.handle_closed(link.number)
+        self._service.handle_closed(link.number, is_revoked=connection.close_cause is CloseCause.REVOKED)
         for tell in self.closed_listeners:
             tell(link.number)
 
@@ -233,7 +273,13 @@ class BrokerPortServer:
             self._unsupported(connection, frame)
             return
         self.requests[served.name] += 1
-        self._serve(link, served, Request(frame=frame, connection=connection, link=link.number))
+        try:
+            caller = self.access.judge(frame, address=connection.peer, certificate=connection.certificate)
+        except AccessRefused as refusal:
+            # The link stays: a peer whose key is being replaced would dial again for each of its requests.
+            connection.respond(frame, NO_PERMISSION, remark=str(refusal))
+            return
+        self._serve(link, served, Request(frame=frame, connection=connection, link=link.number, caller=caller))
 
     def _serve(self, link: _Link, served: Served, request: Request) -> None:
         """Answer the request, or run the task that does; an error is answered too (rule 1 of ``code_table``)."""
@@ -267,12 +313,16 @@ class BrokerPortServer:
     def _handle_session(self, connection: RemotingConnection, link: _Link, frame: Frame) -> None:
         code = RequestCode(frame.code)
         self.requests[code.name] += 1
+        refusal = None if self._door is None else refusal_of_link(connection.certificate, code)
+        if refusal is not None:
+            self._forbid(connection, frame, refusal)
+            return
         try:
             if code is RequestCode.SESSION_HEARTBEAT:
                 self._heartbeat(connection, link, frame)
             elif code is RequestCode.SESSION_LINKS:
                 report = _decode_link(frame.body)
-                if self._may_speak(connection, link, report):
+                if self._may_speak(connection, link, frame, report):
                     self._service.handle_link(report)
             elif code is RequestCode.FIND_LEADER:
                 self._find_leader(connection, link, frame)
@@ -303,7 +353,7 @@ class BrokerPortServer:
         beat = _decode_heartbeat(frame.body)
         # Before the session's own check: a follower has nothing to say about who may speak.
         self._service.require_authority()
-        if not self._may_speak(connection, link, beat):
+        if not self._may_speak(connection, link, frame, beat):
             return
         answer = self._service.handle_heartbeat(beat, link.number)
         if isinstance(answer, Refused):
@@ -314,7 +364,12 @@ class BrokerPortServer:
     def _order(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
         # Before a task is made of it: after a change of leader each broker of the fleet asks the old one at once.
         self._service.require_authority()
-        if isinstance(command, SPOKEN) and not self._may_speak(connection, link, command):
+        if isinstance(command, SPOKEN):
+            if not self._may_speak(connection, link, frame, command):
+                return
+        elif isinstance(command, ApplyBrokerId | RegisterReplica) and not self._is_of_own_set(
+            connection, frame, command
+        ):
             return
         if link.orders >= ORDERS_PER_LINK_MAX or len(self._tasks) >= ORDERS_MAX:
             self._refuse(connection, frame, _overloaded(f"{link.orders} orders of this link wait already"))
@@ -325,7 +380,24 @@ class BrokerPortServer:
         link.orders += 1
         self._spawn(self._commit(connection, link, frame, command))
 
-    def _may_speak(self, connection: RemotingConnection, link: _Link, message: _Spoken) -> bool:
+    def _is_of_own_set(
+        self, connection: RemotingConnection, frame: Frame, message: _Spoken | ApplyBrokerId | RegisterReplica
+    ) -> bool:
+        certificate = connection.certificate
+        if self._door is None or certificate is None:
+            return True
+        refusal = refusal_of_set(certificate, message.set_key, type(message).__name__)
+        if refusal is not None:
+            self._forbid(connection, frame, refusal)
+        return refusal is None
+
+    def _forbid(self, connection: RemotingConnection, frame: Frame, refusal: Refused) -> None:
+        self.requests["forbidden"] += 1
+        self._refuse(connection, frame, refusal)
+
+    def _may_speak(self, connection: RemotingConnection, link: _Link, frame: Frame, message: _Spoken) -> bool:
+        if not self._is_of_own_set(connection, frame, message):
+            return False
         # Ids and incarnations are no secrets: a probe tells them. A goodbye, an alter or a link report in the name of
         # replica 2, by anybody who can reach this port, would depose a healthy master, or shrink its set to itself.
         spoken_for = {(*replica, incarnation) for replica, incarnation in link.replicas.items()}
@@ -342,12 +414,14 @@ class BrokerPortServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _commit(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
+        caller = principal_of(connection.certificate, connection.peer, _name_of(command))
         try:
             reply = await self._service.submit_for_broker(
                 command,
                 request_id=self._service.ports.new_request_id(),
-                requested_by=_name_of(command),
+                requested_by=_name_of(command) if connection.certificate is None else str(caller),
                 connection=link.number,
+                principal=caller,
             )
         except (NoAuthority, NotLeader):
             self._not_leader(connection, frame)

@@ -11,6 +11,7 @@ Rule 2: every failure is a problem document; a fault of ours is a 500 that says 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -24,17 +25,19 @@ from starlette.responses import Response
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
 from rollcall_ha.api.rest.forwarding import forward, target_of
+from rollcall_ha.api.rest.guard import Guard, RefusalLog
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import has_peer_calls, is_relayed
+from rollcall_ha.api.rest.roles import OPEN, SECURITY_SCHEMES, security_of
 from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes, _json
-from rollcall_ha.api.rest.schemas import OPERATION_IDS, Liveness, answers, components, only_problems
+from rollcall_ha.api.rest.schemas import Liveness, answers, components, only_problems, operation_id
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime.authority import Authority
 from rollcall_ha.controller.runtime.ports import NoAuthority
 from rollcall_ha.controller.runtime.queries import NotFound, Queries
 from rollcall_ha.controller.runtime.service import ControllerService
-from rollcall_ha.node.telemetry import Telemetry
+from rollcall_ha.node.telemetry import Telemetry, get_logger
 
 API_VERSION = "1"
 """Of the interface, not of the program: JSON keys never change within it."""
@@ -48,12 +51,22 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: OPERATION_IDS[route.name],
+        generate_unique_id_function=operation_id,
     )
-    app.include_router(Routes(service, queries, peers).router)
+    # Its routes themselves, not the router: included, they are found behind it only, where the guard does not see them.
+    app.router.routes.extend(Routes(service, queries, peers).router.routes)
     _add_health(app, service, telemetry)
     counts = EdgeCounts(telemetry.registry)
+    refusals = RefusalLog(get_logger("rollcall.refused"), telemetry.registry, time.monotonic)
     _add_failures(app, service, peers, counts)
+    app.add_middleware(
+        Guard,
+        of=app,
+        fleet=lambda: service.published.state,
+        is_insecure=service.settings.is_insecure,
+        log=refusals,
+    )
+    # Around the guard: a page of another site is refused whoever's browser it is in.
     app.add_middleware(Edge, names=service.settings.rest_hosts, counts=counts)
     _document(app)
     return app
@@ -158,14 +171,25 @@ def _document(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            document["components"] = {"schemas": components()}
+            document["components"] = {"schemas": components(), "securitySchemes": SECURITY_SCHEMES}
             for operations in document["paths"].values():
                 for operation in operations.values():
                     _without_generated(operation)
+                    _with_guard(operation)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _with_guard(operation: dict[str, Any]) -> None:
+    """What ``guard`` asks for and answers with."""
+    name = operation["operationId"]
+    operation["security"] = security_of(name)
+    refusals = (429,) if name in OPEN else (401, 403, 429)
+    for status, answer in only_problems(*refusals).items():
+        operation["responses"].setdefault(str(status), answer)
+    operation["responses"] = dict(sorted(operation["responses"].items()))
 
 
 def _without_generated(operation: dict[str, Any]) -> None:

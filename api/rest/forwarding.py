@@ -6,7 +6,9 @@ Here: which headers go along, how long it may take, what each end of it tells th
 
 Rule 1: None if the leader certainly did not take it: the caller is then told where the leader is, as if nothing had
 been tried.
-Rule 2: an order whose answer was lost may be executed: 504 with its request id, never 503, which says that nothing was.
+Rule 2: the caller goes along as this controller has proved it (``relay``); of its headers only those that say what is
+asked.
+Rule 3: an order whose answer was lost may be executed: 504 with its request id, never 503, which says that nothing was.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from fastapi import Request
 from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
+from rollcall_ha.api.rest.guard import caller_of
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.controller.contract.codes import LEADER_HEADER, REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.ids import ControllerName, RequestId
+from rollcall_ha.controller.contract.principals import ProvedBy
 
 FORWARD_MS_MAX = 1_000
 _THERE = ("content-type", "accept", REQUESTED_BY_HEADER)
@@ -30,12 +34,19 @@ _BACK = ("content-type", "retry-after", REQUEST_ID_HEADER)
 async def forward(
     request: Request, content: bytes, peers: Peers, *, leader: ControllerName, request_id: RequestId
 ) -> Response | None:
-    """The leader's answer, or what is known without one (rules 1 and 2). ``content``: the body, already read."""
+    """The leader's answer, or what is known without one (rules 1 and 3). ``content``: the body, already read."""
     headers = {name: request.headers[name] for name in _THERE if name in request.headers}
     headers[REQUEST_ID_HEADER] = request_id
+    caller = caller_of(request.scope)
+    if caller.proved_by is not ProvedBy.NOTHING:
+        # A leader from before feature level 3 knows nothing else to put on record. What the caller wrote there is a
+        # name of its own choice.
+        headers[REQUESTED_BY_HEADER] = str(caller)
     try:
         async with asyncio.timeout(FORWARD_MS_MAX / 1000):
-            answer = await peers.send(leader, request.method, target_of(request), headers=headers, content=content)
+            answer = await peers.send(
+                leader, request.method, target_of(request), headers=headers, content=content, caller=caller
+            )
     except httpx.ConnectError:
         return None
     except (httpx.HTTPError, TimeoutError) as error:

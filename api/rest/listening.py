@@ -1,14 +1,18 @@
 """
 The REST port as a server: uvicorn with h11, and one link of it held to limits like a link of every other port.
 
-Here: how long, how large and how many half requests may be, which link makes room, the causes of ends. Not here: what
-a request may say (``edge``), what it means (``routes``), the table and its counters (``node.remoting.links``).
+Here: how long, how large and how many half requests may be, which link makes room, the causes of ends, whose
+certificate a link showed. Not here: TLS itself (``door``), what a request may say (``edge``), what its caller may do
+(``guard``), what it means (``routes``), the table and its counters (``node.remoting.links``).
 
 Rule 1: a request is whole, head and body, within ``REQUEST_MS_MAX`` of its first byte, and the first one within as much
 of the connection; a link between two requests is closed after ``KEEP_ALIVE_SECONDS``.
 Rule 2: at ``LINKS_MAX`` a new link is taken all the same. The oldest link with a half request makes room for it, else
 the oldest one between two requests, else the oldest one that only reads: it asks again. An order under way never does.
 Rule 3: signals are the process's own: uvicorn never sees them.
+Rule 4: with credentials the port speaks TLS alone; a link whose certificate is revoked or has expired is closed within
+a sweep of its table. A certificate that is shown and not believed leaves the link open, as nobody's: its caller is told
+why.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator
-from functools import partial
+import time
+from collections.abc import Generator, Mapping
 from typing import Any, Final, cast
 
 import h11
@@ -26,8 +30,11 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rollcall_ha.api.rest import problems
+from rollcall_ha.api.rest.door import HttpsDoor
 from rollcall_ha.api.rest.edge import SAFE_METHODS
+from rollcall_ha.node.certified import PeerCertificate, PeerRefused, utc_text
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
+from rollcall_ha.node.tls import Credentials
 
 LINKS_MAX: Final = 1_000
 REQUEST_MS_MAX: Final = 5_000
@@ -46,14 +53,25 @@ LIMITS: Final = LinkLimits(
 )
 
 
+CERTIFICATE = "certificate"
+"""Key in the state of each request: the ``PeerCertificate`` of its link, or None."""
+COMPLAINT = "certificate_complaint"
+"""The same: why the certificate that was shown is nobody's; empty = it is good, or there is none."""
+
+
 class RestLink(LimitedLink, H11Protocol):
     """One link: uvicorn's protocol, and what its table asks."""
 
-    def __init__(self, links: LinkTable[RestLink], **of_uvicorn: Any) -> None:
+    def __init__(self, links: LinkTable[RestLink], credentials: Credentials | None, **of_uvicorn: Any) -> None:
         """``of_uvicorn``: what its server gives to every protocol."""
         LimitedLink.__init__(self, LIMITS)
         H11Protocol.__init__(self, **of_uvicorn)
         self._links = links
+        self._credentials = credentials
+        self.certificate: PeerCertificate | None = None
+        """Whose link it is; None: nobody's, so far."""
+        # uvicorn copies it into the scope of each request. Its own is shared by all links.
+        self.app_state = {CERTIFICATE: None, COMPLAINT: ""}
 
     @property
     def unread_bytes(self) -> int:
@@ -76,6 +94,41 @@ class RestLink(LimitedLink, H11Protocol):
         if self.close_cause is None:
             self.close_cause = cause
             self.transport.abort()
+
+    def overdue(self, now: float) -> tuple[CloseCause, str] | None:
+        """As of every link; and rule 4, which a stream of a day would otherwise never meet."""
+        if (found := self.certificate) is not None and self._credentials is not None:
+            if found.serial in self._credentials.revoked:
+                return CloseCause.REVOKED, f"certificate {found.serial} is revoked"
+            if found.expires_at_ms <= time.time() * 1000:
+                return CloseCause.EXPIRED, f"certificate {found.serial} expired at {utc_text(found.expires_at_ms)}"
+        return super().overdue(now)
+
+    # --- the door ----------------------------------------------------------------------------------------------------
+
+    def note_secured(self, shown: Mapping[str, Any] | None) -> None:
+        """TLS stands; ``shown``: what its other end showed, if anything."""
+        if not shown or self._credentials is None:
+            return
+        try:
+            self.certificate = self._credentials.judge(shown)
+        except PeerRefused as error:
+            # Closed without a word, its owner would look for the fault in the network. It has no right by it.
+            self.app_state[COMPLAINT] = str(error)
+        self.app_state[CERTIFICATE] = self.certificate
+
+    def refuse(self, detail: str, cause: CloseCause) -> None:
+        """What came is no request: answer as far as an answer can be read, and close."""
+        if self.close_cause is not None:
+            return
+        self.close_cause = cause
+        # Behind an answer that is under way, another one would be taken for a part of it.
+        if not self._is_answering and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            answer = problems.bad_request(400, detail)
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            events = (h11.Response(status_code=400, headers=headers), h11.Data(bytes(answer.body)), h11.EndOfMessage())
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        self.transport.close()
 
     # --- asyncio -----------------------------------------------------------------------------------------------------
 
@@ -112,18 +165,8 @@ class RestLink(LimitedLink, H11Protocol):
         self.close(f"idle for more than {KEEP_ALIVE_SECONDS} s", CloseCause.IDLE)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn has one text for all)
-        if self.close_cause is not None:
-            return
-        self.close_cause = CloseCause.FRAME_LENGTH
-        # Behind an answer that is under way, another one would be taken for a part of it.
-        if not self._is_answering and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = problems.bad_request(
-                400, f"this is no HTTP/1.1, or its head is larger than {HEAD_BYTES_MAX} bytes"
-            )
-            headers = [*answer.raw_headers, (b"connection", b"close")]
-            events = (h11.Response(status_code=400, headers=headers), h11.Data(bytes(answer.body)), h11.EndOfMessage())
-            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
-        self.transport.close()
+        told = f"this is no HTTP/1.1, or its head is larger than {HEAD_BYTES_MAX} bytes"
+        self.refuse(told, CloseCause.FRAME_LENGTH)
 
     def _note_request(self, new_bytes: int) -> None:
         if self.close_cause is not None:
@@ -143,13 +186,14 @@ class RestLink(LimitedLink, H11Protocol):
 class RestServer:
     """Serves one application on one socket until ``stop``."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Nothing is served yet."""
+    def __init__(self, app: ASGIApp, credentials: Credentials | None = None) -> None:
+        """Nothing is served yet. ``credentials``: of TLS; None = the port is plain."""
         self.links: LinkTable[RestLink] = LinkTable(LIMITS)
+        self._credentials = credentials
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 app,
-                http=partial(RestLink, self.links),  # type: ignore[arg-type] # whatever makes a protocol
+                http=self._protocol,  # type: ignore[arg-type] # whatever makes a protocol
                 ws="none",
                 interface="asgi3",
                 access_log=False,
@@ -164,6 +208,10 @@ class RestServer:
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             )
         )
+
+    def _protocol(self, **of_uvicorn: Any) -> asyncio.BaseProtocol:
+        link = RestLink(self.links, self._credentials, **of_uvicorn)
+        return link if self._credentials is None else HttpsDoor(link, self._credentials)
 
     async def serve(self, listener: socket.socket) -> None:
         """Return when stopped; ``listener`` is closed then."""

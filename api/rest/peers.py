@@ -14,9 +14,10 @@ import asyncio
 import httpx
 import msgspec
 
-from rollcall_ha.api.rest.relay import CONTROLLER
+from rollcall_ha.api.rest.relay import CALLER, CONTROLLER
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import ControllerRole, ControllerStatus, EventPage, FleetStatus
 from rollcall_ha.controller.runtime.event_journal import FILL_EVENTS_MAX, PAGE_EVENTS_MAX
@@ -41,12 +42,19 @@ class Peers:
         await self._http.aclose()
 
     async def send(
-        self, name: ControllerName, method: str, target: str, *, headers: dict[str, str], content: bytes
+        self,
+        name: ControllerName,
+        method: str,
+        target: str,
+        *,
+        headers: dict[str, str],
+        content: bytes,
+        caller: Principal,
     ) -> httpx.Response:
-        """Ask one of them; raises as ``relay.PeerTransport``, and sets no bound of its own."""
+        """Ask one of them for ``caller``; raises as ``relay.PeerTransport``, and sets no bound of its own."""
         url = f"http://{self._others[name].rest}{target}"
         return await self._http.request(
-            method, url, headers=headers, content=content, timeout=None, extensions={CONTROLLER: name}
+            method, url, headers=headers, content=content, timeout=None, extensions={CONTROLLER: name, CALLER: caller}
         )
 
     async def statuses(self) -> tuple[ControllerStatus, ...]:

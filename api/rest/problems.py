@@ -10,6 +10,8 @@ Rule 2: a caller that should ask the leader learns its address: 307 with ``Locat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from starlette.responses import Response
 
@@ -35,6 +37,9 @@ def _respond(
     refusal: Refused | None = None,
     leader: str | None = None,
     location: str | None = None,
+    requested: str | None = None,
+    current: str | None = None,
+    more_headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The document with its status; ``type`` names the kind of problem for ever, ``title`` is the code in words."""
     problem = Problem(
@@ -45,8 +50,8 @@ def _respond(
         code=code,
         hint=hint,
         request_id=request_id,
-        requested=refusal.requested if refusal is not None else None,
-        current=refusal.current if refusal is not None else None,
+        requested=refusal.requested if refusal is not None else requested,
+        current=refusal.current if refusal is not None else current,
         leader=leader,
         verdict=refusal.verdict if refusal is not None else None,
     )
@@ -61,7 +66,7 @@ def _respond(
         msgspec.json.encode(problem),
         status_code=status,
         media_type=PROBLEM_MEDIA_TYPE,
-        headers={name: value for name, value in headers.items() if value is not None},
+        headers={name: value for name, value in headers.items() if value is not None} | dict(more_headers or {}),
     )
 
 
@@ -141,6 +146,27 @@ def misdirected(detail: str) -> Response:
 def cross_site(detail: str) -> Response:
     """A browser sends this for a page of another site (403)."""
     return _respond("CROSS_SITE", 403, detail=detail, hint="send it from a program, or from a page of this address")
+
+
+def unauthenticated(detail: str) -> Response:
+    """Nobody known asks (401)."""
+    hint = "show a client certificate of the fleet (--identity), or a token (ROLLCALL_TOKEN_FILE)"
+    challenge = {"WWW-Authenticate": 'Bearer realm="rollcall"'}
+    return _respond("UNAUTHENTICATED", 401, detail=detail, hint=hint, more_headers=challenge)
+
+
+def forbidden(detail: str, *, requested: str | None = None, current: str | None = None) -> Response:
+    """Somebody known asks, without the role (403)."""
+    hint = "ask with a certificate or token of that role; an admin issues both"
+    return _respond(RefusalCode.FORBIDDEN.name, 403, detail=detail, hint=hint, requested=requested, current=current)
+
+
+def too_many(detail: str, *, wait_s: int) -> Response:
+    """One caller asks too often, or too much at once (429)."""
+    hint = "nothing was done; ask again after the seconds of Retry-After, and less often"
+    return _respond(
+        "TOO_MANY_REQUESTS", 429, detail=detail, hint=hint, more_headers={"Retry-After": str(max(1, wait_s))}
+    )
 
 
 def not_ready(reason: str) -> Response:

@@ -9,6 +9,7 @@ leader would send it to and fro.
 Rule 2: httpx's own errors say what is known: ``ConnectError``: the peer certainly did not take it; ``ReadError``: it
 may have.
 Rule 3: in a fleet below ``PEER_CALLS_SINCE_LEVEL`` the request goes to the peer's REST port instead.
+Rule 4: the caller travels beside the request, never in its headers, and only the end of such a link takes it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import msgspec
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rollcall_ha.api.rest.guard import PRINCIPAL, RELAYED_BY
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.levels import PEER_CALLS_SINCE_LEVEL
+from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.ports import CALL_BYTES_MAX, CallStatus
@@ -31,12 +34,18 @@ CONTROLLER = "controller"
 """Extension of an httpx request: the name of the controller that it is for."""
 
 
+CALLER = "caller"
+"""The same: the ``Principal`` on whose behalf it is asked; none = the controller asks for itself."""
+
+
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     target: str
     """Path and query, as they were sent."""
     headers: tuple[tuple[str, str], ...]
     content: bytes
+    principal: Principal | None = None
+    """Who asks, as the sender has proved it; None: the sender itself, or its program is from before feature level 3."""
 
 
 class _Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +78,7 @@ class PeerTransport(httpx.AsyncBaseTransport):
             target=request.url.raw_path.decode("ascii"),
             headers=tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw),
             content=await request.aread(),
+            principal=request.extensions.get(CALLER),
         )
         peer: ControllerName = request.extensions[CONTROLLER]
         outcome = await self._calls.call(peer, _encode(asked))
@@ -101,7 +111,9 @@ class PeerDoor:
         except msgspec.MsgspecError as error:
             return _encode(_Answered(status=400, headers=(), content=str(error).encode()))
         # A client for each: kept between requests, it would also keep cookies, which are none of ours.
-        async with httpx.AsyncClient(transport=self._transport(caller), base_url="http://controller") as http:
+        async with httpx.AsyncClient(
+            transport=self._transport(caller, asked.principal), base_url="http://controller"
+        ) as http:
             answer = await http.request(
                 asked.method, asked.target, headers=list(asked.headers), content=asked.content, timeout=None
             )
@@ -110,10 +122,11 @@ class PeerDoor:
         headers = tuple((name, value) for name, value in answer.headers.multi_items())
         return _encode(_Answered(status=answer.status_code, headers=headers, content=answer.content))
 
-    def _transport(self, caller: ControllerName) -> httpx.ASGITransport:
+    def _transport(self, caller: ControllerName, principal: Principal | None) -> httpx.ASGITransport:
         async def marked(scope: Scope, receive: Receive, send: Send) -> None:
             try:
-                await self._app({**scope, "state": {"relayed_by": caller}}, receive, send)
+                # Rule 4: the state of a request is ours alone; nothing that its sender wrote gets there.
+                await self._app({**scope, "state": {RELAYED_BY: caller, PRINCIPAL: principal}}, receive, send)
             except Exception:
                 # The caller has its 500 already. uvicorn, which would print the traceback, is not in between here.
                 self._logger.exception("request_failed", caller=caller, path=scope["path"])
@@ -128,4 +141,4 @@ def has_peer_calls(state: FleetState) -> bool:
 
 def is_relayed(request: Request) -> bool:
     """Whether it came over the link (rule 1); a caller from outside cannot say so."""
-    return getattr(request.state, "relayed_by", None) is not None
+    return getattr(request.state, RELAYED_BY, None) is not None

@@ -6,8 +6,8 @@ Here: what a caller may send. Not here: the answers (``controller.contract.views
 
 Rule 1: ``request_id`` is drawn by the server if it is missing, and is in every answer (header ``X-Request-Id``,
 problem ``requestId``).
-Rule 2: ``requested_by`` comes from the header ``X-Requested-By``, ``admin`` without one; it is a name for the record,
-not a credential.
+Rule 2: the caller is never in the body. In an insecure fleet its name for the record comes from the header
+``X-Requested-By``, ``admin`` without one, and proves nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Annotated, dataclass_transform
 
 import msgspec
 
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey, SyncStateSetEpoch
+from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.values import ImportedReplica
 
 REQUEST_ID_CHARACTERS_MAX = 64
@@ -70,6 +71,35 @@ class RaiseLevelBody(RequestBody):
     """None: the leader's own."""
     assume_upgraded: bool = False
     """Controllers whose REST port the leader cannot reach have the level, by the caller's word."""
+
+
+class RevokeCertificateBody(RequestBody):
+    """POST /v1/certificates/revoke: believe it no longer, on any port."""
+
+    serial: str
+    """Hex digits, lower case, without leading zeros."""
+    expires_at_ms: int
+    """UTC; some time after it the entry is forgotten."""
+    name: str = ""
+    """Its URI name, for people."""
+
+
+class IssueTokenBody(RequestBody):
+    """POST /v1/tokens: whoever has the token with this digest acts in the role until it expires."""
+
+    token_id: str
+    digest: str
+    """SHA-256 of the token's text, 64 hex digits; the token itself stays with who has drawn it."""
+    role: Role
+    name: str
+    expires_at_ms: int
+    """UTC."""
+    set_key: SetKey | None = None
+    """Of role broker: the set that it may speak for."""
+
+
+class RevokeTokenBody(RequestBody):
+    """POST /v1/tokens/{id}/revoke."""
 
 
 class ImportBody(RequestBody):

@@ -23,7 +23,9 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.edge import SHOWN_CHARACTERS_MAX
+from rollcall_ha.api.rest.guard import caller_of
 from rollcall_ha.api.rest.peers import Peers
+from rollcall_ha.api.rest.principals import complaint_of_replica, printable
 from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.api.rest.requests import (
     BootstrapBody,
@@ -31,12 +33,15 @@ from rollcall_ha.api.rest.requests import (
     ElectBody,
     ElectUncleanBody,
     ImportBody,
+    IssueTokenBody,
     RaiseLevelBody,
     RequestBody,
     RequestIdText,
+    RevokeCertificateBody,
+    RevokeTokenBody,
 )
-from rollcall_ha.api.rest.schemas import answers, body, only_problems
-from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
+from rollcall_ha.api.rest.schemas import answers, body, only_problems, operation_id
+from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER, RefusalCode
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
     AlterSyncStateSet,
@@ -44,14 +49,20 @@ from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     Bootstrap,
     CleanReplicas,
+    Electing,
     ElectMaster,
     ElectUnclean,
     ImportSet,
+    IssueToken,
+    OperatorCommand,
     RaiseFeatureLevel,
     RegisterReplica,
+    RevokeCertificate,
+    RevokeToken,
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import (
     AlterDecided,
     AnyReply,
@@ -65,6 +76,7 @@ from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
+    CertificatesAnswer,
     ControllersAnswer,
     ElectionPreview,
     EventPage,
@@ -74,6 +86,7 @@ from rollcall_ha.controller.contract.views import (
     OrderPreview,
     SetAnswer,
     SetPage,
+    TokensAnswer,
 )
 from rollcall_ha.controller.core.fleet import below_level
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX
@@ -84,7 +97,7 @@ from rollcall_ha.controller.runtime.queries import (
     Queries,
     parse_set_key,
 )
-from rollcall_ha.controller.runtime.service import ControllerService, Electing, OperatorCommand
+from rollcall_ha.controller.runtime.service import ControllerService
 
 BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
@@ -100,6 +113,7 @@ _WRITE = (307, 400, 403, 404, 409, 413, 415, 422, 503, 504)
 
 ClusterPath = Annotated[str, Path(min_length=1, max_length=255)]
 SetPath = Annotated[str, Path(alias="set", min_length=1, max_length=255)]
+TokenPath = Annotated[str, Path(alias="id", min_length=1, max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_SETS_MAX)]
 How = Annotated[Consistency, Query()]
 FromMark = Annotated[str | None, Query(alias="from", pattern=r"^\d{1,18}\.\d{1,18}\.\d{1,9}$")]
@@ -131,6 +145,9 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         CleanBody,
         ImportBody,
         RaiseLevelBody,
+        RevokeCertificateBody,
+        IssueTokenBody,
+        RevokeTokenBody,
         ApplyBrokerId,
         RegisterReplica,
         AlterSyncStateSet,
@@ -184,9 +201,10 @@ class Routes:
         self._service = service
         self._queries = queries
         self._peers = peers
-        self.router = APIRouter(prefix="/v1")
+        self.router = APIRouter(prefix="/v1", generate_unique_id_function=operation_id)
         self._add_reads()
         self._add_orders()
+        self._add_access()
         self._add_broker_operations()
 
     # --- reads -------------------------------------------------------------------------------------------------------
@@ -386,10 +404,12 @@ class Routes:
 
     async def _order(self, request: Request, order: RequestBody, command: OperatorCommand) -> Response:
         request_id = self._request_id(request, order)
-        requested_by = _requested_by(request)
+        requested_by, caller = _requested_by(request), caller_of(request.scope)
         # BEFORE anything is submitted or recorded: a dry run that fell through would elect.
         if order.dry_run:
-            found = await self._queries.preview_order(command, request_id=request_id, requested_by=requested_by)
+            found = await self._queries.preview_order(
+                command, request_id=request_id, requested_by=requested_by, principal=caller
+            )
             if isinstance(found, Refused):
                 return refused(found, request_id=request_id)
             return _json(found, {REQUEST_ID_HEADER: request_id})
@@ -398,7 +418,9 @@ class Routes:
         # Evidence last: apply compares it with the state (R14) and refuses the election if a broker has registered anew
         # since. Taken before the body was read, it would be stale whenever a caller sends slowly.
         evidence = self._service.evidence_for(command)
-        reply = await self._service.submit(command, request_id=request_id, requested_by=requested_by, evidence=evidence)
+        reply = await self._service.submit(
+            command, request_id=request_id, requested_by=requested_by, evidence=evidence, principal=caller
+        )
         return _answer(reply, request_id)
 
     def _request_id(self, request: Request, order: RequestBody | None) -> RequestId:
@@ -425,6 +447,51 @@ class Routes:
             return RequestId(msgspec.convert(given, RequestIdText))
         except msgspec.ValidationError as error:
             raise BadRequestBody(422, f"header {REQUEST_ID_HEADER}: {error}") from error
+
+    # --- certificates and tokens -------------------------------------------------------------------------------------
+
+    def _add_access(self) -> None:
+        add = partial(self._add_post, "access")
+        read: dict[str, Any] = {"methods": ["GET"], "tags": ["access"]}
+        of_certificates, of_tokens = answers(CertificatesAnswer, problems=_READ), answers(TokensAnswer, problems=_READ)
+        self.router.add_api_route("/certificates", self.certificates, **read, responses=of_certificates)
+        add("/certificates/revoke", self.revoke_certificate, RevokeCertificateBody, Done, OrderPreview)
+        self.router.add_api_route("/tokens", self.tokens, **read, responses=of_tokens)
+        add("/tokens", self.issue_token, IssueTokenBody, Done, OrderPreview)
+        add("/tokens/{id}/revoke", self.revoke_token, RevokeTokenBody, Done, OrderPreview)
+
+    async def certificates(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
+        """The certificates that are revoked."""
+        return _json(await self._queries.certificates(consistency))
+
+    async def revoke_certificate(self, request: Request) -> Response:
+        """Believe a certificate no longer (R28); every node closes its links."""
+        order = await _read_body(request, RevokeCertificateBody)
+        command = RevokeCertificate(
+            serial=order.serial, name=order.name, expires_at_ms=order.expires_at_ms, reason=order.reason
+        )
+        return await self._order(request, order, command)
+
+    async def tokens(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
+        """Every token that is kept, without its digest."""
+        return _json(await self._queries.tokens(consistency))
+
+    async def issue_token(self, request: Request) -> Response:
+        """Let whoever has this token act in a role. The token was drawn by the caller: it is not sent here."""
+        order = await _read_body(request, IssueTokenBody)
+        command = IssueToken(
+            token_id=order.token_id,
+            digest=order.digest,
+            role=order.role,
+            name=order.name,
+            expires_at_ms=order.expires_at_ms,
+            set_key=order.set_key,
+        )
+        return await self._order(request, order, command)
+
+    async def revoke_token(self, request: Request, token_id: TokenPath) -> Response:
+        order = await _read_body(request, RevokeTokenBody)
+        return await self._order(request, order, RevokeToken(token_id=token_id, reason=order.reason))
 
     # --- broker operations as plain REST -----------------------------------------------------------------------------
 
@@ -453,16 +520,32 @@ class Routes:
 
     async def heartbeat(self, request: Request) -> Response:
         """Count a replica as heard. No connection: one that closes says nothing of a broker that speaks plain REST."""
-        answer = self._service.handle_heartbeat(await _read_body(request, Heartbeat), None)
+        beat = await _read_body(request, Heartbeat)
+        answer = self._refuse_replica(request, beat) or self._service.handle_heartbeat(beat, None)
         return refused(answer, request_id=None) if isinstance(answer, Refused) else _json(answer)
 
     async def _broker_order(self, request: Request, kind: type[AnyCommand]) -> Response:
         command: AnyCommand = await _read_body(request, kind)
         request_id = self._request_id(request, None)
+        if isinstance(command, AlterSyncStateSet | SayGoodbye) and (refusal := self._refuse_replica(request, command)):
+            return refused(refusal, request_id=request_id)
         reply = await self._service.submit_for_broker(
-            command, request_id=request_id, requested_by=_requested_by(request, "broker"), connection=None
+            command,
+            request_id=request_id,
+            requested_by=_requested_by(request, "broker"),
+            connection=None,
+            principal=caller_of(request.scope),
         )
         return _answer(reply, request_id)
+
+    def _refuse_replica(self, request: Request, claim: AlterSyncStateSet | SayGoodbye | Heartbeat) -> Refused | None:
+        """Ids are bound by ``apply`` (R27); what comes in their name by REST is compared here."""
+        caller = caller_of(request.scope)
+        complaint = complaint_of_replica(self._service.published.state, caller, claim.set_key, claim.broker_id)
+        if not complaint:
+            return None
+        hint = "ask with the certificate of the replica's owner"
+        return Refused(code=RefusalCode.NOT_THE_OWNER, reason=complaint, hint=hint, requested=caller.name)
 
 
 def _answer(reply: AnyReply, request_id: RequestId) -> Response:
@@ -472,10 +555,11 @@ def _answer(reply: AnyReply, request_id: RequestId) -> Response:
 
 
 def _requested_by(request: Request, kind: str = "admin") -> str:
-    """For the record; without credentials it proves nothing (Rule 2 of ``requests``)."""
-    name = request.headers.get(REQUESTED_BY_HEADER, "")
-    # The name is stored for ever and printed on terminals; a long one would also not fit into the log entry.
-    name = "".join(letter for letter in name if letter.isascii() and letter.isprintable())[:64]
+    """For the record; where nobody is proved, a name that proves nothing (rule 2 of ``requests``)."""
+    caller = caller_of(request.scope)
+    if caller.proved_by is not ProvedBy.NOTHING:
+        return str(caller)
+    name = printable(request.headers.get(REQUESTED_BY_HEADER, ""))
     if not name:
         return kind
     return name if ":" in name else f"{kind}:{name}"

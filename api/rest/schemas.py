@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from fastapi.routing import APIRoute
 
 from rollcall_ha.api.rest.requests import (
     BootstrapBody,
@@ -17,13 +18,17 @@ from rollcall_ha.api.rest.requests import (
     ElectBody,
     ElectUncleanBody,
     ImportBody,
+    IssueTokenBody,
     RaiseLevelBody,
+    RevokeCertificateBody,
+    RevokeTokenBody,
 )
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.controller.contract.views import (
+    CertificatesAnswer,
     ControllersAnswer,
     ElectionPreview,
     EventPage,
@@ -34,6 +39,7 @@ from rollcall_ha.controller.contract.views import (
     Problem,
     SetAnswer,
     SetPage,
+    TokensAnswer,
 )
 from rollcall_ha.controller.runtime.queries import Consistency
 
@@ -70,14 +76,27 @@ OPERATION_IDS = {
     "livez": "getLiveness",
     "readyz": "getReadiness",
     "metrics": "getMetrics",
+    "openapi": "getOpenApi",
+    "certificates": "listCertificates",
+    "revoke_certificate": "revokeCertificate",
+    "tokens": "listTokens",
+    "issue_token": "issueToken",
+    "revoke_token": "revokeToken",
 }
 """The name of each handler's method in a generated client. They are kept: a program was written against them."""
+
+
+def operation_id(route: APIRoute) -> str:
+    """Of a route. Raises ``KeyError`` for one without."""
+    return OPERATION_IDS[route.name]
+
 
 DOCUMENTED: tuple[type, ...] = (
     AlterDecided,
     AlterSyncStateSet,
     ApplyBrokerId,
     BootstrapBody,
+    CertificatesAnswer,
     CleanBody,
     Consistency,
     ControllersAnswer,
@@ -94,15 +113,19 @@ DOCUMENTED: tuple[type, ...] = (
     HistoryPage,
     IdGranted,
     ImportBody,
+    IssueTokenBody,
     Liveness,
     OrderPreview,
     Problem,
     RaiseLevelBody,
     RegisterReplica,
     Registered,
+    RevokeCertificateBody,
+    RevokeTokenBody,
     SayGoodbye,
     SetAnswer,
     SetPage,
+    TokensAnswer,
 )
 
 
@@ -140,13 +163,15 @@ def body(kind: type) -> dict[str, Any]:
 _STATUS_WORDS = {
     307: "Another controller leads: follow Location.",
     400: "The body is not JSON.",
-    403: "A browser sends it for a page of another site.",
+    401: "Nobody known asks: no certificate and no token, or one that is not good.",
+    403: "The caller lacks the role, or a browser sends it for a page of another site.",
     404: "There is no such thing.",
     409: "Refused: it conflicts with the state; both values and the remedy are in the document.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "Host is no name of this controller.",
     422: "A value is not acceptable.",
+    429: "This caller asks too often, or too much at once: nothing was executed.",
     503: "No controller leads, or too much is waiting: nothing was executed.",
     504: "The outcome is unknown: ask again with the same request id.",
 }

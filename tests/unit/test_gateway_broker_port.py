@@ -22,7 +22,8 @@ from rollcall_ha.controller.contract.commands import (
     ReportWrites,
     SayGoodbye,
 )
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SessionOrdinal
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, RequestId, SessionOrdinal
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import AnyReply, Condition, Done, IdGranted, Refused, Registered
 from rollcall_ha.controller.contract.session import (
     SESSION_COMMANDS,
@@ -120,6 +121,24 @@ async def _open_session(link: RemotingConnection, number: int, expected: int = 2
     registered = await _ask(link, RequestCode.SESSION_REGISTER, register_body(number, expected=expected))
     assert isinstance(registered, Registered)
     return registered
+
+
+def test_r27_a_fleet_that_gave_its_certificates_up_keeps_its_brokers(tmp_path: Path) -> None:
+    """Each id belonged to a certificate that nobody shows any more: every broker stayed outside."""
+
+    async def scenario(port: Port) -> None:
+        await port.group.elect("c1")
+        owner = Principal(name="b1", role=Role.BROKER, proved_by=ProvedBy.CERTIFICATE, serial="1", set_key=KEY)
+        await port.leader.service.submit_for_broker(
+            msgspec.convert(broker_id_body(1), ApplyBrokerId),
+            request_id=RequestId("with-certificate"),
+            requested_by="broker",
+            connection=None,
+            principal=owner,
+        )
+        assert (await _open_session(await port.link(), 1)).broker_id == 1
+
+    _run(tmp_path, scenario)
 
 
 def goodbye(number: int) -> SayGoodbye:

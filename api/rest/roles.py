@@ -1,0 +1,78 @@
+"""
+Who may call which operation of REST.
+
+Here: one table, by operation id. Not here: who the caller is (``principals``), refusing it (``guard``), what replicated
+state adds about sets and owners (``controller.core.callers``).
+
+Rule 1: what is not in the table is refused to everybody, also what was forgotten here.
+Rule 2: the roles of people include each other, viewer < operator < admin; a broker's own operations are for brokers.
+Rule 3: the OpenAPI document says the same: its ``security`` is made of this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rollcall_ha.controller.contract.principals import Role
+
+_VIEWERS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+_OPERATORS = (Role.OPERATOR, Role.ADMIN)
+_ADMINS = (Role.ADMIN,)
+_BROKERS = (Role.BROKER,)
+
+OPEN = frozenset({"getLiveness", "getReadiness"})
+"""For everybody: a load balancer and a supervisor have no certificate, and learn only whether it serves."""
+
+ROLES: Mapping[str, tuple[Role, ...]] = {
+    "getStatus": _VIEWERS,
+    "listControllers": _VIEWERS,
+    "listSets": _VIEWERS,
+    "getSet": _VIEWERS,
+    "getHistory": _VIEWERS,
+    "explainEpoch": _VIEWERS,
+    "listEvents": _VIEWERS,
+    "streamEvents": _VIEWERS,
+    "getMetrics": _VIEWERS,
+    "getOpenApi": _VIEWERS,
+    "listCertificates": _VIEWERS,
+    "electMaster": _OPERATORS,
+    # An admin's, as all that follow: its word decides which log is the truth.
+    "bootstrapSet": _ADMINS,
+    "electMasterUnclean": _ADMINS,
+    "cleanReplicas": _ADMINS,
+    "importSet": _ADMINS,
+    "raiseFeatureLevel": _ADMINS,
+    "revokeCertificate": _ADMINS,
+    "issueToken": _ADMINS,
+    "revokeToken": _ADMINS,
+    # Names of everybody who has a token are a list of whom to rob.
+    "listTokens": _ADMINS,
+    "applyBrokerId": _BROKERS,
+    "registerReplica": _BROKERS,
+    "sendHeartbeat": _BROKERS,
+    "alterSyncStateSet": _BROKERS,
+    "sayGoodbye": _BROKERS,
+}
+"""By operation id. An insecure fleet proves nobody, and its callers are believed to be whom an operation needs."""
+
+SECURITY_SCHEMES: dict[str, Any] = {
+    "certificate": {
+        "type": "mutualTLS",
+        "description": "A client certificate of the fleet's authority; its URI name says the role.",
+    },
+    "token": {"type": "http", "scheme": "bearer", "description": "A token of rollcall tokens issue."},
+}
+
+
+def allowed(operation: str) -> tuple[Role, ...]:
+    """The roles that may call it; nobody for one that is not in the table (rule 1)."""
+    return ROLES.get(operation, ())
+
+
+def security_of(operation: str) -> list[dict[str, list[str]]]:
+    """``security`` of the operation in the OpenAPI document; empty: it is open."""
+    if operation in OPEN:
+        return []
+    roles = [role.value for role in allowed(operation)]
+    return [{scheme: roles} for scheme in SECURITY_SCHEMES]

@@ -1,0 +1,224 @@
+"""Sessions in a fleet with certificates: who may open one, of which set, and who answers a probe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rollcall_ha.api.broker_port.port import BrokerPortServer
+from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered
+from rollcall_ha.controller.contract.session import BrokerState, HeartbeatAck, LeaderHint, ProbeAnswer
+from rollcall_ha.controller.runtime.actions import SendProbe
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import ProbeOutcome
+from rollcall_ha.deploy.local.processes import free_ports
+from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.remoting.asking import AskingOnly
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingServer, connect
+from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.links import CloseCause
+from rollcall_ha.node.remoting.secured import Door, ExpectedPeer
+from tests.support.raft_certs import credentials_in, make_certificates, more_credentials, named
+from tests.support.runtime_controller import (
+    NAMES,
+    Controller,
+    Group,
+    broker_id_body,
+    heartbeat_body,
+    register_body,
+    running_group,
+    until,
+)
+from tests.support.runtime_world import set_key
+
+KEY = set_key()
+OWN = named(PeerKind.BROKER, "b-1", set_key=str(KEY))
+OF_ANOTHER_SET = named(PeerKind.BROKER, "x-1", set_key=f"{KEY.cluster}/another")
+CONTROLLER = frozenset({PeerKind.CONTROLLER})
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    directory: Path
+    group: Group
+    leader: Controller
+    gateway: BrokerPortServer
+    number: int
+
+    async def link(self, kind: PeerKind = PeerKind.BROKER, name: str = OWN.name, key: str = "") -> RemotingConnection:
+        """With a certificate of the test's authority."""
+        whose = named(kind, name, set_key=key or (str(KEY) if kind is PeerKind.BROKER else ""))
+        peer = ExpectedPeer(credentials=more_credentials(self.directory, whose), kinds=CONTROLLER)
+        return await connect("127.0.0.1", self.number, AskingOnly(), timeout_ms=5_000, expected=peer)
+
+
+def serving(directory: Path, scenario: Callable[[World], Awaitable[None]]) -> None:
+    make_certificates(directory, ["c1"])
+
+    async def main() -> None:
+        gateways: list[BrokerPortServer] = []
+
+        def make(service: ControllerService) -> BrokerPortServer:
+            gateways.append(BrokerPortServer(service, door=Door(credentials=credentials_in(directory, "c1"))))
+            return gateways[-1]
+
+        async with running_group(directory / "data", NAMES[:1], make_port=make) as group:
+            (number,) = free_ports(1)
+            await gateways[0].start(f"127.0.0.1:{number}")
+            await group.elect("c1")
+            world = World(directory=directory, group=group, leader=group["c1"], gateway=gateways[0], number=number)
+            try:
+                await scenario(world)
+            finally:
+                await gateways[0].stop()
+
+    asyncio.run(main())
+
+
+async def ask(link: RemotingConnection, code: RequestCode, body: object) -> AnyReply:
+    answer = await link.request(code, body=msgspec.json.encode(body), timeout_ms=5_000)
+    reply: AnyReply = msgspec.json.decode(answer.body, type=AnyReply)
+    assert answer.code == (reply.code if isinstance(reply, Refused) else 0)
+    return reply
+
+
+async def open_session(link: RemotingConnection) -> None:
+    assert await ask(link, RequestCode.SESSION_APPLY_ID, broker_id_body(1)) == IdGranted(broker_id=BrokerId(1))
+    assert isinstance(await ask(link, RequestCode.SESSION_REGISTER, register_body(1, expected=1)), Registered)
+
+
+async def beats(link: RemotingConnection) -> None:
+    body = msgspec.json.encode(heartbeat_body(1))
+    answer = await link.request(RequestCode.SESSION_HEARTBEAT, body=body, timeout_ms=5_000)
+    msgspec.json.decode(answer.body, type=HeartbeatAck)
+
+
+def test_a_broker_opens_its_session_and_the_caller_is_who_its_certificate_names(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        link = await world.link()
+        seen: list[Principal | None] = []
+        submit = world.leader.service.submit_for_broker
+
+        async def spy(*arguments: object, principal: Principal | None = None, **named: object) -> AnyReply:
+            seen.append(principal)
+            return await submit(*arguments, principal=principal, **named)  # type: ignore[arg-type]
+
+        world.leader.service.submit_for_broker = spy  # type: ignore[method-assign]
+        await open_session(link)
+        await beats(link)
+        assert seen[0] == Principal(
+            name="b-1",
+            role=Role.BROKER,
+            proved_by=ProvedBy.CERTIFICATE,
+            serial=seen[0].serial if seen[0] else "",
+            address=seen[0].address if seen[0] else "",
+            set_key=KEY,
+        )
+        assert seen[0].serial
+        assert seen[0].address.startswith("127.0.0.1:")
+
+    serving(tmp_path, scenario)
+
+
+def test_a_broker_of_another_set_speaks_for_nobody_of_this_one(tmp_path: Path) -> None:
+    """Each order is refused with both names; the real broker's session goes on."""
+
+    async def scenario(world: World) -> None:
+        real, stranger = await world.link(), await world.link(name="x-1", key=OF_ANOTHER_SET.set_key)
+        await open_session(real)
+        for code, body in (
+            (RequestCode.SESSION_APPLY_ID, broker_id_body(2)),
+            (RequestCode.SESSION_REGISTER, register_body(1, expected=1)),
+            (RequestCode.SESSION_HEARTBEAT, heartbeat_body(1)),
+        ):
+            reply = await ask(stranger, code, body)
+            assert isinstance(reply, Refused), code
+            assert reply.code is RefusalCode.FORBIDDEN
+            assert (reply.requested, reply.current) == (str(KEY), OF_ANOTHER_SET.set_key)
+            assert str(OF_ANOTHER_SET) in reply.reason
+        assert world.gateway.requests["forbidden"] == 3
+        await beats(real)
+
+    serving(tmp_path, scenario)
+
+
+def test_only_brokers_open_sessions_and_every_certificate_hears_who_leads(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        for kind in (PeerKind.CLIENT, PeerKind.ADMIN, PeerKind.CONTROLLER):
+            link = await world.link(kind, f"any-{kind}")
+            reply = await ask(link, RequestCode.SESSION_APPLY_ID, broker_id_body(1))
+            assert isinstance(reply, Refused)
+            assert reply.code is RefusalCode.FORBIDDEN
+            answer = await link.request(RequestCode.FIND_LEADER, timeout_ms=5_000)
+            assert msgspec.json.decode(answer.body, type=LeaderHint).leader == "c1"
+
+    serving(tmp_path, scenario)
+
+
+def test_a_session_ends_with_its_certificate(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        link = await world.link()
+        await open_session(link)
+        assert link.certificate is not None
+        (served,) = world.gateway.links.snapshot()
+        assert served.certificate is not None
+        assert world.gateway._door is not None
+        world.gateway._door.credentials.revoke({served.certificate.serial})
+        await until(lambda: world.gateway.closed_by_cause[CloseCause.REVOKED] == 1)
+        assert world.gateway.connections == 0
+
+    serving(tmp_path, scenario)
+
+
+class _Listens:
+    """A listen port that answers a probe."""
+
+    asked = 0
+
+    def connected(self, connection: RemotingConnection) -> None:
+        pass
+
+    def handle_requests(self, connection: RemotingConnection, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            self.asked += 1
+            answer = ProbeAnswer(
+                set_key=KEY, broker_id=BrokerId(1), incarnation=Incarnation("y"), state=BrokerState.BOOT
+            )
+            connection.respond(frame, 0, body=msgspec.json.encode(answer))
+
+    def disconnected(self, connection: RemotingConnection, reason: str) -> None:
+        pass
+
+
+def test_a_probe_believes_a_broker_of_the_set_and_nobody_else(tmp_path: Path) -> None:
+    """Whoever took over the address of a dead master would keep its set without one (R13)."""
+
+    async def scenario(world: World) -> None:
+        found = []
+        for whose in (OWN, OF_ANOTHER_SET, named(PeerKind.CLIENT, "client")):
+            listens = _Listens()
+            door = Door(credentials=more_credentials(tmp_path, whose), kinds=CONTROLLER)
+            port = RemotingServer(listens, door=door)
+            (number,) = free_ports(1)
+            await port.start("127.0.0.1", number)
+            outcome, _ = await world.gateway.probe(
+                SendProbe(
+                    set_key=KEY,
+                    broker_id=BrokerId(1),
+                    incarnation=Incarnation("x"),
+                    session_ordinal=SessionOrdinal(1),
+                    address=f"127.0.0.1:{number}",
+                )
+            )
+            found.append((outcome, listens.asked))
+            await port.stop()
+        assert found == [(ProbeOutcome.ANSWERED, 1), (ProbeOutcome.NO_ANSWER, 0), (ProbeOutcome.NO_ANSWER, 0)]
+
+    serving(tmp_path, scenario)
