@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +28,16 @@ import httpx
 import msgspec
 
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+from rollcall_ha.api.identity import Identity, NotTrusted, trouble_of
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import ApplyBrokerId, ImportSet
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
+    CertificatesAnswer,
     ControllersAnswer,
     ControllerStatus,
     ElectionPreview,
@@ -45,6 +49,7 @@ from rollcall_ha.controller.contract.views import (
     Problem,
     SetAnswer,
     SetPage,
+    TokensAnswer,
 )
 
 T = TypeVar("T")
@@ -71,6 +76,8 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         EventPage,
         ElectionPreview,
         OrderPreview,
+        CertificatesAnswer,
+        TokensAnswer,
         Elected,
         Done,
         IdGranted,
@@ -81,6 +88,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 # worth of retries by each client is what an overloaded leader needs least.
 _TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
 _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+_UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
 class ElectionGuards(TypedDict, total=False):
@@ -120,6 +128,10 @@ class _Findings:
     answered: bool = False
     may_have_run: bool = False
     troubles: dict[str, str] = field(default_factory=dict)
+    untrusted: set[str] = field(default_factory=set)
+    """Where TLS failed for a reason that asking again does not change."""
+    unknown_to: Problem | None = None
+    """The last answer that says: nobody known asks."""
 
     def error(self, call: _Call) -> ClientError:
         """The one error that says most about them."""
@@ -128,8 +140,12 @@ class _Findings:
         # that nothing happened, the operator might move the master elsewhere, and depose the one that is just serving.
         if self.may_have_run and call.request_id is not None:
             return OutcomeUnknown(call.request_id, what)
+        if self.unknown_to is not None:
+            return RefusedError(self.unknown_to)
         if self.answered:
             return NoLeader(what)
+        if self.untrusted:
+            return NotTrusted(what)
         return Unreachable(what or "no controller address is known")
 
 
@@ -141,6 +157,8 @@ class Client:
         addresses: Sequence[str],
         *,
         requested_by: str = "",
+        identity: Identity | None = None,
+        token: str = "",
         limit_ms: int = LIMIT_MS,
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -151,16 +169,25 @@ class Client:
         Know where the controllers are; nothing is sent yet.
 
         Args:
-            addresses: ``host:port`` or ``http://host:port`` of each controller's REST port; others raise
-                ``ValueError``.
-            requested_by: Name of the caller; it becomes part of the record of every mutating call.
+            addresses: ``host:port``, ``https://host:port`` or ``http://host:port`` of each controller's REST port;
+                others raise ``ValueError``. Of a name with several addresses each is asked.
+            requested_by: Name of the caller; it becomes part of the record of every mutating call of an insecure fleet.
+            identity: Whom to trust and what to show; None or without an authority: ``host:port`` is asked without TLS.
+                Its files are read here; raises ``identity.IdentityError``.
+            token: A bearer token, in place of that of ``identity``.
             limit_ms: How long one call may look for a leader.
             transport: Takes the place of the network in tests.
             clock: Monotonic seconds.
             pause: Waits the given seconds between two rounds.
             draw: A number from 0 to 1, for the length of the pause.
         """
-        self._bases = tuple(base_url(address) for address in addresses)
+        identity = identity or Identity()
+        context = identity.context()
+        self._scheme = "http" if context is None else "https"
+        self._given = tuple(base_url(address, self._scheme) for address in addresses)
+        self._names: dict[str, str] = {}
+        """The host name behind a base that is one of its addresses."""
+        self._token = token or identity.token()
         self._leader: str | None = None
         self._limit_ms = limit_ms
         self._clock = clock
@@ -169,7 +196,11 @@ class Client:
         headers = {REQUESTED_BY_HEADER: requested_by} if requested_by else {}
         # No environment: with HTTP_PROXY set, elections would travel through a proxy that may send them twice. No
         # redirects by httpx: it would follow one to any host, and hide which controller leads.
-        self._http = httpx.Client(transport=transport, headers=headers, follow_redirects=False, trust_env=False)
+        verify = True if context is None else context
+        self._http = httpx.Client(
+            transport=transport, headers=headers, follow_redirects=False, trust_env=False, verify=verify
+        )
+        self._bases = self._given if transport is not None else tuple(self._addresses_of_names())
 
     def __enter__(self) -> Client:
         return self
@@ -197,11 +228,11 @@ class Client:
     def members_by(self, address: str) -> tuple[ControllerStatus, ...]:
         """All controllers, as one of them has just heard of them over their own links. Raises ``ClientError``."""
         call = _Call(method="GET", path="/v1/controllers")
-        return self._decode(self._once(base_url(address), call), ControllersAnswer).controllers
+        return self._decode(self._once(base_url(address, self._scheme), call), ControllersAnswer).controllers
 
     def status_from(self, address: str) -> FleetStatus:
         """Everything that one controller knows, by its own state, stale or not. Raises ``ClientError``."""
-        base = base_url(address)
+        base = base_url(address, self._scheme)
 
         def page(after: str | None) -> FleetStatus:
             call = _Call(method="GET", path="/v1/status", params=_page_params("local", after))
@@ -356,6 +387,39 @@ class Client:
         body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason}
         return self._post("/v1/feature-level", body, Done, request_id)
 
+    def certificates(self, *, consistency: str = "linearizable") -> CertificatesAnswer:
+        """The revoked certificates. Raises ``ClientError``."""
+        return self._read("/v1/certificates", CertificatesAnswer, {"consistency": consistency})
+
+    def revoke_certificate(
+        self, serial: str, *, name: str, expires_at_ms: int, reason: str = "", request_id: RequestId | None = None
+    ) -> Done:
+        """Have a certificate believed no longer, on any port. Raises ``ClientError``."""
+        body = {"serial": serial, "name": name, "expiresAtMs": expires_at_ms, "reason": reason}
+        return self._post("/v1/certificates/revoke", body, Done, request_id)
+
+    def tokens(self) -> TokensAnswer:
+        """Every token that is kept, without its digest. Raises ``ClientError``."""
+        return self._read("/v1/tokens", TokensAnswer)
+
+    def issue_token(
+        self, *, token_id: str, digest: str, role: Role, name: str, key: SetKey | None, expires_at_ms: int
+    ) -> Done:
+        """Let a token count; the caller keeps it, and sends its digest. Raises ``ClientError``."""
+        body = {
+            "tokenId": token_id,
+            "digest": digest,
+            "role": role,
+            "name": name,
+            "setKey": key,
+            "expiresAtMs": expires_at_ms,
+        }
+        return self._post("/v1/tokens", body, Done, None)
+
+    def revoke_token(self, token_id: str, *, reason: str = "", request_id: RequestId | None = None) -> Done:
+        """Take a token back. Raises ``ClientError``."""
+        return self._post(f"/v1/tokens/{quote(token_id, safe='')}/revoke", {"reason": reason}, Done, request_id)
+
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""
         identity = new_request_id()
@@ -409,11 +473,25 @@ class Client:
             # Forgotten after a fruitless round: a leader that hangs would cost the next call 3 s before it looks
             # further.
             self._leader = None
-            # Asked after a whole round, not before: with a short limit each controller is still tried once.
-            if self._clock() >= deadline:
+            # Asked after a whole round, not before: with a short limit each controller is still tried once. And a
+            # caller whom nobody knows, or who trusts nobody, is the same in the next round.
+            if self._clock() >= deadline or findings.unknown_to or findings.untrusted.issuperset(self._bases):
                 raise findings.error(call)
             # Jitter: with a fixed pause, all clients that lost one leader ask the next one in step, round after round.
             self._pause(ROUND_PAUSE_MS / 1000 * (0.5 + self._draw()))
+
+    def _addresses_of_names(self) -> Iterator[str]:
+        """What was given; a name of several addresses as each of them. Blocks while names are resolved."""
+        for base in self._given:
+            parts = urlsplit(base)
+            found = _resolved(parts.hostname or "", parts.port or 0)
+            if len(found) < 2:
+                yield base
+                continue
+            for host in found:
+                one = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{parts.port}"
+                self._names[one] = parts.hostname or ""
+                yield one
 
     def _round(self) -> Iterator[str]:
         if self._leader is not None:
@@ -431,17 +509,39 @@ class Client:
         headers = {"Content-Type": "application/json"} if call.body is not None else {}
         if call.request_id is not None:
             headers[REQUEST_ID_HEADER] = call.request_id
+        # Rule 2 of ``identity``: a hint may lead to a plain port.
+        if self._token and base.startswith("https:"):
+            headers["Authorization"] = f"Bearer {self._token}"
+        extensions: dict[str, Any] = {}
+        if (name := self._names.get(base)) is not None:
+            # The address is dialled, and the name is proved: without it, each address would need to be in certificates.
+            headers["Host"], extensions["sni_hostname"] = f"{name}:{urlsplit(base).port}", name
         try:
             response = self._http.request(
-                call.method, base + call.path, params=call.params, content=call.body, headers=headers, timeout=timeout
+                call.method,
+                base + call.path,
+                params=call.params,
+                content=call.body,
+                headers=headers,
+                timeout=timeout,
+                extensions=extensions,
             )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             # No connection, so no byte has left: this attempt alone does not make the outcome unknown. With it, each
             # election during an outage would end in "unknown" instead of "unreachable", and nobody could rely on
             # either.
-            findings.troubles[base] = str(error) or type(error).__name__
+            told = trouble_of(error)
+            if told is not None:
+                findings.untrusted.add(base)
+            findings.troubles[base] = told or str(error) or type(error).__name__
             return None, None
         except httpx.HTTPError as error:
+            # TLS 1.3 tells a client that its certificate is not taken behind its own handshake, where its request may
+            # be under way already; nobody has read that.
+            if (told := trouble_of(error)) is not None:
+                findings.untrusted.add(base)
+                findings.troubles[base] = told
+                return None, None
             # Bytes may have left: a controller that got them may still commit them after we have given up.
             findings.may_have_run = True
             findings.troubles[base] = f"no answer ({type(error).__name__})"
@@ -474,6 +574,10 @@ class Client:
             # there.
             findings.may_have_run = True
             return None, None
+        if problem.code == _UNAUTHENTICATED:
+            # A token of a second ago is not known yet to a controller that is behind.
+            findings.unknown_to = problem
+            return None, None
         if problem.code in _TRY_ELSEWHERE:
             return None, _hinted(problem.leader)
         # Definite, also after a lost answer: an order that was executed is answered by its id with the stored reply,
@@ -495,17 +599,29 @@ def new_request_id() -> RequestId:
     return RequestId(secrets.token_hex(16))
 
 
-def base_url(address: str) -> str:
+def base_url(address: str, scheme: str = "http") -> str:
     """``host:port`` as a URL; a URL stays one. Never ends in a slash. Raises ``ValueError`` with the value."""
-    base = (address if "://" in address else f"http://{address}").rstrip("/")
+    base = (address if "://" in address else f"{scheme}://{address}").rstrip("/")
     try:
         parts = urlsplit(base)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, or brackets that do not close
         is_good = False
     if not is_good or not base.isprintable() or " " in base:
-        raise ValueError(f"{address!r} is not the address of a controller: host:port, or http://host:port")
+        raise ValueError(f"{address!r} is not the address of a controller: host:port, or https://host:port")
     return base
+
+
+def _resolved(host: str, port: int) -> tuple[str, ...]:
+    """The addresses of a name, in their order; nothing for one that cannot be resolved: the call will tell why."""
+    # The two of loopback are one machine's, and each would be asked twice.
+    if host == "localhost":
+        return ()
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(str(where[0]) for *_, where in found))
 
 
 def _page_params(consistency: str, after: str | None) -> dict[str, str]:

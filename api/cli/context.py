@@ -1,11 +1,14 @@
 """
-Where the controllers are, and which exit code an outcome has.
+Where the controllers are, who asks them, and which exit code an outcome has.
 
-Here: addresses from option, environment or the demo's fleet file; errors of the client as messages and exit codes.
-Not here: commands (``reads``, ``orders``, ``run``), texts of answers (``tables``, ``decisions``).
+Here: addresses, authority, certificate and token from options, environment or a fleet file; errors of the client as
+messages and exit codes. Not here: commands (``reads``, ``orders``, ``run``), texts of answers (``tables``,
+``decisions``), use of certificates (``api.identity``).
 
 Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
-6 degraded, only for ``status --check``; 141 standard output was closed by its reader.
+6 degraded, only for ``status --check``; 7 not permitted: nobody known asks, or without the role, or the controller is
+not proved; 141 standard output was closed by its reader.
+Rule: a token is never an option: command lines are seen by every user of a machine.
 """
 
 from __future__ import annotations
@@ -28,10 +31,15 @@ from rollcall_ha.api.cli.output import Format, harmless
 if TYPE_CHECKING:
     from rollcall_ha.api.client import Client
     from rollcall_ha.api.errors import RefusedError
+    from rollcall_ha.api.identity import Identity
     from rollcall_ha.controller.contract.ids import SetKey
     from rollcall_ha.controller.contract.views import SetPage, SetStatus
+    from rollcall_ha.node.config import FleetFile
 
 ENVIRONMENT = "ROLLCALL_CONTROLLERS"
+TOKEN_VARIABLE = "ROLLCALL_TOKEN"  # noqa: S105 (the name of a variable)
+OPERATOR_FILE = "admin.pem"
+"""The certificate in the folder of a fleet's certificates that a caller shows who names none."""
 FLEET_FILES = (Path("rollcall.toml"), Path(".demo") / "rollcall.toml")
 """Where a fleet file is looked for, in the current directory; the first that is there counts."""
 
@@ -44,6 +52,7 @@ class CommandExit(IntEnum):
     UNREACHABLE = 4
     OUTCOME_UNKNOWN = 5
     DEGRADED = 6
+    NOT_PERMITTED = 7
     OUTPUT_CLOSED = 141
     """As a shell says it of a program that SIGPIPE ended: ``rollcall events | head -1``."""
 
@@ -53,6 +62,9 @@ class CommonOptions:
     """Options of all commands; tests replace ``make_client``."""
 
     controllers: str = ""
+    config: Path | None = None
+    authority: Path | None = None
+    identity: Path | None = None
 
 
 OPTIONS = CommonOptions()
@@ -81,7 +93,7 @@ def end_without_output(stdout: TextIO, error: OSError) -> NoReturn:
 
 def controller_addresses() -> tuple[str, ...]:
     """
-    From ``--controllers``, else the environment, else a fleet file in the current directory, the demo's last.
+    From ``--controllers``, else the environment, else the fleet file.
 
     Raises:
         typer.Exit: none of them is there (2); the message names all three.
@@ -89,17 +101,12 @@ def controller_addresses() -> tuple[str, ...]:
     named = OPTIONS.controllers or os.environ.get(ENVIRONMENT, "")
     if named:
         return tuple(address.strip() for address in named.split(",") if address.strip())
-    found = next((path for path in FLEET_FILES if path.exists()), None)
+    found = _fleet_file()
     if found is not None:
-        from rollcall_ha.node.config import ConfigError, load_fleet_file
-
-        try:
-            fleet = load_fleet_file(found)
-        except ConfigError as error:
-            raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+        path, fleet = found
         # Said, on standard error: an operator in the wrong directory would elect in the demo, or believe that it is
         # calm.
-        complain(f"(controllers from {found})")
+        complain(f"(controllers from {path})")
         return tuple(section.rest for section in fleet.controllers.values())
     raise fail(
         f"rollcall: where are the controllers? Use --controllers host:port,… or set {ENVIRONMENT}, "
@@ -108,12 +115,51 @@ def controller_addresses() -> tuple[str, ...]:
     )
 
 
-def make_client() -> Client:
-    """A client of the controllers that this call is about; the record will name the user."""
-    from rollcall_ha.api.client import Client
+def _fleet_file() -> tuple[Path, FleetFile] | None:
+    """That of ``--config``, else one in the current directory, the demo's last. Raises ``typer.Exit``: unusable (2)."""
+    path = OPTIONS.config or next((path for path in FLEET_FILES if path.exists()), None)
+    if path is None:
+        return None
+    from rollcall_ha.node.config import ConfigError, load_fleet_file
 
     try:
-        return Client(controller_addresses(), requested_by=_user())
+        return path, load_fleet_file(path)
+    except ConfigError as error:
+        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+
+
+def identity() -> Identity:
+    """
+    Whom to trust and what to show: by options, else the environment, else the files beside the fleet file.
+
+    Raises ``typer.Exit``: the fleet file is there and unusable (2).
+    """
+    from rollcall_ha.api.identity import Identity
+
+    named = Identity.of_environment(os.environ)
+    authority, certificate = OPTIONS.authority or named.authority, OPTIONS.identity or named.certificate
+    found = _fleet_file() if authority is None or certificate is None else None
+    if found is not None and found[1].tls is not None and not found[1].fleet.insecure:
+        _, fleet = found
+        assert fleet.tls is not None
+        if authority is None:
+            authority = fleet.path(fleet.tls.authority)
+            beside = fleet.path(fleet.tls.directory) / OPERATOR_FILE
+            # Only with its own authority: to another fleet, this certificate is a stranger's.
+            if certificate is None and beside.exists():
+                certificate = beside
+    return Identity(authority=authority, certificate=certificate, token_file=named.token_file)
+
+
+def make_client() -> Client:
+    """A client of the controllers that this call is about. Raises ``typer.Exit``: wrong use (2)."""
+    from rollcall_ha.api.client import Client
+    from rollcall_ha.api.identity import checked_token
+
+    try:
+        text = os.environ.get(TOKEN_VARIABLE, "")
+        token = checked_token(text, TOKEN_VARIABLE) if text else ""
+        return Client(controller_addresses(), requested_by=_user(), identity=identity(), token=token)
     except ValueError as error:
         raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
@@ -122,6 +168,7 @@ def make_client() -> Client:
 def client(form: Format = Format.TABLE) -> Iterator[Client]:
     """A client whose errors end the command with their exit code."""
     from rollcall_ha.api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
+    from rollcall_ha.api.identity import NotTrusted
 
     made = make_client()
     try:
@@ -138,6 +185,8 @@ def client(form: Format = Format.TABLE) -> Iterator[Client]:
         ) from None
     except NoLeader as error:
         raise fail(f"NO LEADER  no controller leads: {error}\nTry: rollcall status", CommandExit.NO_LEADER) from None
+    except NotTrusted as error:
+        raise fail(f"NOT PERMITTED  {error}", CommandExit.NOT_PERMITTED) from None
     except (Unreachable, BadAnswer) as error:
         raise fail(f"UNREACHABLE  {error}", CommandExit.UNREACHABLE) from None
     finally:
@@ -151,7 +200,8 @@ def _refused(error: RefusedError, form: Format) -> typer.Exit:
     # A program reads the refusal where it reads answers; a person's pipe must not get it as data.
     is_for_programs = form in (Format.JSON, Format.YAML, Format.TSV)
     print_report(refusal_report(error.problem), form, stream=sys.stdout if is_for_programs else sys.stderr)
-    return typer.Exit(int(CommandExit.REFUSED))
+    is_about_rights = error.problem.status in (401, 403)
+    return typer.Exit(int(CommandExit.NOT_PERMITTED if is_about_rights else CommandExit.REFUSED))
 
 
 def _user() -> str:

@@ -6,9 +6,11 @@ Here: pure functions from values of ``controller.contract`` to ``Report``. Not h
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Mood, Report, Table
-from rollcall_ha.api.cli.tables import EVENT_COLUMNS, event_row, outage, read_line, spans_of
+from rollcall_ha.api.cli.tables import EVENT_COLUMNS, caller_text, event_row, outage, read_line, spans_of
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.values import Phase
@@ -121,7 +123,7 @@ def explanation_report(found: Explanation) -> Report:
     origin = "nobody" if row.from_master is None else f"broker {row.from_master}"
     first = f"{name} masterEpoch {row.master_epoch}: {row.kind}, from {origin} to broker {row.to_master}: {row.cause}"
     parts: list[str | Table] = [
-        f"Elected {output.utc(row.elected_at_ms)} by {row.requested_by}, event {_ref(found.election)}."
+        f"Elected {output.utc(row.elected_at_ms)} by {_caller(found.election)}, event {_ref(found.election)}."
     ]
     event = found.election.event
     if isinstance(event, MasterElected):
@@ -133,6 +135,14 @@ def explanation_report(found: Explanation) -> Report:
         parts.append(rules)
     parts.append(Table(columns=EVENT_COLUMNS, rows=tuple(event_row(record) for record in found.events)))
     return Report(document=found, verdict=first, read=read_line(found.freshness), parts=tuple(parts))
+
+
+def _caller(record: EventRecord) -> str:
+    """With what was shown as proof and from where: this is the page for the one decision that went wrong."""
+    caller = record.principal
+    if caller is UNSET or not caller.serial:
+        return caller_text(record)
+    return f"{caller} ({caller.proved_by} {caller.serial}{f', from {caller.address}' if caller.address else ''})"
 
 
 def _ref(record: EventRecord) -> str:

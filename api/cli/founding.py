@@ -1,52 +1,71 @@
 """
-Founding a fleet: its identity, the private certificate authority of its controllers, directories, the fleet file.
+Founding a fleet: its identity, its private certificate authority, directories, the fleet file, bundles for machines.
 
-Here: everything that exists before the first process starts. Not here: starting anything (``deploy.local``), reading
-the fleet file (``node.config``).
+Here: everything that exists before the first process starts. Not here: which node is on which machine (``machines``),
+signing (``issuing``), starting anything (``deploy.local``), reading the fleet file (``node.config``).
 
 Rule 1: a fleet is founded once.
 Rule 2: a controller may start on an empty directory only beside a file ``FOUNDING`` that names the fleet incarnation.
-Rule 3: private keys are readable by their owner only.
+Rule 3: private keys are readable by their owner only; a machine's bundle has those of its own nodes and no other.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import tomli_w
 
-from rollcall_ha.api.cli.context import CommandExit, fail
+from rollcall_ha.api.cli.context import CommandExit, complain, fail
+from rollcall_ha.api.cli.issuing import (
+    AUTHORITY_DIRECTORY,
+    AUTHORITY_FILE,
+    CLIENT_DIRECTORY,
+    KEY_FILE,
+    MACHINES_DIRECTORY,
+    OPERATOR_DIRECTORY,
+    PASSPHRASE_VARIABLE,
+    AuthorityFolder,
+    person_name,
+    read_passphrase,
+)
+from rollcall_ha.api.cli.machines import Placement, any_address, laid_out, place, tables
+from rollcall_ha.api.cli.output import Format, Mood, Report, print_report
+from rollcall_ha.api.rocketmq.access.accounts import new_accounts
 from rollcall_ha.controller.contract.ids import SERVED_ACK_MODES, FlushMode
 from rollcall_ha.controller.contract.timing import Preset
+from rollcall_ha.node.authority import AuthorityError
+from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import (
     FLEET_FILE_NAME,
     FLEET_FILE_VERSION,
+    BrokerBind,
     BrokerSection,
     ConfigError,
+    ControllerBind,
     ControllerSection,
     FleetFile,
     FleetSection,
+    RocketmqSection,
+    RocketmqTls,
     TlsSection,
+    refuse_plain_tls,
+    rocketmq_networks,
     split_address,
 )
+from rollcall_ha.node.credentials import node_name
 from rollcall_ha.node.files import atomic_replace
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.x509 import Certificate
 
 FOUNDING_FILE_NAME = "FOUNDING"
 TLS_DIRECTORY = "tls"
 DATA_DIRECTORY = "data"
-CERTIFICATE_DAYS = 3650
+ROCKETMQ_KEYS_FILE = "rocketmq-keys.toml"
+ADMIN, CLIENT = "admin", "client"
+PEOPLE_OF_INIT = {ADMIN: PeerKind.ADMIN, CLIENT: PeerKind.CLIENT}
 SEGMENT_BYTES_MIN = 64 * 1024
 FLEET_FILE_HEAD = """\
 # One file for every process of the fleet: only the name on the command line differs.
@@ -61,19 +80,30 @@ class Founding:
     """The options of ``rollcall init``: settings of all brokers; the fleet file may be edited afterwards."""
 
     name: str
-    controllers: Sequence[str]
+    controllers: Sequence[str] = ()
     """NAME=RAFT,BROKER,REST, each host:port."""
     brokers: Sequence[str] = ()
     """SET-NUMBER=LISTEN,HA,HEALTH, each host:port."""
+    machines: Sequence[str] = ()
+    """NAME=HOST each: instead of addresses, and with ``sets`` instead of brokers."""
+    sets: Sequence[str] = ()
+    """SET=REPLICAS each."""
+    bind_any: bool = False
+    insecure: bool = False
     timing: str = "normal"
     name_service: bool = False
+    rocketmq: Sequence[str] = ()
+    """Networks of RocketMQ's brokers, clients and mqadmin."""
+    rocketmq_keys: bool = False
+    """Whether they have to sign; with new access keys."""
+    rocketmq_tls: str = RocketmqTls.PERMISSIVE
     ack_mode: str = "all"
     min_in_sync: int = 0
     flush: str = "async"
     segment_bytes: int = 64 * 1024 * 1024
 
 
-def init(directory: Path, plan: Founding) -> None:
+def init(directory: Path, plan: Founding, *, passphrase_file: Path | None = None, form: Format = Format.TABLE) -> None:
     """
     Found a fleet in ``directory``; everything is durable on return.
 
@@ -88,11 +118,13 @@ def init(directory: Path, plan: Founding) -> None:
             CommandExit.REFUSED,
         )
     try:
+        plan, placement = _placed(plan)
         fleet = describe(plan)
-    except ConfigError as error:
+        passphrase = read_passphrase(passphrase_file)
+    except (ConfigError, AuthorityError) as error:
         raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
     try:
-        _write(directory, fleet)
+        _write(directory, fleet, placement, passphrase)
     except OSError as error:
         place = error.filename or directory
         raise fail(
@@ -100,25 +132,87 @@ def init(directory: Path, plan: Founding) -> None:
             "that can be made and written",
             CommandExit.WRONG_USE,
         ) from None
+    _tell(directory, fleet, placement, form)
+    if passphrase is None:
+        complain(
+            f"WARNING  {directory / AUTHORITY_DIRECTORY / KEY_FILE} is not encrypted: who reads it can be anybody in "
+            f"this fleet; where that matters, found the fleet with --passphrase-file or {PASSPHRASE_VARIABLE}"
+        )
+
+
+def _placed(plan: Founding) -> tuple[Founding, Placement | None]:
+    """A plan for machines as one of addresses. Raises ``ConfigError``."""
+    _require(
+        not (plan.machines and (plan.controllers or plan.brokers)),
+        "--machine lays out every node; leave --controller and --broker out, or give their addresses without --machine",
+    )
+    _require(bool(plan.machines) or not plan.sets, "--brokers SET=REPLICAS needs --machine; else use --broker")
+    if not plan.machines:
+        return plan, None
+    found = place(plan.machines, plan.sets)
+    return replace(plan, controllers=found.controllers, brokers=found.brokers), found
+
+
+def _tell(directory: Path, fleet: FleetFile, placement: Placement | None, form: Format) -> None:
     who = f"{len(fleet.controllers)} controllers and {len(fleet.brokers)} brokers"
-    sys.stdout.write(f"OK  founded fleet {plan.name} with {who}: {fleet_file}\n")
+    line = f"OK  founded fleet {fleet.fleet.name} with {who}: {directory / FLEET_FILE_NAME}"
+    if placement is not None:
+        found = laid_out(fleet, placement, str(directory))
+        print_report(Report(document=found, verdict=line, mood=Mood.GOOD, parts=tuple(tables(found))), form)
+        return
     first = next(iter(fleet.controllers))
-    sys.stdout.write(f"Next, on each machine: rollcall controller {first} --config {fleet_file}\n")
+    following = f"Next, on each machine: rollcall controller {first} --config {directory / FLEET_FILE_NAME}"
+    print_report(Report(document=fleet, verdict=line, mood=Mood.GOOD, parts=(following,)), form)
 
 
-def _write(directory: Path, fleet: FleetFile) -> None:
+def _write(directory: Path, fleet: FleetFile, placement: Placement | None, passphrase: bytes | None) -> None:
     """Everything of a new fleet, durable on return. Raises ``OSError``."""
     directory.mkdir(parents=True, exist_ok=True)
-    _write_certificates(directory / TLS_DIRECTORY, fleet)
-    for section in fleet.controllers.values():
-        data = directory / section.data
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Without this file an empty directory may be one whose disk was replaced: that controller would vote again in a
-        # term in which it has voted (rule 2). The first start moves it away.
-        atomic_replace(data / FOUNDING_FILE_NAME, f"{fleet.fleet.incarnation}\n".encode())
+    keys = new_accounts().encode() if fleet.rocketmq is not None and fleet.rocketmq.credentials else b""
+    authority = AuthorityFolder.create(directory / AUTHORITY_DIRECTORY, fleet.fleet.name, passphrase=passphrase)
+    if placement is None:
+        everybody = (*fleet.controllers, *fleet.brokers, ADMIN, CLIENT)
+        _write_bundle(directory, fleet, authority, everybody, keys)
+    else:
+        bundles = {
+            **{f"{MACHINES_DIRECTORY}/{machine}": _on(machine, placement) for machine in placement.hosts},
+            OPERATOR_DIRECTORY: (ADMIN,),
+            CLIENT_DIRECTORY: (CLIENT,),
+        }
+        for name, members in bundles.items():
+            _write_bundle(directory / name, fleet, authority, members, keys)
+            atomic_replace(directory / name / FLEET_FILE_NAME, render_fleet_file(fleet).encode(), mode=0o644)
     # LAST, by one rename: a crash before it leaves no fleet, and the next init begins again. Written first, half a
     # fleet would refuse to be founded (rule 1).
     atomic_replace(directory / FLEET_FILE_NAME, render_fleet_file(fleet).encode())
+
+
+def _on(machine: str, placement: Placement) -> tuple[str, ...]:
+    return tuple(node for node, at in placement.machine_of.items() if at == machine)
+
+
+def _write_bundle(
+    folder: Path, fleet: FleetFile, authority: AuthorityFolder, members: Sequence[str], keys: bytes
+) -> None:
+    """
+    What ``members`` need besides the fleet file: the authority's certificate, their own pairs, marks of founding.
+
+    ``keys``: RocketMQ's access keys and secrets, for controllers and for whoever hands them out; empty: none.
+    """
+    tls = folder / TLS_DIRECTORY
+    tls.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atomic_replace(tls / AUTHORITY_FILE, authority.certificate, mode=0o644)
+    if keys and (ADMIN in members or not fleet.controllers.keys().isdisjoint(members)):
+        atomic_replace(folder / ROCKETMQ_KEYS_FILE, keys)
+    for member in members:
+        name = node_name(fleet, member) or person_name(fleet, PEOPLE_OF_INIT[member], member)
+        authority.issue(fleet, name).write(tls / f"{member}.pem", tls / f"{member}.key")
+        if member in fleet.controllers:
+            data = folder / fleet.controllers[member].data
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Without this file an empty directory may be one whose disk was replaced: that controller would vote again
+            # in a term in which it has voted (rule 2). The first start moves it away.
+            atomic_replace(data / FOUNDING_FILE_NAME, f"{fleet.fleet.incarnation}\n".encode())
 
 
 def describe(plan: Founding) -> FleetFile:
@@ -139,7 +233,11 @@ def describe(plan: Founding) -> FleetFile:
     )
     controller_sections = {
         node: ControllerSection(
-            raft=addresses[0], broker=addresses[1], rest=addresses[2], data=f"{DATA_DIRECTORY}/{node}"
+            raft=addresses[0],
+            broker=addresses[1],
+            rest=addresses[2],
+            data=f"{DATA_DIRECTORY}/{node}",
+            bind=ControllerBind(**_bound(plan, ("raft", "broker", "rest"), addresses)),
         )
         for node, addresses in (_node("--controller", text) for text in plan.controllers)
     }
@@ -157,6 +255,7 @@ def describe(plan: Founding) -> FleetFile:
             min_in_sync=plan.min_in_sync,
             flush=plan.flush,
             segment_bytes=plan.segment_bytes,
+            bind=BrokerBind(**_bound(plan, ("listen", "ha", "health"), addresses)),
         )
         for (node, addresses), set_name in zip(nodes, sets, strict=True)
     }
@@ -167,12 +266,43 @@ def describe(plan: Founding) -> FleetFile:
     return FleetFile(
         version=FLEET_FILE_VERSION,
         fleet=FleetSection(
-            name=plan.name, incarnation=secrets.token_hex(16), timing=plan.timing, name_service=plan.name_service
+            name=plan.name,
+            incarnation=secrets.token_hex(16),
+            timing=plan.timing,
+            name_service=plan.name_service,
+            insecure=plan.insecure,
         ),
         tls=TlsSection(authority=f"{TLS_DIRECTORY}/ca.pem", directory=TLS_DIRECTORY),
+        rocketmq=_rocketmq(plan),
         controllers=controller_sections,
         brokers=broker_sections,
     )
+
+
+def _rocketmq(plan: Founding) -> RocketmqSection | None:
+    _require(
+        plan.rocketmq_tls in list(RocketmqTls),
+        f"--rocketmq-tls {plan.rocketmq_tls!r} is not one of {', '.join(RocketmqTls)}",
+    )
+    if not plan.rocketmq and not plan.rocketmq_keys:
+        _require(
+            plan.rocketmq_tls == RocketmqTls.PERMISSIVE,
+            f"--rocketmq-tls {plan.rocketmq_tls} needs --rocketmq NETWORK, --rocketmq-keys, or both",
+        )
+        return None
+    section = RocketmqSection(
+        tls=RocketmqTls(plan.rocketmq_tls),
+        addresses=tuple(plan.rocketmq),
+        credentials=ROCKETMQ_KEYS_FILE if plan.rocketmq_keys else None,
+    )
+    refuse_plain_tls(section, is_insecure=plan.insecure)
+    rocketmq_networks(section)
+    return section
+
+
+def _bound(plan: Founding, keys: Sequence[str], addresses: Sequence[str]) -> dict[str, str]:
+    """Where to listen, if not at the addresses that others are told."""
+    return dict(zip(keys, map(any_address, addresses), strict=True)) if plan.bind_any else {}
 
 
 def _require(holds: bool, message: str) -> None:
@@ -225,74 +355,4 @@ def _told(section: msgspec.Struct) -> Iterator[tuple[str, object]]:
 def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
-    return dict(_told(value)) if isinstance(value, msgspec.Struct) else value
-
-
-# --- certificates ----------------------------------------------------------------------------------------------------
-
-
-def _write_certificates(directory: Path, fleet: FleetFile) -> None:
-    """``ca.pem``, ``ca.key``, and NAME.pem with NAME.key for each controller: CN and DNS name are NAME."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _certificate(f"{fleet.fleet.name} controllers", authority_key, None, authority_key)
-    _write_pair(directory / "ca.pem", directory / "ca.key", authority, authority_key)
-    for node in fleet.controllers:
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _certificate(node, key, authority, authority_key)
-        _write_pair(directory / f"{node}.pem", directory / f"{node}.key", certificate, key)
-
-
-def _certificate(
-    name: str, key: EllipticCurvePrivateKey, issuer: Certificate | None, issuer_key: EllipticCurvePrivateKey
-) -> Certificate:
-    """A certificate of ``issuer``, or, with none, one that signs itself and may sign others."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    is_authority = issuer is None
-    now = datetime.now(UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject if issuer is None else issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=CERTIFICATE_DAYS))
-        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                key_cert_sign=is_authority,
-                crl_sign=is_authority,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
-        )
-    )
-    if not is_authority:
-        usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-        builder = builder.add_extension(usages, critical=False)
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-    return builder.sign(issuer_key, hashes.SHA256())
-
-
-def _write_pair(certificate_file: Path, key_file: Path, certificate: Certificate, key: EllipticCurvePrivateKey) -> None:
-    from cryptography.hazmat.primitives import serialization
-
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    atomic_replace(key_file, private, mode=0o600)
-    atomic_replace(certificate_file, certificate.public_bytes(pem), mode=0o644)
+    return _plain(dict(_told(value))) if isinstance(value, msgspec.Struct) else value

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from rollcall_ha import __version__
-from rollcall_ha.api.cli import context
+from rollcall_ha.api.cli import certs_app, context, tokens_app
 from rollcall_ha.api.cli.output import Format
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     name="rollcall",
     help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
     epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
-    "5 outcome unknown; 6 degraded, only for status --check; 141 standard output was closed.",
+    "5 outcome unknown; 6 degraded, only for status --check; 7 not permitted; 141 standard output was closed.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -66,11 +66,21 @@ def _options(
             help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, ./rollcall.toml or ./.demo's."
         ),
     ] = "",
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The fleet file: addresses, and the authority to trust.")
+    ] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="ca.pem of the fleet; else ROLLCALL_AUTHORITY, or the fleet file's.")
+    ] = None,
+    identity: Annotated[
+        Path | None, typer.Option(help="NAME.pem, its key beside it; else ROLLCALL_IDENTITY, or the fleet's admin.pem.")
+    ] = None,
     version: Annotated[  # noqa: ARG001 - the callback answers before anything else is read
         bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     context.OPTIONS.controllers = controllers
+    context.OPTIONS.config, context.OPTIONS.authority, context.OPTIONS.identity = config, authority, identity
 
 
 # --- reads -----------------------------------------------------------------------------------------------------------
@@ -136,13 +146,14 @@ def events(
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many at once.")] = 200,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     request: Annotated[str | None, typer.Option(help="Only what came of this request id.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="[ROLE:]NAME", help="Only what this caller asked for.")] = None,
 ) -> None:
     """The newest events of the record, in their order; from a mark on with --from."""
     from rollcall_ha.api.cli import reads
 
     if oldest and start is not None:
         raise typer.BadParameter("--oldest and --from exclude each other")
-    reads.events(output, start=start, name=of_set, limit=limit, oldest=oldest, follow=follow, request=request)
+    reads.events(output, start=start, name=of_set, limit=limit, oldest=oldest, follow=follow, request=request, by=by)
 
 
 controllers_app = typer.Typer(help="The controllers.", invoke_without_command=True, rich_markup_mode=None)
@@ -271,6 +282,19 @@ def init(
     broker: Annotated[
         list[str] | None, typer.Option(metavar="SET-N=LISTEN,HA,HEALTH", help="host:port three times; repeat for each.")
     ] = None,
+    machine: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=HOST", help="Instead: lay nodes out over machines; repeat it.")
+    ] = None,
+    brokers: Annotated[
+        list[str] | None, typer.Option(metavar="SET=REPLICAS", help="With --machine: a broker set; repeat for each.")
+    ] = None,
+    bind_any: Annotated[bool, typer.Option("--bind-any", help="Listen on every address of a machine.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain ports that believe everybody; loopback only.")
+    ] = False,
+    passphrase_file: Annotated[
+        Path | None, typer.Option(help="Encrypts the authority's key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
+    ] = None,
     timing: Annotated[str, typer.Option(help="fast, normal or safe.")] = "normal",
     ack_mode: Annotated[str, typer.Option(help="Only all is served.")] = "all",
     min_in_sync: Annotated[int, typer.Option(min=0, help="0 = half of the replicas, rounded up.")] = 0,
@@ -279,23 +303,41 @@ def init(
     name_service: Annotated[
         bool, typer.Option("--name-service", help="Controllers serve RocketMQ's names too.")
     ] = False,
+    rocketmq: Annotated[
+        list[str] | None, typer.Option(metavar="NETWORK", help="RocketMQ's peers come from it, unproven; repeat it.")
+    ] = None,
+    rocketmq_keys: Annotated[
+        bool, typer.Option("--rocketmq-keys", help="RocketMQ's peers sign; writes access keys and secrets.")
+    ] = False,
+    rocketmq_tls: Annotated[str, typer.Option(help="disabled, permissive or enforcing.")] = "permissive",
+    output: OutputOption = Format.TABLE,
 ) -> None:
-    """Found a fleet, once: its identity, a private certificate authority, its directories and the fleet file."""
+    """Found a fleet, once: its identity, certificates, directories and fleet file; one bundle for each machine."""
     from rollcall_ha.api.cli import founding
 
     plan = founding.Founding(
         name=name,
         controllers=controller or (),
         brokers=broker or (),
+        machines=machine or (),
+        sets=brokers or (),
+        bind_any=bind_any,
+        insecure=insecure,
         timing=timing,
         name_service=name_service,
+        rocketmq=rocketmq or (),
+        rocketmq_keys=rocketmq_keys,
+        rocketmq_tls=rocketmq_tls,
         ack_mode=ack_mode,
         min_in_sync=min_in_sync,
         flush=flush,
         segment_bytes=segment_bytes,
     )
-    founding.init(directory, plan)
+    founding.init(directory, plan, passphrase_file=passphrase_file, form=output)
 
+
+app.add_typer(certs_app.app, name="certs")
+app.add_typer(tokens_app.app, name="tokens")
 
 ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
 NamesrvOption = Annotated[str, typer.Option(metavar="HOST:PORT;…", help="Name servers that list the sets.")]
@@ -364,6 +406,18 @@ def run_broker(
     from rollcall_ha.api.cli import run
 
     run.module("rollcall_ha.broker.server", "--config", str(config), "--name", name)
+
+
+@app.command("health")
+def ask_health(
+    name: Annotated[str | None, typer.Argument(help="Its name in the fleet file; by default this machine's.")] = None,
+    config: ConfigOption = Path("rollcall.toml"),
+    ready: Annotated[bool, typer.Option("--ready", help="Whether it is ready, and not only alive.")] = False,
+) -> None:
+    """Ask a controller or broker of this machine how it is; for the health checks of containers."""
+    from rollcall_ha.api.cli import health
+
+    health.health(config, name, is_ready=ready)
 
 
 class _AnalyticsGroup(TyperGroup):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rollcall_ha.api.cli.tables import ControllerRow
     from rollcall_ha.api.client import Client, Reached
     from rollcall_ha.controller.contract.values import EventRef
-    from rollcall_ha.controller.contract.views import ControllerStatus, FleetStatus
+    from rollcall_ha.controller.contract.views import ControllerStatus, EventPage, FleetStatus
 
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 FOLLOW_WAIT_MS = 10_000
@@ -89,7 +89,7 @@ def controller_rows(asking: Client, reached: tuple[Reached, ...]) -> tuple[Contr
 
     rows = [
         ControllerRow(
-            address=answer.address.removeprefix("http://"),
+            address=answer.address.partition("://")[2],
             status=None if answer.status is None else answer.status.controller,
             trouble=answer.trouble,
         )
@@ -173,32 +173,47 @@ def events(
     oldest: bool,
     follow: bool,
     request: str | None,
+    by: str | None = None,
 ) -> None:
     """The end of the record, or what follows a mark, oldest first; ``follow`` waits for more until interrupted."""
-    import msgspec
-
     from rollcall_ha.api.cli import tables
 
     position = None if start is None else decode_event_ref(start)
     with context.client(form) as asking:
         key = None if name is None else context.set_key(asking, name)
-        wait_ms = 0
+        wait_ms, has_shown = 0, False
         # A request id may be anywhere in the record: it is looked for from the beginning.
-        is_newest = position is None and not oldest and request is None
+        is_newest = position is None and not oldest and request is None and by is None
         while True:
-            page = asking.events(start=position, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest)
-            if request is not None:
-                page = msgspec.structs.replace(page, events=tuple(e for e in page.events if e.request_id == request))
-            if page.events or not follow:
-                print_report(tables.events_report(page), form)
+            page = _wanted(
+                asking.events(start=position, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest),
+                request=request,
+                by=by,
+            )
             # A page without a match is not the end: the order whose outcome is unknown may be 10,000 events further on,
             # and "No events." would be read as "it was not executed".
-            is_searching = request is not None and page.next_from is not None and not page.events
+            # Of one caller everything is wanted: its orders are on every page.
+            is_searching = page.next_from is not None and (by is not None or (request is not None and not page.events))
+            if page.events or not (follow or is_searching or has_shown):
+                print_report(tables.events_report(page), form)
+                has_shown = True
             if not follow and not is_searching:
                 return
             position = page.next_from or position
             is_newest = is_newest and position is None
             wait_ms = FOLLOW_WAIT_MS if follow else 0
+
+
+def _wanted(page: EventPage, *, request: str | None, by: str | None) -> EventPage:
+    import msgspec
+
+    from rollcall_ha.api.cli import tables
+
+    if request is not None:
+        page = msgspec.structs.replace(page, events=tuple(e for e in page.events if e.request_id == request))
+    if by is not None:
+        page = msgspec.structs.replace(page, events=tuple(e for e in page.events if tables.is_asked_by(e, by)))
+    return page
 
 
 def decode_event_ref(text: str) -> EventRef:

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Column, Mood, Report, Table
 from rollcall_ha.controller.contract.events import EventRecord
+from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import (
+    CertificateStatus,
     ControllerStatus,
     EventPage,
     FleetStatus,
@@ -32,6 +35,9 @@ from rollcall_ha.controller.contract.views import (
     StopEnd,
     WriteStop,
 )
+from rollcall_ha.node.certified import WARNING_DAYS
+
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +135,42 @@ def judge(fleet: FleetStatus, controllers: Sequence[ControllerRow]) -> Judgement
     away = [row.name for row in controllers if row.status is None]
     if away:
         return Judgement(f"DEGRADED  controller unreachable: {', '.join(away)}", Mood.WARNING, is_degraded=True)
+    ending = certificates_ending(controllers)
+    if ending:
+        return Judgement(
+            f"DEGRADED  {ending[0]}{_and_more(len(ending) - 1, 'certificate')}", Mood.WARNING, is_degraded=True
+        )
     if not sets:
         return Judgement("EMPTY  no broker set is registered", Mood.WARNING, is_degraded=False)
     in_sync = sum(len(status.view.sync_state_set) for status in sets)
     counted = _count(len(sets), "broker set")
     return Judgement(f"OK  {counted}, {_count(in_sync, 'replica')} in sync", Mood.GOOD, is_degraded=False)
+
+
+def certificates_ending(controllers: Sequence[ControllerRow]) -> list[str]:
+    """A line for each certificate that has expired or is about to, and for each file that is refused; soonest first."""
+    ending: dict[str, CertificateStatus] = {}
+    complaints: list[str] = []
+    for row in controllers:
+        if row.status is None:
+            continue
+        for one in row.status.certificates:
+            if one.expires_in_ms < WARNING_DAYS * DAY_MS:
+                ending[one.serial] = one
+        if row.status.certificate_complaint:
+            complaints.append(f"{row.name} goes on with its old certificate: {row.status.certificate_complaint}")
+    soonest = sorted(ending.values(), key=lambda one: (one.expires_at_ms, one.name))
+    return [_ending(one) for one in soonest] + complaints
+
+
+def _ending(one: CertificateStatus) -> str:
+    name = one.name.rpartition("/")[2]
+    when = f"expires in {one.expires_in_ms / DAY_MS:.1f} days" if one.expires_in_ms > 0 else "has expired"
+    return f"certificate of {name} {when} ({output.utc(one.expires_at_ms)}); renew it: rollcall certs renew {name}"
+
+
+def _and_more(count: int, what: str) -> str:
+    return f" (and {_count(count, what)} more)" if count > 0 else ""
 
 
 def _is_left(status: SetStatus) -> bool:
@@ -167,6 +204,9 @@ def status_report(fleet: FleetStatus, controllers: Sequence[ControllerRow], *, i
             f"Feature level {_level(fleet.controller)}: when every controller is upgraded, raise it with: "
             "rollcall raise-level."
         )
+    parts.extend(f"WARNING  {line}" for line in certificates_ending(controllers))
+    if any(row.status is not None and row.status.is_insecure for row in controllers):
+        parts.append("INSECURE  ports are plain and believe whoever connects: fleet.insecure in the fleet file.")
     return Report(
         document=fleet,
         verdict=judgement.verdict,
@@ -475,8 +515,23 @@ def event_row(record: EventRecord) -> tuple[str, ...]:
         "" if record.set_key is None else str(record.set_key.name),
         kind,
         " ".join(_plain_facts(fields)),
-        record.requested_by,
+        caller_text(record),
     )
+
+
+def caller_text(record: EventRecord) -> str:
+    """Who asked, and how that was proven: ``admin:alice (certificate)``; a controller itself proves nothing here."""
+    caller = record.principal
+    if caller is UNSET:
+        return record.requested_by
+    return f"{caller} ({'unproven' if caller.proved_by is ProvedBy.NOTHING else caller.proved_by})"
+
+
+def is_asked_by(record: EventRecord, name: str) -> bool:
+    """Whether ``name``, or ``role:name``, asked for it; a record without a proven caller goes by its own words."""
+    caller = record.principal
+    told = record.requested_by if caller is UNSET else str(caller)
+    return name in (told, told.partition(":")[2], record.requested_by)
 
 
 _NESTED_FACTS = {

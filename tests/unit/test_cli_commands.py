@@ -23,8 +23,10 @@ from rollcall_ha.analytics.cli import app as analytics_app
 from rollcall_ha.api.cli import context, tables
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.api.client import Client
+from rollcall_ha.controller.contract.commands import CleanReplicas
 from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected
 from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason
 from rollcall_ha.controller.contract.views import (
@@ -38,6 +40,7 @@ from rollcall_ha.controller.contract.views import (
     WriteStop,
 )
 from rollcall_ha.controller.runtime.views import ProblemCode
+from tests.support.core_builders import Fleet
 from tests.support.fake_controllers import (
     KEY,
     NAMES,
@@ -345,7 +348,7 @@ def test_an_address_that_is_none_is_wrong_use(monkeypatch: pytest.MonkeyPatch) -
 
     assert (ran.exit_code, ran.stderr) == (
         2,
-        "rollcall: 'h:x' is not the address of a controller: host:port, or http://host:port\n",
+        "rollcall: 'h:x' is not the address of a controller: host:port, or https://host:port\n",
     )
 
 
@@ -437,6 +440,31 @@ def test_status_as_tsv_has_the_columns_of_wide_and_plain_numbers(rollcall: Run) 
 
     assert (cells["MAX OFFSET"], cells["CONFIRM"], cells["HA ADDRESS"]) == ("5120442", "5120442", "10.0.0.11:912")
     assert (cells["LAG"], cells["SEEN"]) == ("", "0.300")
+
+
+def test_the_events_of_one_caller_are_found_on_every_page(rollcall: Run) -> None:
+    """Who elected at three in the morning: a name in a header, which anybody could write."""
+    alice = Principal(name="alice", role=Role.ADMIN, proved_by=ProvedBy.CERTIFICATE, serial="a1", address="10.0.0.7:5")
+    nobody = replace(alice, name="bob", proved_by=ProvedBy.NOTHING)
+    fleet = Fleet()
+    for caller in (alice, nobody, None, alice):
+        fleet.do(CleanReplicas(set_key=KEY, reason="tidy"), by=caller)
+    asked = [record for record in fleet.records if record.set_key == KEY]
+    pages = [asked[:2], asked[2:], []]
+
+    def page(request: httpx.Request) -> httpx.Response:
+        place = int(request.url.params.get("from", "0.0.0").split(".")[1])
+        following = EventRef(term=1, index=place + 1, ordinal=0) if pages[place] else None
+        return answer(EventPage(freshness=freshness(), events=tuple(pages[place]), next_from=following))
+
+    script: dict[tuple[str, str, str], object] = {("c1", "GET", "/v1/events"): page}
+    for name, marks in (("alice", 2), ("admin:alice", 2), ("bob", 1), ("controller:c1", 4), ("mallory", 0)):
+        ran = rollcall(script, "events", "--by", name)
+        assert ran.out.count("command-refused") == marks, ran.out
+        assert ("No events." in ran.out) == (marks == 0)
+    whole = rollcall(script, "events", "--by", "controller:c1").out
+    assert whole.count("admin:alice (certificate)") == 2
+    assert "admin:bob (unproven)" in whole
 
 
 def test_events_are_the_newest_unless_a_place_to_begin_is_named(rollcall: Run) -> None:
@@ -543,7 +571,7 @@ def test_help_tells_the_exit_codes(rollcall: Run) -> None:
     """README sends operators there for them."""
     told = " ".join(rollcall({}, "--help").out.split())
 
-    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in context.CommandExit] == [True] * 8
+    assert [f" {int(code)} " in told.split("Exit codes:")[1] for code in context.CommandExit] == [True] * 9
 
 
 @pytest.mark.slow

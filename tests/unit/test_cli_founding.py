@@ -14,8 +14,10 @@ from typer.testing import CliRunner, Result
 
 from rollcall_ha.api.cli import founding
 from rollcall_ha.api.cli.main import app
+from rollcall_ha.api.rocketmq.access.judging import rules_of
+from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import load_fleet_file
-from rollcall_ha.node.tls import TlsFiles, TlsFilesError, check_mutual, mutual_context
+from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
 
 
 def init(directory: Path, *more: str, controllers: int = 3, brokers: int = 3) -> Result:
@@ -63,7 +65,7 @@ def test_controllers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
     for fleet in ("one", "two"):
         assert init(tmp_path / fleet).exit_code == 0
 
-    assert _handshake(tmp_path / "one" / "tls", tmp_path / "one" / "tls") == "c2"
+    assert _handshake(tmp_path / "one" / "tls", tmp_path / "one" / "tls") == "rollcall://demo/controller/c2"
     with pytest.raises(ssl.SSLError):
         _handshake(tmp_path / "one" / "tls", tmp_path / "two" / "tls")
 
@@ -71,8 +73,9 @@ def test_controllers_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
 def _handshake(server_tls: Path, client_tls: Path) -> str:
     """TLS in memory between c1 and c2; returns the name that the client proved."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = _context(server_tls, "c1", is_server=True).wrap_bio(to_server, to_client, server_side=True)
-    client = _context(client_tls, "c2", is_server=False).wrap_bio(to_client, to_server)
+    own = _credentials(server_tls, "c1")
+    server = own.server_context().wrap_bio(to_server, to_client, server_side=True)
+    client = _credentials(client_tls, "c2").client_context().wrap_bio(to_client, to_server)
     pending = [client, server]
     for _ in range(6):
         for side in list(pending):
@@ -82,15 +85,12 @@ def _handshake(server_tls: Path, client_tls: Path) -> str:
             except ssl.SSLWantReadError:
                 continue
     assert not pending
-    certificate = server.getpeercert()
-    assert certificate is not None
-    names = certificate["subjectAltName"]
-    return str(names[0][1])
+    return str(own.judge(server.getpeercert()).name)
 
 
-def _context(tls: Path, name: str, *, is_server: bool) -> ssl.SSLContext:
+def _credentials(tls: Path, name: str) -> Credentials:
     files = TlsFiles(authority=tls / "ca.pem", certificate=tls / f"{name}.pem", key=tls / f"{name}.key")
-    return mutual_context(files, is_server=is_server)
+    return Credentials(files, fleet="demo", name=CertifiedName(fleet="demo", kind=PeerKind.CONTROLLER, name=name))
 
 
 def test_private_keys_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -154,17 +154,17 @@ def test_tls_files_that_cannot_prove_a_name_are_named(tmp_path: Path) -> None:
     assert init(tmp_path / "a").exit_code == init(tmp_path / "b").exit_code == 0
     folder, elsewhere = tmp_path / "a" / "tls", tmp_path / "b" / "tls"
     files = TlsFiles(authority=folder / "ca.pem", certificate=folder / "c1.pem", key=folder / "c1.key")
-    check_mutual(files, "c1")
+    assert _credentials(folder, "c1").own.name.name == "c1"
     wrong = {
-        "c1.pem is the certificate of c1, not of c2": (files, "c2"),
-        "was not signed by": (replace(files, authority=elsewhere / "ca.pem"), "c1"),
+        "is of rollcall://demo/controller/c1; expected is rollcall://demo/controller/c2": (files, "c2"),
+        "is not taken by those who trust": (replace(files, authority=elsewhere / "ca.pem"), "c1"),
         "belong together: .*(?i:key).*mismatch": (replace(files, key=folder / "c2.key"), "c1"),
         "belong together": (replace(files, certificate=tmp_path / "a" / "rollcall.toml"), "c1"),
         "none.key cannot be read: No such file": (replace(files, key=folder / "none.key"), "c1"),
     }
     for message, (given, name) in wrong.items():
         with pytest.raises(TlsFilesError, match=message):
-            check_mutual(given, name)
+            Credentials(given, fleet="demo", name=CertifiedName(fleet="demo", kind=PeerKind.CONTROLLER, name=name))
 
 
 def test_a_controller_without_its_tls_files_ends_with_a_line_and_64(tmp_path: Path) -> None:
@@ -180,3 +180,151 @@ def test_a_controller_without_its_tls_files_ends_with_a_line_and_64(tmp_path: Pa
     assert done.returncode == 64
     assert "Traceback" not in done.stderr
     assert "c1.key cannot be read: No such file or directory; rollcall init made these files" in done.stderr
+
+
+# --- machines ----------------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs/machines.md"
+
+
+def lay_out(
+    directory: Path, *more: str, machines: tuple[str, ...] = ("m1=10.0.0.1", "m2=::2", "m3=m3.example")
+) -> Result:
+    arguments = ["init", "--directory", str(directory), "--name", "demo"]
+    for machine in machines:
+        arguments += ["--machine", machine]
+    return CliRunner().invoke(app, [*arguments, *more])
+
+
+def inside(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_bundle_has_its_machines_own_keys_and_no_other(tmp_path: Path) -> None:
+    """Who takes one machine has one controller and one broker, not the fleet."""
+    assert lay_out(tmp_path, "--brokers", "broker-a=3").exit_code == 0
+
+    assert inside(tmp_path / "machines" / "m2") == {
+        *("rollcall.toml", "data/c2/FOUNDING"),
+        *("tls/ca.pem", "tls/c2.pem", "tls/c2.key", "tls/broker-a-2.pem", "tls/broker-a-2.key"),
+    }
+    assert inside(tmp_path / "operator") == {"rollcall.toml", "tls/ca.pem", "tls/admin.pem", "tls/admin.key"}
+    assert inside(tmp_path / "client") == {"rollcall.toml", "tls/ca.pem", "tls/client.pem", "tls/client.key"}
+    assert {path.parent.name for path in tmp_path.rglob("ca.key")} == {"authority"}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.key")} == {0o600}
+    texts = {path.read_text() for path in tmp_path.rglob("rollcall.toml")}
+    assert len(texts) == 1
+    fleet = load_fleet_file(tmp_path / "machines" / "m1" / "rollcall.toml")
+    assert (tmp_path / "machines" / "m1" / "data" / "c1" / "FOUNDING").read_text().strip() == fleet.fleet.incarnation
+
+
+def test_nodes_are_spread_and_addresses_may_be_names_and_of_ipv6(tmp_path: Path) -> None:
+    """First replicas on different machines, the same ports on each, the next ones for its second broker."""
+    assert lay_out(tmp_path, "--brokers", "a=2", "--brokers", "b=2", "--bind-any").exit_code == 0
+    fleet = load_fleet_file(tmp_path / "rollcall.toml")
+
+    assert {name: one.raft for name, one in fleet.controllers.items()} == {
+        "c1": "10.0.0.1:9300",
+        "c2": "[::2]:9300",
+        "c3": "m3.example:9300",
+    }
+    assert {name: one.listen for name, one in fleet.brokers.items()} == {
+        "a-1": "10.0.0.1:10911",
+        "a-2": "[::2]:10911",
+        "b-1": "[::2]:10921",
+        "b-2": "m3.example:10911",
+    }
+    assert (fleet.brokers["b-1"].ha, fleet.brokers["b-1"].health) == ("[::2]:10922", "[::2]:9401")
+    assert (fleet.controllers["c2"].bind.rest, fleet.brokers["a-1"].bind.ha) == ("[::]:9200", "0.0.0.0:10912")
+
+
+def test_machines_to_spare_have_the_brokers_to_themselves(tmp_path: Path) -> None:
+    """Six machines and one set of three: each node has one of its own."""
+    six = tuple(f"m{number}=10.0.0.{number}" for number in range(1, 7))
+    assert lay_out(tmp_path, "--brokers", "a=3", machines=six).exit_code == 0
+    fleet = load_fleet_file(tmp_path / "rollcall.toml")
+    assert [one.raft for one in fleet.controllers.values()] == [f"10.0.0.{number}:9300" for number in (1, 2, 3)]
+    assert [one.listen for one in fleet.brokers.values()] == [f"10.0.0.{number}:10911" for number in (4, 5, 6)]
+
+
+def test_two_machines_have_one_controller(tmp_path: Path) -> None:
+    """Two would need both: one of them more to fail, and none that may."""
+    assert lay_out(tmp_path, "--brokers", "a=2", machines=("m1=h1", "m2=h2")).exit_code == 0
+    assert list(load_fleet_file(tmp_path / "rollcall.toml").controllers) == ["c1"]
+
+
+def test_the_page_shows_what_init_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/machines.md: the command, and every line behind it."""
+    block = re.search(r"```\n\$ (?:\w+) (init .*)\n((?:.*\n)*?)```", PAGE.read_text())
+    assert block is not None
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, block[1].split())
+
+    assert done.stdout == block[2]
+
+
+def test_a_passphrase_encrypts_the_authoritys_key_and_its_lack_is_told(tmp_path: Path) -> None:
+    """From a file; a warning on standard error where there is none."""
+    (tmp_path / "secret").write_text("wintergreen\n")
+    encrypted = lay_out(tmp_path / "a", "--brokers", "a=1", "--passphrase-file", str(tmp_path / "secret"))
+    plain = lay_out(tmp_path / "b", "--brokers", "a=1")
+
+    assert ("WARNING" in encrypted.stderr, "ca.key is not encrypted" in plain.stderr) == (False, True)
+    assert b"ENCRYPTED" in (tmp_path / "a" / "authority" / "ca.key").read_bytes()
+    (tmp_path / "empty").write_text("\n")
+    refused = lay_out(tmp_path / "c", "--passphrase-file", str(tmp_path / "empty"))
+    assert (refused.exit_code, "is empty" in refused.stderr, (tmp_path / "c").exists()) == (2, True, False)
+
+
+def test_a_fleet_is_insecure_by_its_own_word_only(tmp_path: Path) -> None:
+    """As an option, and in the file that every process reads."""
+    assert lay_out(tmp_path / "a", "--brokers", "a=3", "--insecure").exit_code == 0
+    assert lay_out(tmp_path / "b", "--brokers", "a=3").exit_code == 0
+    found = [load_fleet_file(tmp_path / name / "rollcall.toml").fleet.insecure for name in ("a", "b")]
+    assert found == [True, False]
+
+
+def test_rocketmq_is_let_in_by_its_own_word_only(tmp_path: Path) -> None:
+    """By networks, by keys, or by both; the keys are new, on each machine with a controller, and nobody else's."""
+    assert lay_out(tmp_path / "a", "--brokers", "a=3").exit_code == 0
+    assert load_fleet_file(tmp_path / "a" / "rollcall.toml").rocketmq is None
+    options = ("--rocketmq", "10.0.0.0/8", "--rocketmq", "fd00::/8", "--rocketmq-keys", "--rocketmq-tls", "enforcing")
+    machines = ("m1=h1", "m2=h2", "m3=h3", "m4=h4")
+    assert lay_out(tmp_path / "b", "--brokers", "a=4", *options, machines=machines).exit_code == 0
+    rules = [
+        rules_of(load_fleet_file(tmp_path / "b" / "machines" / name / "rollcall.toml")) for name in ("m1", "m2", "m3")
+    ]
+    assert rules[0] == rules[1] == rules[2]
+    assert (rules[0].takes_plain, len(rules[0].networks or ())) == (False, 2)
+    assert set(rules[0].accounts or ()) == {"brokers", "clients", "mqadmin"}
+    assert {path.parent.name for path in (tmp_path / "b").rglob("rocketmq-keys.toml")} == {"m1", "m2", "m3", "operator"}
+
+
+@pytest.mark.parametrize(
+    ("machines", "more", "words"),
+    [
+        (("m1=10.0.0.1:80",), (), "'m1=10.0.0.1:80' is not NAME=HOST"),
+        (("m1",), (), "'m1' is not NAME=HOST"),
+        (("../m=h",), (), "'../m=h' is not NAME=HOST"),
+        (("m1=0.0.0.0",), (), "others are told 0.0.0.0 and cannot reach it"),
+        (("m1=h1", "m1=h2"), (), "two machines have the same name"),
+        (("m1=h1", "m2=h1", "m3=h3"), (), "c2 and c1 both have the address h1:9300"),
+        (("m1=h1", "m2=h2"), (), "nothing would run on m2"),
+        (("m1=h1",), ("--brokers", "a"), "'a' is not SET=REPLICAS"),
+        (("m1=h1",), ("--brokers", "a=0"), "'a=0' is not SET=REPLICAS"),
+        (("m1=h1",), ("--controller", "c1=h:1,h:2,h:3"), "--machine lays out every node"),
+        (("m1=h1",), ("--rocketmq", "everybody"), "rocketmq.addresses has 'everybody'"),
+        (("m1=h1",), ("--rocketmq-tls", "on", "--rocketmq-keys"), "--rocketmq-tls 'on' is not one of"),
+        (("m1=h1",), ("--rocketmq-tls", "enforcing"), "needs --rocketmq NETWORK, --rocketmq-keys, or both"),
+        (("m1=h1",), ("--rocketmq-tls", "enforcing", "--rocketmq-keys", "--insecure"), "plain ports only"),
+        ((), ("--brokers", "a=1", "--controller", "c1=h:1,h:2,h:3"), "needs --machine"),
+    ],
+)
+def test_a_wrong_layout_names_the_value_and_founds_nothing(
+    tmp_path: Path, machines: tuple[str, ...], more: tuple[str, ...], words: str
+) -> None:
+    """Exit code 2 before anything is written."""
+    done = lay_out(tmp_path, *more, machines=machines)
+
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert words in done.stderr
