@@ -189,7 +189,7 @@ def _why(line: Column, read: Column) -> Column:
 
 def _columns(record: Column) -> dict[str, Column]:
     """Columns of an event."""
-    event = record["event"]
+    event, caller = record["event"], record["principal"]
     # The day is the entry's, not the file's or the reading's: two copies that came on different days must meet.
     stamp = record["stampedAtMs"]
     return {
@@ -208,6 +208,8 @@ def _columns(record: Column) -> dict[str, Column]:
         "broker_set": record["setKey"]["name"],
         "kind": codes.code_of(event["kind"], codes.KINDS),
         "requested_by": record["requestedBy"],
+        "caller": f.concat(caller["role"], f.lit(":"), caller["name"]),
+        "proved_by": caller["provedBy"],
         "version": record["version"].try_cast("int"),
         **_facts(event),
         **_election(event),

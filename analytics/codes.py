@@ -44,6 +44,10 @@ KINDS: Mapping[str, int] = {
     "writes-stopped": 21,
     "writes-resumed": 22,
     "clock-stepped": 23,
+    "owner-bound": 24,
+    "certificate-revoked": 25,
+    "token-issued": 26,
+    "token-revoked": 27,
 }
 
 PHASES: Mapping[str, int] = {
@@ -68,6 +72,7 @@ CAUSES: Mapping[str, int] = {
     SilenceCause.REPLACED: 3,
     SilenceCause.GOODBYE: 4,
     SilenceCause.WRITES_STOPPED: 5,
+    SilenceCause.REVOKED: 6,
 }
 
 ELECTION_KINDS: Mapping[str, int] = {

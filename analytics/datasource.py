@@ -6,7 +6,8 @@ One row per event: the columns of ``analytics.schema``, and ``line``, the event'
 
 Options: ``endpoint`` host:port,... of the controllers' REST ports (needed); ``cluster`` only this one's sets;
 ``from-index`` the first Raft index (0); ``partitions`` tasks of a batch (4); ``max-entries`` Raft entries per
-micro-batch of a stream (20,000).
+micro-batch of a stream (20,000); ``authority`` the fleet's ca.pem (without it controllers are asked without TLS),
+``identity`` the certificate to show, its key beside it, ``token-file`` in its place: paths on every machine that reads.
 
 Rule 1: a stream's offset is the mark after the newest event that is on record, never a step beyond it: an event that
 comes later lies after it.
@@ -19,6 +20,7 @@ index 1 as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +35,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 
 from rollcall_ha.analytics.live import End, LiveRecord, Mark, ReadFailed, split
 from rollcall_ha.analytics.schema import event_record_schema
+from rollcall_ha.api.identity import Identity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,11 +58,21 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     from_index: int = 0
     partitions: int = PARTITIONS
     entries_per_batch: int = ENTRIES_PER_BATCH
+    authority: str = ""
+    certificate: str = ""
+    token_file: str = ""
+
+    def record(self) -> LiveRecord:
+        """Of the controllers, asked as the options say. Close it. Raises ``api.identity.IdentityError``."""
+        authority, certificate, token = (
+            Path(text) if text else None for text in (self.authority, self.certificate, self.token_file)
+        )
+        return LiveRecord(self.endpoints, Identity(authority=authority, certificate=certificate, token_file=token))
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Options arrive as text. Raises ``WrongOption``."""
-    known = {"endpoint", "cluster", "from-index", "partitions", "max-entries"}
+    known = {"endpoint", "cluster", "from-index", "partitions", "max-entries", "authority", "identity", "token-file"}
     strange = sorted({name.lower() for name in given} - known)
     if strange:
         raise WrongOption(f"unknown options {strange}; known are {sorted(known)}")
@@ -79,6 +92,9 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         from_index=number("from-index", 0, 0),
         partitions=number("partitions", PARTITIONS, 1),
         entries_per_batch=number("max-entries", ENTRIES_PER_BATCH, 1),
+        authority=given.get("authority", ""),
+        certificate=given.get("identity", ""),
+        token_file=given.get("token-file", ""),
     )
 
 
@@ -131,7 +147,7 @@ class _Reads:
 
         schema, rows = to_arrow_schema(self._schema), Rows(self._schema)
         options = self._options
-        with LiveRecord(options.endpoints) as record:
+        with options.record() as record:
             lines: list[bytes] = []
             for found in record.read(Mark(*partition.start), Mark(*partition.end)):
                 if not options.cluster or found.cluster == options.cluster:
@@ -148,7 +164,7 @@ class RollcallReader(_Reads, DataSourceReader):  # type: ignore[misc]  # pyspark
 
     def partitions(self) -> list[Range]:
         """Ranges that together reach to the present end."""
-        with LiveRecord(self._options.endpoints) as record:
+        with self._options.record() as record:
             end = record.end()
         return [
             Range(low, high) for low, high in split(Mark(self._options.from_index), end.mark, self._options.partitions)
@@ -210,7 +226,7 @@ class RollcallStreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvaila
         """Nothing is open between calls."""
 
     def _present_end(self) -> End:
-        with LiveRecord(self._options.endpoints) as record:
+        with self._options.record() as record:
             return record.end()
 
 

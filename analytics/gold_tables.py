@@ -52,7 +52,7 @@ broker_set string name of the set
 master_epoch bigint the epoch that began
 elected_at_ms bigint stamp of the election
 kind string failover or unclean
-cause string timeout, dead-at-once, replaced, goodbye, or the kind where nothing was stamped
+cause string timeout, dead-at-once, replaced, goodbye, revoked, or the kind where nothing was stamped
 from_master int deposed master
 to_master int winner
 detected_us bigint phases as in silver.reigns

@@ -35,6 +35,7 @@ from rollcall_ha.analytics.tables import (
     BRONZE_QUALITY,
     BRONZE_REJECTED,
     SILVER,
+    SILVER_CALLERS,
     SILVER_CLEANINGS,
     SILVER_ELECTIONS,
     SILVER_HORIZONS,
@@ -56,6 +57,7 @@ OF_ONE_DAY = (
     (SILVER_TRUNCATIONS, silver.truncations),
     (SILVER_CLEANINGS, silver.cleanings),
     (SILVER_LEADERSHIPS, silver.leaderships),
+    (SILVER_CALLERS, silver.callers),
     (SILVER_HORIZONS, silver.horizons),
 )
 """Tables whose rows depend on the events of their own day only."""

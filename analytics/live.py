@@ -20,6 +20,7 @@ import msgspec
 
 from rollcall_ha.api.client import Client
 from rollcall_ha.api.errors import BadAnswer, ClientError
+from rollcall_ha.api.identity import Identity
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.contract.values import EventRef
 
@@ -95,10 +96,15 @@ class LiveRecord:
     """The record of one control plane. Blocking; of one thread. Close it, or use it in a ``with`` statement."""
 
     def __init__(
-        self, endpoints: Sequence[str], *, client_of: Callable[[str], Client] = lambda where: Client([where])
+        self,
+        endpoints: Sequence[str],
+        identity: Identity | None = None,
+        *,
+        client_of: Callable[[str], Client] | None = None,
     ) -> None:
-        """``endpoints`` are the controllers' REST addresses; each is asked for itself."""
-        self._clients = [client_of(endpoint) for endpoint in endpoints]
+        """``endpoints`` are the controllers' REST addresses; each is asked for itself, as ``identity``."""
+        make = client_of or (lambda where: Client([where], identity=identity))
+        self._clients = [make(endpoint) for endpoint in endpoints]
 
     def __enter__(self) -> LiveRecord:
         return self

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
 from rollcall_ha.analytics.tables import (
+    SILVER_CALLERS,
     SILVER_CLEANINGS,
     SILVER_ELECTIONS,
     SILVER_HORIZONS,
@@ -323,6 +324,20 @@ def leaderships(events: DataFrame) -> DataFrame:
         .withColumns({"taken_at_ms": f.col("stamped_at_ms"), "is_founding": before.eqNullSafe(f.lit(founded))})
         .where(f.col("kind") == taken)
         .select(*SILVER_LEADERSHIPS.column_names)
+    )
+
+
+def callers(events: DataFrame) -> DataFrame:
+    """``silver.callers``."""
+    return (
+        events.where(f.col("caller").isNotNull())
+        .groupBy("cluster", "day", "fleet", "caller", "proved_by", "kind")
+        .agg(
+            f.count("*").alias("events"),
+            f.min("stamped_at_ms").alias("first_at_ms"),
+            f.max("stamped_at_ms").alias("last_at_ms"),
+        )
+        .select(*SILVER_CALLERS.column_names)
     )
 
 

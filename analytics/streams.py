@@ -58,12 +58,12 @@ def _with_compressed(batch: DataFrame) -> DataFrame:
     return batch.where("text is not null").unionByName(lines.read_lines(batch.sparkSession, files))
 
 
-def of_controllers(spark: SparkSession, endpoints: str) -> DataFrame:
-    """Lines of a live control plane; ``endpoints`` as ``host:port,...`` of its REST ports."""
+def of_controllers(spark: SparkSession, endpoints: str, **options: str) -> DataFrame:
+    """Lines of a live control plane; ``endpoints`` as ``host:port,...`` of REST ports, ``options`` of its source."""
     from rollcall_ha.analytics.datasource import register
 
     register(spark)
-    stream = spark.readStream.format("rollcall").option("endpoint", endpoints).load()
+    stream = spark.readStream.format("rollcall").option("endpoint", endpoints).options(**options).load()
     return stream.select(f.lit(f"rollcall:{endpoints}").alias("source_file"), f.col("line").alias("text"))
 
 

@@ -102,6 +102,8 @@ stamped_at_ms bigint the entry's stamp, UTC of the leader that proposed it
 broker_set string null for events without a set
 kind int code of the event's kind (codes.KINDS)
 requested_by string requester: controller:c1, broker:2, admin:alice
+caller string who asked, as proven: admin:alice, broker:broker-a-1; null = a controller, or before feature level 3
+proved_by string certificate, token, signature, nothing; null as caller
 version int schema version of the line
 master_epoch bigint epoch that the event begins, reports on, grades or was decided in
 broker_id int elected master, reporter, or the replica that the event is about; null = the leading controller
@@ -320,7 +322,7 @@ broker_id int the replica
 incarnation_hash bigint xxhash64 of its incarnation
 term bigint Raft term of the leader that found it
 found_at_ms bigint its stamp
-cause string timeout, dead-at-once, replaced, goodbye
+cause string timeout, dead-at-once, replaced, goodbye, revoked
 last_heartbeat_age_us bigint at the proposal
 fault_age_us bigint first sign of the fault, at the proposal
 returned_at_ms bigint stamp of the replica's next session, sign of life or registration; null = not back
@@ -407,6 +409,26 @@ is_founding boolean the fleet's first leader: its founding is on record, and nob
     ),
 )
 
+SILVER_CALLERS = LakeTable(
+    layer="silver",
+    name="callers",
+    meaning="Who did what on each day: the events that each proven caller's orders made.",
+    key=("fleet", "cluster", "day", "caller", "proved_by", "kind"),
+    columns=columns_of(
+        """
+cluster string cluster; "_fleet" for orders about the whole fleet
+day date UTC date
+fleet string fleet incarnation
+caller string admin:alice, broker:broker-a-1
+proved_by string certificate, token, signature, nothing
+kind int kind of the event (codes.KINDS)
+events bigint how many
+first_at_ms bigint earliest stamp
+last_at_ms bigint latest stamp
+"""
+    ),
+)
+
 SILVER_HORIZONS = LakeTable(
     layer="silver",
     name="horizons",
@@ -436,5 +458,6 @@ SILVER = (
     SILVER_CLEANINGS,
     SILVER_TRUNCATIONS,
     SILVER_LEADERSHIPS,
+    SILVER_CALLERS,
     SILVER_HORIZONS,
 )

@@ -7,6 +7,7 @@ limits and rows of alerts (``alerts``).
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from rollcall_ha.analytics.lake import Lake
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.session import check_java, spark_session
 from rollcall_ha.analytics.tables import SILVER_HORIZONS
+from rollcall_ha.api.identity import Identity
 
 
 def run(
@@ -45,7 +47,7 @@ def run(
     with target.writer():
         pass
     with spark_session(app="rollcall analytics stream", master=master) as spark:
-        texts = streams.of_controllers(spark, source) if is_live else streams.of_files(spark, source)
+        texts = streams.of_controllers(spark, source, **_caller()) if is_live else streams.of_files(spark, source)
         query = streams.start(
             spark,
             texts,
@@ -67,6 +69,13 @@ def run(
         return 0
     print(f"rollcall analytics stream: {failure}", file=sys.stderr)
     return 1
+
+
+def _caller() -> dict[str, str]:
+    """Who reads from the controllers: options of the source, by the environment, as the other commands take it."""
+    found = Identity.of_environment(os.environ)
+    named = {"authority": found.authority, "identity": found.certificate, "token-file": found.token_file}
+    return {name: str(path.resolve()) for name, path in named.items() if path is not None}
 
 
 def _has_ended(query: StreamingQuery, within_ms: int) -> bool:

@@ -33,6 +33,7 @@ WORST_SETS_MAX = 12
 WORST_NODES_MAX = 12
 GRADE_CAUSES_MAX = 12
 CLUSTERS_MAX = 50
+CALLERS_MAX = 40
 QUALITY_ROWS_MAX = 100
 WHAT_IF_PRESETS_MAX = 3
 
@@ -155,6 +156,24 @@ other_p99_ms bigint
     ),
 )
 
+CALLERS = LakeTable(
+    layer="report",
+    name="callers",
+    meaning="Who did what: people and programs first, then brokers, the newest first.",
+    key=("caller", "proved_by", "kind"),
+    partitions=(),
+    columns=columns_of(
+        """
+caller string admin:alice, broker:broker-a-1
+proved_by string certificate, token, signature, nothing
+kind string kind of the event
+events bigint how many
+first_at_ms bigint earliest stamp
+last_at_ms bigint latest stamp
+"""
+    ),
+)
+
 TABLES = (
     CLUSTERS,
     FAILOVERS,
@@ -165,6 +184,7 @@ TABLES = (
     HEAT_MAP,
     WORST_SETS,
     WORST_NODES,
+    CALLERS,
     WHAT_IF,
     QUALITY,
 )

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.gold_tables import (
     ALL,
     GOLD_BUILT,
@@ -34,7 +35,8 @@ from rollcall_ha.analytics.progress import Progress
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.distributions import BINS_PER_DECADE
-from rollcall_ha.analytics.tables import LakeTable
+from rollcall_ha.analytics.tables import SILVER_CALLERS, LakeTable
+from rollcall_ha.controller.contract.principals import Role
 
 Read = Callable[[LakeTable], "DataFrame"]
 
@@ -175,6 +177,24 @@ def _worst_nodes(read: Read) -> DataFrame:
     return ordered.limit(contents.WORST_NODES_MAX)
 
 
+def _callers(read: Read) -> DataFrame:
+    summed = (
+        read(SILVER_CALLERS)
+        .groupBy("caller", "proved_by", "kind")
+        .agg(
+            f.sum("events").alias("events"),
+            f.min("first_at_ms").alias("first_at_ms"),
+            f.max("last_at_ms").alias("last_at_ms"),
+        )
+        .withColumn("kind", codes.word_of(f.col("kind"), codes.KINDS))
+    )
+    # Brokers last: a fleet has thousands, whose registrations say little, and one person whose election says much.
+    is_broker = f.col("caller").startswith(f"{Role.BROKER}:")
+    return summed.orderBy(is_broker, f.col("last_at_ms").desc(), "caller", "proved_by", "kind").limit(
+        contents.CALLERS_MAX
+    )
+
+
 _TABLES: tuple[tuple[LakeTable, Callable[[Read], DataFrame]], ...] = (
     (contents.CLUSTERS, _clusters),
     (contents.FAILOVERS, _failovers),
@@ -185,5 +205,6 @@ _TABLES: tuple[tuple[LakeTable, Callable[[Read], DataFrame]], ...] = (
     (contents.HEAT_MAP, _heat_map),
     (contents.WORST_SETS, lambda read: _worst_sets(read).limit(contents.WORST_SETS_MAX)),
     (contents.WORST_NODES, _worst_nodes),
+    (contents.CALLERS, _callers),
     (contents.QUALITY, lambda read: read(GOLD_QUALITY).orderBy("name").limit(contents.QUALITY_ROWS_MAX)),
 )

@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
 from rollcall_ha.analytics import gold, gold_days, gold_totals, intervals, silver
+from rollcall_ha.analytics.codes import KINDS
 from rollcall_ha.analytics.gold_tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
 from rollcall_ha.analytics.inputs import events_of
 from rollcall_ha.analytics.tables import SILVER_HORIZONS, LakeTable
-from rollcall_ha.controller.contract.commands import TakeLeadership
-from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.commands import CleanReplicas, RevokeCertificate, TakeLeadership
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName
+from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.values import DetectionStamps, EventRef, SilenceCause
 from tests.support.analytics_story import BEGIN_MS, lines_of
 from tests.support.core_builders import Fleet, positions
@@ -39,6 +41,30 @@ def false_alarm_after_founding() -> list[str]:
     return lines_of(
         [msgspec.structs.replace(each, stamped_at_ms=BEGIN_MS + each.index * 1_000) for each in fleet.records]
     )
+
+
+def test_who_did_what_is_counted_by_caller_and_kind(spark: Any, tmp_path: Path) -> None:
+    """By the name in a header everybody was an admin; controllers' own orders have no caller."""
+    alice = Principal(name="alice", role=Role.ADMIN, proved_by=ProvedBy.CERTIFICATE, serial="a1")
+    fleet = Fleet()
+    fleet.grant()
+    for broker_id, caller in ((7, alice), (8, alice), (9, msgspec.structs.replace(alice, proved_by=ProvedBy.NOTHING))):
+        fleet.do(CleanReplicas(set_key=fleet.key, broker_ids=(BrokerId(broker_id),)), by=caller)
+    fleet.do(RevokeCertificate(serial="b2", name="b", expires_at_ms=2**50), by=alice)
+    journal = tmp_path / "events.jsonl"
+    journal.write_text("\n".join(lines_of(fleet.records)) + "\n")
+
+    found = {
+        (row["cluster"], row["caller"], row["proved_by"], row["kind"]): row["events"]
+        for row in silver.callers(events_of(spark, [journal])).collect()
+    }
+
+    refused, revoked = KINDS["command-refused"], KINDS["certificate-revoked"]
+    assert found == {
+        (fleet.key.cluster, "admin:alice", "certificate", refused): 2,
+        (fleet.key.cluster, "admin:alice", "nothing", refused): 1,
+        ("_fleet", "admin:alice", "certificate", revoked): 1,
+    }
 
 
 def judged(spark: Any, journal: Path) -> tuple[bool, bool, int | None]:

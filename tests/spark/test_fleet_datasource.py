@@ -32,9 +32,19 @@ def place(line: str) -> tuple[int, int]:
     return record.index, record.ordinal
 
 
-def live(spark: Any, endpoints: str) -> Any:
+def source_options(fleet: Fleet) -> dict[str, str]:
+    """Where the controllers are, whom to trust, and what to show."""
+    identity = fleet.identity()
+    return {
+        "endpoint": ",".join(fleet.rest_addresses()),
+        "authority": str(identity.authority),
+        "identity": str(identity.certificate),
+    }
+
+
+def live(spark: Any, fleet: Fleet) -> Any:
     """The record as a stream of lines, in small micro-batches."""
-    options = {"endpoint": endpoints, "max-entries": "20"}
+    options = {"max-entries": "20", **source_options(fleet)}
     return spark.readStream.format("rollcall").options(**options).load().select("line")
 
 
@@ -65,12 +75,11 @@ def test_a_live_record_is_read_once(spark: Any, tmp_path: Path) -> None:
     register(spark)
     with running(tmp_path / "fleet") as fleet:
         only_set(fleet)
-        endpoints = ",".join(fleet.rest_addresses())
-        stream_now(live(spark, endpoints), tmp_path)
+        stream_now(live(spark, fleet), tmp_path)
         first = stored(spark, tmp_path)
         # Spark took the processor for a while: the lead may have moved.
         await_authority(fleet, fleet.controllers, deadline_s=AUTHORITY_DEADLINE_S)
-        query = start_stream(live(spark, endpoints), tmp_path, processingTime="200 milliseconds")
+        query = start_stream(live(spark, fleet), tmp_path, processingTime="200 milliseconds")
         try:
             with load(fleet) as work:
                 trial = kill_master(fleet)
@@ -88,9 +97,9 @@ def test_a_live_record_is_read_once(spark: Any, tmp_path: Path) -> None:
             query.stop()
         between = stored(spark, tmp_path)
         heal(fleet)
-        stream_now(live(spark, endpoints), tmp_path)
+        stream_now(live(spark, fleet), tmp_path)
         second = stored(spark, tmp_path)
-        batch = spark.read.format("rollcall").option("endpoint", endpoints).load()
+        batch = spark.read.format("rollcall").options(**source_options(fleet)).load()
         whole = sorted((row["line"] for row in batch.select("line").collect()), key=place)
         disk = journaled(fleet.directory / "data")
 

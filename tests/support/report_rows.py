@@ -190,6 +190,12 @@ def _days(draw: random.Random, days: int, sets: int) -> dict[str, list[dict[str,
             )
             for n in (1, 2, 3)
         ],
+        contents.CALLERS.name: [
+            row(
+                contents.CALLERS, caller="admin:alice", proved_by="certificate", kind="master-elected", events=3,
+                first_at_ms=1_767_225_600_000, last_at_ms=1_767_312_000_000,
+            )
+        ],
         contents.CLUSTERS.name: [_cluster(name, calendar.values(), days, sets) for name in ("*", "cluster-0", "cluster-1")],
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rollcall_ha.ha import service, transport
+from rollcall_ha.ha import channels, service
 from tests.support.sim_net import End
 
 if TYPE_CHECKING:
@@ -420,10 +420,10 @@ def _sendfile(out: int, source: int, position: int, length: int) -> int:
 def simulated_sockets() -> Iterator[None]:
     """Within: the HA links, which own their sockets, get those of the loop that runs."""
     ha_service: Any = service
-    ha_transport: Any = transport
+    ha_channels: Any = channels
     ha_service.socket = _Module(socket, socket=_new_socket)
-    ha_transport.os = _Module(os, sendfile=_sendfile)
+    ha_channels.os = _Module(os, sendfile=_sendfile)
     try:
         yield
     finally:
-        ha_service.socket, ha_transport.os = socket, os
+        ha_service.socket, ha_channels.os = socket, os
