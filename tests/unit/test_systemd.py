@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from rollcall_ha.api.cli.founding import Founding, init
+from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.process import ExitCode, tell_supervisor
 
 UNITS = sorted((Path(__file__).parents[2] / "deploy" / "systemd").glob("*.service"))
@@ -74,6 +76,24 @@ def test_a_unit_starts_all_again_but_what_a_human_has_to_mend(unit: Path) -> Non
     assert {int(code) for code in found[1].split()} == {ExitCode.CONFIG, ExitCode.DIRECTORY}
     # R3 tells a restart of the process from one of the machine by this file.
     assert not re.search(r"^ProcSubset=", unit.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_bundle_of_init_in_the_state_directory_is_all_that_a_unit_reads(unit: Path, tmp_path: Path) -> None:
+    """Fleet file, keys and data are relative to it: nothing else is writable, and renewed files are seen at once."""
+    found = dict(re.findall(r"(?m)^(\w+)=(.*)$", unit.read_text()))
+    assert found["StateDirectory"] == "rollcall"
+    assert found["WorkingDirectory"] == "/var/lib/rollcall"
+    assert found["ExecStart"].endswith(" %i --config /var/lib/rollcall/rollcall.toml")
+    assert "ReadWritePaths" not in found
+    assert "ExecReload" not in found
+    init(tmp_path, Founding(name="prod", machines=["m1=10.0.0.1"], sets=["broker-a=1"]))
+    document = load_fleet_file(tmp_path / "machines" / "m1" / "rollcall.toml")
+    assert document.tls is not None
+    paths = [document.tls.authority, document.tls.directory, document.controllers["c1"].data]
+    assert not any(Path(path).is_absolute() for path in paths)
+    assert all(document.path(path).exists() for path in paths)
+    assert document.path(document.tls.directory).stat().st_mode & 0o077 == 0
 
 
 def test_there_is_a_unit_for_each_server() -> None:
