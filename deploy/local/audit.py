@@ -488,12 +488,18 @@ def _audit_epochs(replicas: Mapping[str, Path], until: int, troubles: Troubles) 
 
 
 def broker_directories(root: Path) -> dict[str, dict[str, Path]]:
-    """Set -> broker -> data directory, from ``root/data``: whatever holds a commit log."""
+    """Set -> broker -> data directory, from ``root/data`` and each machine's disk: whatever holds a commit log."""
     sets: dict[str, dict[str, Path]] = defaultdict(dict)
-    for path in sorted((root / "data").iterdir()):
+    for path in sorted((*root.glob("data/*"), *root.glob("disks/*/data/*"))):
         if (path / "commitlog").is_dir():
             sets[path.name.rpartition("-")[0] or path.name][path.name] = path
     return sets
+
+
+def ledger_file(root: Path) -> Path:
+    """The ledger of the producers of ``root``, or of those on the machine that is the client."""
+    of_a_machine = root / "disks" / "client" / "ledger.jsonl"
+    return of_a_machine if of_a_machine.exists() else root / "ledger.jsonl"
 
 
 def audit(sets: Mapping[str, Mapping[str, Path]], promises: Promises) -> tuple[dict[str, int], Troubles]:
@@ -591,12 +597,12 @@ def _change_epoch(replica: Path, _: Promise) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: everything that was promised is there, and with ``--self-test`` every fault was found."""
     parser = argparse.ArgumentParser(description="Audit acknowledged messages against the raw files of every replica.")
-    parser.add_argument("directory", type=Path, help="where ledger.jsonl and data/ are, e.g. .demo")
+    parser.add_argument("directory", type=Path, help="where ledger.jsonl and data/ are, or disks/, e.g. .demo")
     parser.add_argument("--json", action="store_true", help="print one JSON object; what is wrong goes to stderr")
     parser.add_argument("--self-test", action="store_true", help="damage copies and see whether it is noticed")
     options = parser.parse_args(arguments)
     try:
-        promises = Promises(read_ledger(options.directory / "ledger.jsonl"))
+        promises = Promises(read_ledger(ledger_file(options.directory)))
         sets = broker_directories(options.directory)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"audit: {error!r}\n")

@@ -36,10 +36,12 @@ from rollcall_ha.api.errors import ClientError
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.values import Phase
 from rollcall_ha.controller.contract.views import HistoryRow, SetStatus
-from rollcall_ha.deploy.local import audit, faults, ledger, producer
-from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local import audit, faults, ledger, producer, sites
+from rollcall_ha.deploy.local.fleet import Fleet, on_machines
 from rollcall_ha.deploy.local.ledger import Interruption
-from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module, wait_until
+from rollcall_ha.deploy.local.machines import sweep
+from rollcall_ha.deploy.local.processes import LauncherError, Processes, python_module, wait_until
+from rollcall_ha.deploy.local.walk import WalkCounts, walk
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError
 
 DEFAULT_DIRECTORY = Path(".demo")
@@ -103,6 +105,8 @@ class Story:
     failovers: list[MasterKill] = field(default_factory=list)
     audit: dict[str, Any] = field(default_factory=dict)
     truncated_bytes: int = 0
+    walk: WalkCounts | None = None
+    """Of every command, where it was asked for."""
 
 
 def say(text: str = "") -> None:
@@ -151,11 +155,11 @@ def show(fleet: Fleet, *arguments: str) -> int:
 def run_command(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of the CLI, with its output."""
     return subprocess.run(
-        python_module("rollcall_ha.api.cli.main", *arguments),
+        fleet.command(*arguments),
         capture_output=True,
         text=True,
         check=False,
-        env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())},
+        env=fleet.commands_environment(),
         # No terminal: a command that asks "Elect?" would wait for an answer that nobody gives.
         stdin=subprocess.DEVNULL,
     )
@@ -164,11 +168,15 @@ def run_command(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[st
 # --- acts ------------------------------------------------------------------------------------------------------------
 
 
-def start(directory: Path) -> Story:
+def start(fleet: Fleet) -> Story:
     """Act 1: three controllers, three brokers, a producer that waits for the whole SyncStateSet."""
-    say("1  Three controllers and three brokers, each a process of its own")
+    place = "process" if fleet.machines is None else "machine"
+    say(f"1  Three controllers and three brokers, each a {place} of its own")
+    if fleet.machines is not None:
+        for name in (*fleet.controllers, *fleet.brokers, sites.CLIENT, sites.OPERATOR):
+            say(f"   {fleet.machines.address(fleet.machine(name)):11} {name}")
+        say(f"   The operator's machine reaches {', '.join(fleet.asked)} and no other; no disk is shared.")
     began = time.monotonic()
-    fleet = Fleet.create(directory)
     fleet.up()
     story = Story(fleet=fleet, key=fleet.set_keys()[0])
     say(f"   ready after {time.monotonic() - began:.1f} s; logs in {fleet.processes.log}")
@@ -182,9 +190,9 @@ def start_producer(fleet: Fleet) -> None:
     """Start the small producer; its log, log/producer.log, shows what a client feels."""
     # The counts of an earlier run would be waited for: after 75,000 acknowledgements, the first of this run is no news,
     # and "make demo-up" behind "make demo" ended with "waited 30.0 s for 1 more acknowledgements".
-    (fleet.directory / producer.COUNTS_FILE_NAME).unlink(missing_ok=True)
-    argv = python_module("rollcall_ha.deploy.local.producer", "--directory", str(fleet.directory))
-    fleet.processes.start(PRODUCER, argv)
+    (fleet.books / producer.COUNTS_FILE_NAME).unlink(missing_ok=True)
+    argv = python_module("rollcall_ha.deploy.local.producer", "--directory", str(fleet.seen_directory))
+    fleet.processes.start(PRODUCER, fleet.inside(sites.CLIENT, argv))
 
 
 def fail_over(story: Story, kills_max: int) -> None:
@@ -265,6 +273,14 @@ def bring_back(story: Story, name: str) -> None:
     say(f"   in sync again after {time.monotonic() - began:.1f} s")
 
 
+def ask_every_command(story: Story) -> None:
+    """Between acts 4 and 5, while the producer goes on: every command of the CLI, on the operator's machine."""
+    say("\n   Every command of the CLI, with its exit code:")
+    story.walk = walk(story.fleet, story.key, say)
+    say(f"   {story.walk.commands} commands, {story.walk.questions} questions, {story.walk.failed} failed")
+    story.fleet.wait_redundant(story.key, deadline_s=STEADY_DEADLINE_S)
+
+
 def judge(story: Story) -> None:
     """Act 5: stop the producer, and let a program that imports nothing of ours read ledger and disks."""
     fleet = story.fleet
@@ -296,16 +312,16 @@ def wait_acks(story: Story, count: int) -> None:
     def acked() -> int:
         if fleet.processes.pid(PRODUCER) is None:
             raise LauncherError(f"the producer ended:\n{fleet.processes.tail(PRODUCER)}")
-        return producer.read_counts(fleet.directory).acked
+        return producer.read_counts(fleet.books).acked
 
-    goal = producer.read_counts(fleet.directory).acked + count
+    goal = producer.read_counts(fleet.books).acked + count
     wait_until(lambda: acked() >= goal, deadline_s=STEADY_DEADLINE_S, what=f"{count:,} more acknowledgements")
 
 
 def felt_since(story: Story, dead: str, fault_at_ns: int) -> Interruption:
     """The interruption, by the ledger. Raises ``LauncherError`` if no other broker took over."""
     fleet = story.fleet
-    found = ledger.failover(ledger.read(fleet.directory), fleet.file.broker(dead).listen, fault_at_ns)
+    found = ledger.failover(ledger.read(fleet.books), fleet.file.broker(dead).listen, fault_at_ns)
     if found is None:
         raise LauncherError(f"no acknowledgement of {dead} before the fault, or of another broker after it")
     return found
@@ -373,7 +389,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 def result_of(story: Story) -> dict[str, Any]:
     """The content of the last line (rule 4)."""
-    counts = producer.read_counts(story.fleet.directory)
+    counts = producer.read_counts(story.fleet.books)
     found = story.failovers
     if len(found) < KILLS_MIN:
         raise LauncherError(f"{len(found)} failovers left a record, {KILLS_MIN} are the least")
@@ -404,12 +420,25 @@ def result_of(story: Story) -> dict[str, Any]:
     }
 
 
+def result_of_machines(story: Story) -> dict[str, Any]:
+    """What is added to it on machines."""
+    if story.fleet.machines is None:
+        return {}
+    found: dict[str, Any] = {"machines": len(story.fleet.machines.names), "reached_controllers": len(story.fleet.asked)}
+    if story.walk is not None:
+        found |= {"commands": story.walk.commands, "questions": story.walk.questions}
+        found |= {"questions_failed": story.walk.failed}
+    return found
+
+
 def faults_of(result: dict[str, Any]) -> list[str]:
     """Why the demo failed; empty = it did not."""
     wrong = [
         f"{name} is 0" for name in ("acked", "retried", "duplicate_answers", "truncated_bytes") if not result[name]
     ]
-    wrong += [f"{name} is {result[name]}" for name in ("lost", "duplicated", "audit_troubles") if result[name]]
+    zeros = ("lost", "duplicated", "audit_troubles", "questions_failed")
+    wrong += [f"{name} is {result[name]}" for name in zeros if result.get(name)]
+    wrong += [f"{name} is 0" for name in ("machines", "commands", "questions") if result.get(name) == 0]
     if result["audited_replicas"] != 3:
         wrong.append(f"audited_replicas is {result['audited_replicas']}, not 3")
     if abs(result["unattributed_ms"]) > UNATTRIBUTED_SHARE_MAX * result["total_ms"]:
@@ -417,25 +446,31 @@ def faults_of(result: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def run(directory: Path, *, kills_max: int = KILLS_MAX) -> int:
+def run(
+    directory: Path, *, kills_max: int = KILLS_MAX, has_machines: bool = False, asks_every_command: bool = False
+) -> int:
     """
     The whole story, from an empty directory to RESULT; everything is stopped at the end.
 
     Masters are killed ``KILLS_MIN`` times, and up to ``kills_max`` times while what is unexplained is not known well.
+    ``has_machines``: each node is on a machine of its own; raises ``MachinesError`` where there can be none.
     """
+    if has_machines:
+        sweep()  # a killed run left its nodes behind: they are not found running here, but removed
     discard(directory)
-    story = start(directory)
-    with story.fleet:
+    with on_machines(directory) if has_machines else Fleet.create(directory) as fleet:
+        story = start(fleet)
         fail_over(story, kills_max)
         fail_over_with_a_tail(story)
+        if asks_every_command:
+            ask_every_command(story)
         judge(story)
-    result = result_of(story)
-    say(f"""
-Next:
-  {audit_command(directory)} --self-test
-  {timeline_command(directory)}
-  {demo_verb("up", directory)}
-""")
+        result = result_of(story) | result_of_machines(story)
+    say("\nNext:")
+    say(f"  {audit_command(directory)} --self-test")
+    if not has_machines:
+        say(f"  {timeline_command(directory)}\n  {demo_verb('up', directory)}")
+    say()
     wrong = faults_of(result)
     for line in wrong:
         say(f"FAILED  {line}")
@@ -453,23 +488,23 @@ def discard(directory: Path) -> None:
     # "make demo DEMO=/home/alice" must not remove a home directory.
     if not (directory / FLEET_FILE_NAME).exists():
         raise LauncherError(f"{directory} is not empty and holds no fleet; choose another --directory")
-    require_down(Fleet(directory))
+    require_down(directory)
     shutil.rmtree(directory)
 
 
-def require_down(fleet: Fleet) -> None:
+def require_down(directory: Path) -> None:
     """Raises ``LauncherError`` with the processes that run."""
-    if running := fleet.processes.running():
+    if running := Processes(directory).running():
         raise LauncherError(
-            f"{', '.join(running)} of {fleet.directory} still run; stop them with: {demo_verb('down', fleet.directory)}"
+            f"{', '.join(running)} of {directory} still run; stop them with: {demo_verb('down', directory)}"
         )
 
 
 def up(directory: Path) -> int:
     """Start the fleet with a producer and leave it running; an earlier one is started again with its data."""
     if (directory / FLEET_FILE_NAME).exists():
+        require_down(directory)
         fleet = Fleet(directory)
-        require_down(fleet)
     else:
         fleet = Fleet.create(directory)
     key = fleet.set_keys()[0]
@@ -484,7 +519,7 @@ def up(directory: Path) -> int:
         raise
     show(fleet, "status")
     other = max(fleet.brokers, key=lambda name: (name != master, name)).rpartition("-")[2]
-    rest = fleet.rest_addresses()[0]
+    identity = fleet.identity()
     say(
         f"""
 It runs. What a client feels: tail -f {directory}/log/{PRODUCER}.log
@@ -492,7 +527,8 @@ It runs. What a client feels: tail -f {directory}/log/{PRODUCER}.log
   {rollcall()} history {key.name}
   {rollcall()} demo start --directory {directory}   # it comes back, and follows
   {rollcall()} elect {key.name} --to {other} --dry-run
-  curl -sL http://{rest}/v1/sets/{fleet.file.fleet.name}/{key.name}
+  curl -s --cacert {identity.authority} --cert {identity.certificate} --key {identity.key} \\
+    {fleet.rest(fleet.controllers[0]).url(f"/v1/sets/{fleet.file.fleet.name}/{key.name}")}
   {demo_verb("down", directory)}"""
     )
     return 0
@@ -554,17 +590,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--directory", type=Path, default=DEFAULT_DIRECTORY)
     kills = f"run: masters to kill at most, {KILLS_MIN} to {KILLS_MAX}; more make its times surer"
+    machines = "run: each node on a machine of its own, a network namespace; needs root"
+    parser.add_argument("--machines", action="store_true", help=machines)
+    every = "run, with --machines: also ask every command of the CLI, where one controller is reached"
+    parser.add_argument("--every-command", action="store_true", help=every)
     parser.add_argument("--kills", type=int, choices=range(KILLS_MIN, KILLS_MAX + 1), default=KILLS_MAX, help=kills)
     options = parser.parse_args(arguments)
     if options.verb != "start" and (options.name is not None) != (options.verb in ("kill", "stop", "cont")):
         parser.error("kill, stop and cont want the name of one process, start may have one, the others none")
+    if (options.machines and options.verb != "run") or (options.every_command and not options.machines):
+        parser.error("--machines is of run, and --every-command of run --machines")
     try:
         if options.verb == "start":
             return start_again(options.directory, options.name)
         if options.name is not None:
             return send_signal(options.directory, options.verb, options.name)
         if options.verb == "run":
-            return run(options.directory, kills_max=options.kills)
+            return run(
+                options.directory,
+                kills_max=options.kills,
+                has_machines=options.machines,
+                asks_every_command=options.every_command,
+            )
         return {"up": up, "down": down}[options.verb](options.directory)
     except (LauncherError, ConfigError) as error:
         sys.stderr.write(f"demo: {error}\n")

@@ -34,7 +34,9 @@ def kill_and_see(fleet: Fleet, name: str) -> int:
         kernel takes the mapped log apart. Nobody could have noticed the fault before.
     """
     address = split_address(fleet.file.broker(name).listen)
-    with socket.create_connection(address, timeout=GONE_DEADLINE_S) as witness, _first_on_a_core():
+    with fleet.on(name):  # a witness on the machine itself sees its death whatever the network does
+        connection = socket.create_connection(address, timeout=GONE_DEADLINE_S)
+    with connection as witness, _first_on_a_core():
         fleet.processes.signal(name, signal.SIGKILL)
         with suppress(ConnectionError):
             while witness.recv(4096):

@@ -12,6 +12,7 @@ Layout of the directory::
 
     rollcall.toml      the fleet file            tls/    the private certificate authority
     data/NAME/         one node's data           log/NAME.log    run/NAME.pid
+    disks/NAME/        instead of data/, where each node has a machine of its own: all that lies on it
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,15 +29,19 @@ from typing import Self
 
 from rollcall_ha.api.client import Client
 from rollcall_ha.api.errors import ClientError
+from rollcall_ha.api.identity import Identity
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, SetKey
 from rollcall_ha.controller.contract.replies import Condition
-from rollcall_ha.controller.contract.views import SetStatus
+from rollcall_ha.controller.contract.views import ControllerStatus, SetStatus
+from rollcall_ha.deploy.local import sites
+from rollcall_ha.deploy.local.endpoints import Endpoint
+from rollcall_ha.deploy.local.machines import Machines
+from rollcall_ha.deploy.local.partitions import two_way
 from rollcall_ha.deploy.local.processes import (
     DeadlineError,
     LauncherError,
     Processes,
     free_ports,
-    http_ok,
     our_environment,
     python_module,
     wait_until,
@@ -61,37 +67,63 @@ class Layout:
     flush: str = "async"
     name_service: bool = False
     """Whether the controllers serve RocketMQ's name server codes too."""
+    is_insecure: bool = False
+    """Plain ports that believe whoever connects (``fleet.insecure``); its certificates are there all the same."""
+    rocketmq: tuple[str, ...] = ()
+    """Networks from which RocketMQ's peers come, unproven."""
+    rocketmq_keys: bool = False
+    """Whether they have to sign."""
+    rocketmq_tls: str = "permissive"
+    host: str = "127.0.0.1"
+    """Loopback address of all ports."""
+
+    @property
+    def controller_names(self) -> tuple[str, ...]:
+        """c1, c2, …"""
+        return tuple(f"c{number}" for number in range(1, self.controllers + 1))
+
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        """SET-1, SET-2, … of every set."""
+        return tuple(f"{name}-{number}" for name, count in self.sets.items() for number in range(1, count + 1))
 
 
 class Fleet:
     """One fleet under one directory. Not for several threads."""
 
-    def __init__(self, directory: Path) -> None:
-        """Open the fleet that lies in ``directory``. Raises ``node.config.ConfigError`` if there is none."""
+    def __init__(self, directory: Path, machines: Machines | None = None) -> None:
+        """
+        Open the fleet that lies in ``directory``; with ``machines``, nodes run on those that have their addresses.
+
+        Raises ``node.config.ConfigError`` if there is none.
+        """
         self.directory = directory.resolve()
-        self.file: FleetFile = load_fleet_file(self.directory / FLEET_FILE_NAME)
+        self.machines = machines
+        # On machines the launcher is the operator, and has what lies on that disk: bundles must be enough.
+        own = self.directory if machines is None else machines.disk(sites.OPERATOR)
+        self.file: FleetFile = load_fleet_file(own / FLEET_FILE_NAME)
+        self.asked: tuple[str, ...] = self.controllers
+        """Controllers whose REST ports are asked: those that can be reached from where the launcher is."""
         self.processes = Processes(self.directory)
         self._client: Client | None = None
+        self._context = self.identity().context()
 
     @classmethod
-    def create(cls, directory: Path, layout: Layout | None = None) -> Self:
+    def create(cls, directory: Path, layout: Layout | None = None, machines: Machines | None = None) -> Self:
         """
-        Make a new fleet on free loopback ports by ``rollcall init``; nothing is started yet.
+        Make a new fleet by ``rollcall init``, on free loopback ports or on machines; nothing is started yet.
 
         Raises:
             LauncherError: ``init`` refused; the message is what it said.
         """
         layout = layout or Layout()
-        ports = iter(free_ports(3 * (layout.controllers + sum(layout.sets.values()))))
         arguments = ["init", "--directory", str(directory.resolve()), "--name", layout.name, "--timing", layout.timing]
-        for number in range(1, layout.controllers + 1):
-            arguments += ["--controller", f"c{number}={_addresses(ports)}"]
-        for name, count in layout.sets.items():
-            for number in range(1, count + 1):
-                arguments += ["--broker", f"{name}-{number}={_addresses(ports)}"]
+        arguments += _on_loopback(layout) if machines is None else sites.founding_options(machines, layout.sets)
         arguments += ["--segment-bytes", str(layout.segment_bytes), "--flush", layout.flush]
         arguments += ["--ack-mode", layout.ack_mode, "--min-in-sync", str(layout.min_in_sync)]
         arguments += ["--name-service"] if layout.name_service else []
+        arguments += [text for network in layout.rocketmq for text in ("--rocketmq", network)]
+        arguments += [*(["--rocketmq-keys"] if layout.rocketmq_keys else []), "--rocketmq-tls", layout.rocketmq_tls]
         done = subprocess.run(
             python_module("rollcall_ha.api.cli.main", *arguments),
             capture_output=True,
@@ -102,7 +134,12 @@ class Fleet:
         )
         if done.returncode != 0:
             raise LauncherError(f"rollcall init failed: {(done.stderr or done.stdout).strip()}")
-        return cls(directory)
+        if layout.is_insecure:
+            file = directory / FLEET_FILE_NAME
+            file.write_text(file.read_text().replace("[fleet]\n", "[fleet]\ninsecure = true\n", 1))
+        if machines is not None:
+            sites.hand_out(directory.resolve(), machines)
+        return cls(directory, machines)
 
     def __enter__(self) -> Self:
         return self
@@ -134,17 +171,72 @@ class Fleet:
     def data(self, name: str) -> Path:
         """Data directory of a node."""
         section = self.file.controllers.get(name) or self.file.broker(name)
-        return self.file.path(section.data)
+        return (self.file.path("") if self.machines is None else self.machines.disk(self.machine(name))) / section.data
 
     def rest_addresses(self) -> tuple[str, ...]:
-        """host:port of every controller's REST port."""
-        return tuple(section.rest for section in self.file.controllers.values())
+        """host:port of the REST port of each controller in ``asked``."""
+        return tuple(self.file.controllers[name].rest for name in self.asked)
+
+    def identity(self, name: str = "admin") -> Identity:
+        """Whom to trust, and the certificate of ``name`` to show; of an insecure fleet nothing."""
+        if self.file.tls is None or self.file.fleet.insecure:
+            return Identity()
+        folder = self.file.path(self.file.tls.directory)
+        return Identity(authority=self.file.path(self.file.tls.authority), certificate=folder / f"{name}.pem")
+
+    def rest(self, name: str) -> Endpoint:
+        """The REST port of a controller, asked with the fleet's own admin certificate."""
+        return Endpoint(address=self.file.controllers[name].rest, context=self._context)
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line of a command of the CLI, as the operator gives it: in ``commands_environment``."""
+        return self.inside(sites.OPERATOR, python_module("rollcall_ha.api.cli.main", *arguments))
+
+    def commands_environment(self) -> dict[str, str]:
+        """Environment in which the CLI is about this fleet; on machines the operator's disk says it all."""
+        if self.machines is not None:
+            return our_environment()
+        identity = self.identity()
+        found = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(self.rest_addresses())}
+        if identity.authority is not None and identity.certificate is not None:
+            found |= {"ROLLCALL_AUTHORITY": str(identity.authority), "ROLLCALL_IDENTITY": str(identity.certificate)}
+        return found
 
     def client(self) -> Client:
         """One REST client, closed by ``down``."""
         if self._client is None:
-            self._client = Client(self.rest_addresses(), requested_by="launcher")
+            self._client = Client(self.rest_addresses(), requested_by="launcher", identity=self.identity())
         return self._client
+
+    # --- where -------------------------------------------------------------------------------------------------------
+
+    def machine(self, name: str) -> str:
+        """The machine of a node, by its address; of ``sites.CLIENT`` and ``sites.OPERATOR`` that of the name."""
+        if self.machines is None:
+            raise LauncherError(f"{name} has no machine of its own: this fleet is on loopback")
+        if name in (sites.CLIENT, sites.OPERATOR):
+            return name
+        section = self.file.controllers.get(name)
+        host, _ = split_address(self.file.broker(name).listen if section is None else section.raft)
+        return next(one for one in self.machines.names if self.machines.address(one) == host)
+
+    def on(self, name: str) -> AbstractContextManager[None]:
+        """Sockets that are made inside the block are on the machine of ``name``, where nodes have machines."""
+        return nullcontext() if self.machines is None else self.machines.on(self.machine(name))
+
+    def inside(self, name: str, argv: Sequence[str]) -> list[str]:
+        """The command line that runs ``argv`` where ``name`` runs."""
+        return list(argv) if self.machines is None else self.machines.inside(self.machine(name), argv)
+
+    @property
+    def seen_directory(self) -> Path:
+        """The folder of the fleet file as processes see it: on machines, where their own disk is mounted."""
+        return self.directory if self.machines is None or self.machines.disks is None else self.machines.disks
+
+    @property
+    def books(self) -> Path:
+        """Where producers keep ledger and counts: on machines, the disk of the client."""
+        return self.directory if self.machines is None else self.machines.disk(sites.CLIENT)
 
     # --- start and stop ----------------------------------------------------------------------------------------------
 
@@ -158,8 +250,10 @@ class Fleet:
             broker = self.file.broker(name)
             module = "rollcall_ha.broker.server"
             addresses = [bind_address(broker, port) for port in ("listen", "ha", "health")]
-        argv = python_module(module, "--config", str(self.directory / FLEET_FILE_NAME), "--name", name)
-        return self.processes.start(name, argv, ports=[split_address(address) for address in addresses])
+        argv = python_module(module, "--config", str(self.seen_directory / FLEET_FILE_NAME), "--name", name)
+        with self.on(name):
+            ports = [split_address(address) for address in addresses]
+            return self.processes.start(name, self.inside(name, argv), ports=ports)
 
     def up(self, *, deadline_s: float = READY_DEADLINE_S) -> None:
         """Start every node that does not run; return when all are ready and every set serves with all its replicas."""
@@ -232,11 +326,11 @@ class Fleet:
 
     # --- readiness ---------------------------------------------------------------------------------------------------
 
-    def health_address(self, name: str) -> str:
-        """host:port where /livez, /readyz and /metrics of a node are."""
+    def health(self, name: str) -> Endpoint:
+        """Where /livez, /readyz and /metrics of a node are."""
         if name in self.file.controllers:
-            return self.file.controllers[name].rest
-        return self.file.broker(name).health
+            return self.rest(name)
+        return Endpoint(address=self.file.broker(name).health, context=self._context)
 
     def wait_live(self, names: Iterable[str], *, deadline_s: float = READY_DEADLINE_S) -> None:
         """Return when each answers /livez. Raises ``LauncherError`` with the end of the log of one that did not."""
@@ -248,14 +342,15 @@ class Fleet:
 
     def _wait_health(self, names: Iterable[str], path: str, deadline_s: float) -> None:
         for name in names:
-            address = self.health_address(name)
+            endpoint = self.health(name)
 
-            def settled(name: str = name, address: str = address) -> bool:
+            def settled(name: str = name, endpoint: Endpoint = endpoint) -> bool:
                 # A process that has ended never answers: without this each typing error in a fleet file waits for 20 s.
-                return http_ok(address, path) or self.pid(name) is None
+                with self.on(name):
+                    return endpoint.is_ok(path) or self.pid(name) is None
 
             try:
-                wait_until(settled, deadline_s=deadline_s, what=f"{name} to answer {path} on {address}")
+                wait_until(settled, deadline_s=deadline_s, what=f"{name} to answer {path} on {endpoint}")
             except DeadlineError as error:
                 raise LauncherError(f"{error}; the end of its log:\n{self.processes.tail(name)}") from None
             if self.pid(name) is None:
@@ -266,14 +361,21 @@ class Fleet:
         found: list[str] = []
 
         def leads() -> bool:
-            for reached in self.client().survey():
-                if reached.status is not None and reached.status.controller.has_authority:
-                    found[:] = [str(reached.status.controller.name)]
-                    return True
-            return False
+            found[:] = [str(one.name) for one in self._controllers_seen() if one.has_authority]
+            return bool(found)
 
         wait_until(leads, deadline_s=deadline_s, what="a controller to lead with authority")
         return found[0]
+
+    def _controllers_seen(self) -> tuple[ControllerStatus, ...]:
+        """By their own words; if only one of them can be asked, as it hears them."""
+        if self.asked == self.controllers:
+            reached = self.client().survey()
+            return tuple(answer.status.controller for answer in reached if answer.status is not None)
+        try:
+            return self.client().members_by(self.rest_addresses()[0])
+        except ClientError:
+            return ()
 
     def set_keys(self) -> tuple[SetKey, ...]:
         """Every set that the fleet file speaks of."""
@@ -339,10 +441,38 @@ class Fleet:
         return self.broker_by_id(key, master)
 
 
-def _addresses(ports: Iterable[int]) -> str:
+@contextmanager
+def on_machines(directory: Path, layout: Layout | None = None, *, machines: int = 6) -> Iterator[Fleet]:
+    """
+    A new fleet on machines of its own, with one more for a client and one for the operator.
+
+    The first three have a controller; brokers have the others, or with three or fewer the same ones. Inside the block
+    the calling thread is the operator, whose machine reaches that of the first controller and no other. Everything is
+    stopped and removed at the end; disks stay in ``directory``.
+    Raises ``MachinesError``: there can be none here.
+    """
+    names = (*(f"m{number}" for number in range(1, machines + 1)), sites.CLIENT, sites.OPERATOR)
+    with Machines(names, disks=directory / sites.DISKS) as made, Fleet.create(directory, layout, made) as fleet:
+        fleet.asked = fleet.controllers[:1]
+        reached = (fleet.machine(fleet.asked[0]), sites.OPERATOR)
+        made.wall_off(two_way([sites.OPERATOR], [name for name in names if name not in reached]))
+        with made.on(sites.OPERATOR):
+            yield fleet
+
+
+def _on_loopback(layout: Layout) -> list[str]:
+    """Options of ``rollcall init``: each node at free ports."""
+    host = f"[{layout.host}]" if ":" in layout.host else layout.host
+    ports = iter(free_ports(3 * (layout.controllers + len(layout.broker_names)), layout.host))
+    found = [("--controller", f"{name}={_addresses(host, ports)}") for name in layout.controller_names]
+    found += [("--broker", f"{name}={_addresses(host, ports)}") for name in layout.broker_names]
+    return [text for option in found for text in option]
+
+
+def _addresses(host: str, ports: Iterable[int]) -> str:
     """Three loopback addresses in the order that ``rollcall init`` takes them."""
     taken = iter(ports)
-    return ",".join(f"127.0.0.1:{next(taken)}" for _ in range(3))
+    return ",".join(f"{host}:{next(taken)}" for _ in range(3))
 
 
 def _describe(status: SetStatus) -> str:

@@ -13,7 +13,6 @@ Rule 3: every wait has a deadline, and its error says for which condition.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import random
@@ -31,7 +30,6 @@ import psutil
 import rollcall_ha
 
 POLL_INTERVAL_S = 0.01
-HTTP_TIMEOUT_S = 1.0
 PORT_FIRST, PORT_LAST = 20_000, 30_000
 """Free ports are looked for here: below the ephemeral range, clear of RocketMQ's 9876 and 10909-10912."""
 _CREATED_TOLERANCE_S = 0.05
@@ -206,18 +204,6 @@ def wait_until(condition: Callable[[], object], *, deadline_s: float, what: str)
             raise DeadlineError(f"waited {deadline_s:.1f} s for {what}")
         time.sleep(POLL_INTERVAL_S)
     return time.monotonic() - began
-
-
-def http_ok(address: str, path: str, *, timeout_s: float = HTTP_TIMEOUT_S) -> bool:
-    """Whether ``GET http://address/path`` is answered with 200."""
-    connection = http.client.HTTPConnection(address, timeout=timeout_s)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def is_free(host: str, port: int) -> bool:

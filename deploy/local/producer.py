@@ -31,6 +31,7 @@ from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendRe
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.node import process
 from rollcall_ha.node.config import FLEET_FILE_NAME, load_fleet_file
+from rollcall_ha.node.credentials import client_name, credentials_of, of_ports
 
 COUNTS_FILE_NAME = "producer.json"
 TOPIC = "demo"
@@ -189,7 +190,8 @@ def _line(key: str, set_name: str, body: bytes, result: SendResult, now_ns: int)
 async def _main(stop: asyncio.Event, options: argparse.Namespace) -> int:
     fleet = load_fleet_file(options.directory / FLEET_FILE_NAME)
     seeds = [section.listen for section in fleet.brokers.values() if section.set == options.set]
-    async with Producer(seeds, group="demo") as producer:
+    credentials = of_ports(fleet, await asyncio.to_thread(credentials_of, fleet, client_name(fleet)))
+    async with Producer(seeds, group="demo", credentials=credentials) as producer:
         load = Load(producer, options.directory, options.set, options.body_bytes)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, load.push)
         await load.run(options.in_flight, stop)

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.processes import (
     PORT_FIRST,
     PORT_LAST,
@@ -22,7 +23,6 @@ from rollcall_ha.deploy.local.processes import (
     PortInUseError,
     Processes,
     free_ports,
-    http_ok,
     wait_until,
 )
 
@@ -146,4 +146,4 @@ def test_health_of_nobody_is_not_ok() -> None:
     """A refused connection is an answer too."""
     (port,) = free_ports(1)
 
-    assert not http_ok(f"127.0.0.1:{port}", "/livez")
+    assert not Endpoint(address=f"127.0.0.1:{port}").is_ok("/livez")

@@ -63,6 +63,6 @@ def test_counts_of_an_earlier_producer_are_not_taken_for_those_of_the_new_one(tm
     """``make demo-up`` behind ``make demo`` waited for acknowledgement 74,865 of a producer that began at 0."""
     (tmp_path / COUNTS_FILE_NAME).write_bytes(b'{"acked":74864}')
 
-    start_producer(Mock(directory=tmp_path))
+    start_producer(Mock(books=tmp_path))
 
     assert read_counts(tmp_path) == SendCounts()

@@ -1,0 +1,80 @@
+"""docs/three-machines.md as a stranger types it: block by block, each on the machine that the page names."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollcall_ha.deploy.local.machines import Machines, MachinesError
+from rollcall_ha.deploy.local.processes import our_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/three-machines.md"
+DESK = "desk"
+BLOCK = re.compile(r"On (m[123]|your desk):\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK_SECONDS_MAX = 300.0
+SCP = """#!/bin/bash
+# A copy between two disks, in place of scp: no machine of the test has a server of ssh.
+[ "$1" = -r ] && shift
+place() { case "$1" in 10.99.0.*:*) host=${1%%:*}; echo "$DISKS/m${host##*.}/${1#*:}" ;; *) echo "$1" ;; esac; }
+exec cp -r "$(place "$1")" "$(place "$2")"
+"""
+pytestmark = pytest.mark.cluster
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Machine and lines of every fenced block."""
+    text = PAGE.read_text()
+    found = [(DESK if where == "your desk" else where, lines) for where, lines in BLOCK.findall(text)]
+    assert len(found) == text.count("\n```\n") / 2, "a block does not say where it is typed"
+    return found
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    """The addresses of the page, each with a home of its own."""
+    try:
+        with Machines(("m1", "m2", "m3", DESK), disks=tmp_path / "disks") as made:
+            yield made
+    except MachinesError as error:
+        pytest.skip(str(error))
+
+
+def environment(programs: Path, machines: Machines) -> dict[str, str]:
+    """That of a machine on which ``rollcall`` is installed; ``scp`` goes past the mounts that hide the other disks."""
+    programs.mkdir()
+    installed = {"rollcall": ROOT / "rollcall", "python3": sys.executable}
+    texts = {name: f'#!/bin/bash\nexec "{path}" "$@"\n' for name, path in installed.items()}
+    for name, text in {**texts, "scp": SCP}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    kept = {name: value for name, value in our_environment().items() if not name.startswith(("MAKE", "ROLLCALL"))}
+    return kept | {"PATH": f"{programs}:{os.environ['PATH']}", "DISKS": f"/proc/{os.getpid()}/root{machines.disks}"}
+
+
+def test_three_machines_as_printed(tmp_path: Path, machines: Machines) -> None:
+    """Must show 7."""
+    variables = environment(tmp_path / "bin", machines)
+    began = time.monotonic()
+    said: dict[str, str] = {}
+    for number, (where, lines) in enumerate(blocks(), start=1):
+        done = subprocess.run(
+            machines.inside(where, ["bash", "-e"]),
+            input=lines,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=variables,
+            timeout=BLOCK_SECONDS_MAX,
+        )
+        told = done.stdout + done.stderr
+        assert done.returncode == 0, f"block {number}, on {where}:\n{lines}\n{told}"
+        said[f"{number} {where}"] = told
+    print("COUNTED", {"blocks": len(said), "seconds": round(time.monotonic() - began, 1)})
