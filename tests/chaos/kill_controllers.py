@@ -28,7 +28,7 @@ from rollcall_ha.controller.contract.commands import ApplyBrokerId
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, RegisterCode, SetKey
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.demo import PRODUCER, start_producer
-from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 
 COMMANDS_EACH_ROUND = 50
@@ -47,7 +47,7 @@ class Submitter:
         """A definite no ended the work."""
         self._fleet = fleet
         # A short limit: while no controller runs, the next one is tried soon.
-        self._client = Client(fleet.rest_addresses(), requested_by="kill-controllers", limit_ms=500)
+        self._client = Client(fleet.rest_addresses(), identity=fleet.identity(), limit_ms=500)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="submitter", daemon=True)
         self._thread.start()
@@ -72,9 +72,14 @@ class Submitter:
                 continue
 
 
+def probe_of(code: RegisterCode) -> str:
+    """The set of which a code asks for an id."""
+    return f"probe-{int(code, 16) % PROBE_SETS}"
+
+
 def grant(client: Client, fleet: Fleet, code: RegisterCode) -> BrokerId:
     """The id that belongs to a register code. Raises ``ClientError``."""
-    probe = f"probe-{int(code, 16) % PROBE_SETS}"
+    probe = probe_of(code)
     key = SetKey(ClusterName(fleet.file.fleet.name), BrokerName(probe))
     return client.apply_broker_id(ApplyBrokerId(set_key=key, register_code=code, address="127.0.0.1:1")).broker_id
 
@@ -121,7 +126,8 @@ class TrialCounts:
 def run(directory: Path, rounds: int) -> int:
     """Exit code 0 if nothing was lost and brokers kept acknowledging."""
     counts = TrialCounts()
-    with Fleet.create(directory) as fleet:
+    # Insecure: the probes are ids in hundreds of sets, each of which would need a broker's certificate of its own.
+    with Fleet.create(directory, Layout(is_insecure=True)) as fleet:
         fleet.up()
         start_producer(fleet)
         wait_until(lambda: ledger.read(fleet.directory), deadline_s=20, what="a first acknowledgement")

@@ -1,0 +1,460 @@
+"""
+The faults of `make chaos-net`: what happens to which machines, and how it ends.
+
+Here: one context for each scenario; the fault is there inside the block, and has ended behind it. Not here: load,
+verdicts, rounds (``__main__``).
+
+Kill, hang, loss and partition, of a broker, a controller and both, ring and bridge partitions: the scenarios that
+RocketMQ's authors published for their controllers. Behind them those of ours.
+
+Rule 1: victims are drawn by the round's own generator; every other broker that is drawn is the master.
+Rule 2: nothing is told to the fleet. The client's machine is never cut: what it feels is the fleet's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.deploy.local.fleet import Fleet
+from rollcall_ha.deploy.local.machines import Machines
+from rollcall_ha.deploy.local.partitions import Cuts, bridge, one_way, ring, two_way
+from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.deploy.local.wire import Quality
+from rollcall_ha.node.authority import Authority
+from rollcall_ha.node.certified import CertifiedName
+from rollcall_ha.node.config import split_address
+from rollcall_ha.node.credentials import broker_name, controller_name
+
+LOSS = Quality(loss_share=0.4)
+SLOW = Quality(delay_ms=40, jitter_ms=20, overtake_share=0.05)
+NARROW = Quality(bandwidth_bytes_per_s=256 * 1024)
+SLOW_SYNC_MS = 400
+CLOCK_JUMP_S = 3_600
+SHORT_DAYS = 4 / 86_400
+"""Four seconds: a certificate that expires while its owner works."""
+HEAL_S = 60.0
+
+
+class NotHere(Exception):
+    """This machine cannot do that fault; the message says what is missing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """A fleet on machines, and the draws of one round."""
+
+    fleet: Fleet
+    machines: Machines
+    key: SetKey
+    draw: random.Random
+    tools: Path
+    """Folder of the libraries and files that move clocks and slow disks."""
+    hit: list[str] = field(default_factory=list)
+    """Whom this fault was about."""
+
+    def nodes(self) -> tuple[str, ...]:
+        return (*self.fleet.controllers, *self.fleet.brokers)
+
+    def sites(self) -> list[str]:
+        """Machines of controllers, then of brokers."""
+        return [self.fleet.machine(name) for name in self.nodes()]
+
+    def broker(self) -> str:
+        """A victim: the master in half of all cases."""
+        master = self.fleet.master(self.key)
+        name = master if self.draw.random() < 0.5 else self.draw.choice(self.fleet.brokers)
+        self.hit.append(f"{name}{' (master)' if name == master else ''}")
+        return name
+
+    def controller(self) -> str:
+        """A victim: the leader in half of all cases."""
+        leader = self.fleet.leader()
+        name = leader if self.draw.random() < 0.5 else self.draw.choice(self.fleet.controllers)
+        self.hit.append(f"{name}{' (leader)' if name == leader else ''}")
+        return name
+
+    def both(self) -> tuple[str, str]:
+        return self.broker(), self.controller()
+
+
+Victims = Callable[[Stage], tuple[str, ...]]
+Fault = Callable[[Stage], AbstractContextManager[None]]
+
+VICTIMS: dict[str, Victims] = {
+    "broker": lambda stage: (stage.broker(),),
+    "controller": lambda stage: (stage.controller(),),
+    "both": lambda stage: stage.both(),
+}
+
+
+def killed(victims: Victims) -> Fault:
+    @contextmanager
+    def fault(stage: Stage) -> Iterator[None]:
+        names = victims(stage)
+        for name in names:
+            stage.fleet.processes.signal(name, signal.SIGKILL)
+        yield
+        for name in names:
+            stage.fleet.processes.wait_gone(name, deadline_s=5)
+            restart(stage, name)
+
+    return fault
+
+
+def hung(victims: Victims) -> Fault:
+    @contextmanager
+    def fault(stage: Stage) -> Iterator[None]:
+        names = victims(stage)
+        for name in names:
+            stage.fleet.stop(name)
+        try:
+            yield
+        finally:
+            for name in names:
+                stage.fleet.cont(name)
+
+    return fault
+
+
+def lossy(victims: Victims) -> Fault:
+    @contextmanager
+    def fault(stage: Stage) -> Iterator[None]:
+        with bad_wires(stage, victims(stage), LOSS):
+            yield
+
+    return fault
+
+
+@contextmanager
+def bad_wires(stage: Stage, names: tuple[str, ...], quality: Quality) -> Iterator[None]:
+    """Both ways, between the machines of ``names`` and every other one of the fleet."""
+    for site in map(stage.fleet.machine, names):
+        for other in stage.sites():
+            if other != site:
+                stage.machines.impair(site, other, quality, seed=stage.draw.getrandbits(32))
+                stage.machines.impair(other, site, quality, seed=stage.draw.getrandbits(32))
+    try:
+        yield
+    finally:
+        stage.machines.heal()
+
+
+def spoiled(quality: Quality) -> Fault:
+    """The wires of a broker."""
+    return lambda stage: bad_wires(stage, (stage.broker(),), quality)
+
+
+def cut_off(victims: Victims) -> Fault:
+    """The victims, together, from all others of the fleet."""
+
+    @contextmanager
+    def fault(stage: Stage) -> Iterator[None]:
+        names = [stage.fleet.machine(name) for name in victims(stage)]
+        with cut(stage, two_way(names, [site for site in stage.sites() if site not in names])):
+            yield
+
+    return fault
+
+
+@contextmanager
+def cut(stage: Stage, cuts: Cuts) -> Iterator[None]:
+    stage.machines.impose(cuts)
+    try:
+        yield
+    finally:
+        stage.machines.heal()
+
+
+def one_sided(choose: Callable[[Stage], str], *, hears: bool) -> Fault:
+    """One node that hears the others and is not heard, or the other way round."""
+
+    @contextmanager
+    def fault(stage: Stage) -> Iterator[None]:
+        name = choose(stage)
+        stage.hit.append(name)
+        site = stage.fleet.machine(name)
+        others = [other for other in stage.sites() if other != site]
+        with cut(stage, one_way([site], others) if hears else one_way(others, [site])):
+            yield
+
+    return fault
+
+
+def leader_of(stage: Stage) -> str:
+    return stage.fleet.leader()
+
+
+def master_of(stage: Stage) -> str:
+    return stage.fleet.master(stage.key)
+
+
+@contextmanager
+def controllers_from_brokers(stage: Stage) -> Iterator[None]:
+    """Brokers go on without controllers: nothing may be felt."""
+    stage.hit.append("all")
+    count = len(stage.fleet.controllers)
+    with cut(stage, two_way(stage.sites()[:count], stage.sites()[count:])):
+        yield
+
+
+@contextmanager
+def in_a_ring(stage: Stage) -> Iterator[None]:
+    """Each hears two neighbours, in an order that is drawn."""
+    order = list(stage.nodes())
+    stage.draw.shuffle(order)
+    stage.hit.append("-".join(order))
+    with cut(stage, ring([stage.fleet.machine(name) for name in order])):
+        yield
+
+
+@contextmanager
+def over_a_bridge(stage: Stage) -> Iterator[None]:
+    """Two halves, and one machine that hears both."""
+    order = list(stage.nodes())
+    stage.draw.shuffle(order)
+    stage.hit.append(f"over {order[0]}")
+    half = 1 + len(order) // 2
+    there = [stage.fleet.machine(name) for name in order]
+    with cut(stage, bridge(there[1:half], there[0], there[half:])):
+        yield
+
+
+@contextmanager
+def flapping(stage: Stage) -> Iterator[None]:
+    """A broker's plug, out and in."""
+    with stage.machines.flapping(stage.fleet.machine(stage.broker()), down_s=0.4, up_s=0.8):
+        yield
+    stage.machines.heal()
+
+
+# --- disks and clocks ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def disk_full(stage: Stage) -> Iterator[None]:
+    """Of the master."""
+    name = stage.fleet.master(stage.key)
+    disk = stage.machines.disk(stage.fleet.machine(name))
+    if not os.path.ismount(disk):
+        raise NotHere("a disk of its own for each broker needs a mount namespace (unshare)")
+    stage.hit.append(f"{name} (master)")
+    filler = stage.fleet.data(name) / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while True:
+            file.write(bytes(1 << 20))
+            file.flush()
+    try:
+        yield
+    finally:
+        filler.unlink(missing_ok=True)
+
+
+@contextmanager
+def slow_sync(stage: Stage) -> Iterator[None]:
+    """Every sync of one broker takes 400 ms longer."""
+    file = knob(stage, stage.broker(), "sync")
+    set_knob(file, SLOW_SYNC_MS)
+    try:
+        yield
+    finally:
+        set_knob(file, 0)
+
+
+@contextmanager
+def wiped(stage: Stage) -> Iterator[None]:
+    """A broker dies with everything that it had, and comes back as a new replica."""
+    name = stage.broker()
+    status = stage.fleet.wait_set(stage.key, lambda _: True, what="to be known")
+    address = stage.fleet.file.broker(name).listen
+    old = [one.broker_id for one in status.replicas if one.address == address]
+    stage.fleet.processes.signal(name, signal.SIGKILL)
+    stage.fleet.processes.wait_gone(name, deadline_s=5)
+    shutil.rmtree(stage.fleet.data(name))
+    yield
+    restart(stage, name)
+    # Its old id is dead for good: an operator forgets it.
+    stage.fleet.wait_set(
+        stage.key,
+        lambda found: any(one.address == address and one.broker_id not in old for one in found.replicas),
+        what=f"{name} to come back as another replica", deadline_s=HEAL_S,
+    )  # fmt: skip
+    stage.fleet.wait_set(
+        stage.key, lambda found: not set(old) & set(found.view.sync_state_set), what="the old id to leave", deadline_s=HEAL_S
+    )  # fmt: skip
+    wait_until(lambda: _cleaned(stage, old), deadline_s=HEAL_S, what="the old id to be cleaned")
+
+
+def _cleaned(stage: Stage, old: list[BrokerId]) -> bool:
+    from rollcall_ha.api.errors import ClientError
+
+    with suppress(ClientError):
+        stage.fleet.client().clean(stage.key, broker_ids=old, reason="its disk is gone")
+    status = stage.fleet.set_status(stage.key)
+    return status is not None and not any(one.broker_id in old for one in status.replicas)
+
+
+def clock_of(choose: Callable[[Stage], str], jump_s: int) -> Fault:
+    """The wall clock of one node jumps, and comes back."""
+
+    @contextmanager
+    def fault(stage: Stage) -> Iterator[None]:
+        name = choose(stage)
+        stage.hit.append(name)
+        file = knob(stage, name, "clock")
+        set_knob(file, jump_s)
+        try:
+            yield
+        finally:
+            set_knob(file, 0)
+
+    return fault
+
+
+def knob(stage: Stage, name: str, kind: str) -> Path:
+    """Raises ``NotHere``: no compiler had made the libraries."""
+    if not (stage.tools / "clock.so").exists():
+        raise NotHere("moving clocks and slowing disks needs a C compiler")
+    return stage.tools / f"{kind}-{name}"
+
+
+def set_knob(file: Path, value: int) -> None:
+    """Takes effect at the next look of the process."""
+    with file.open("r+b" if file.exists() else "wb") as held:
+        held.write(struct.pack("<q", value))
+
+
+def make_tools(tools: Path, names: tuple[str, ...]) -> None:
+    """Libraries and files; nothing where there is no compiler."""
+    tools.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for kind in ("sync", "clock"):
+            set_knob(tools / f"{kind}-{name}", 0)
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return
+    here = Path(__file__).parent
+    for source, library in ((here.parents[1] / "truth" / "clock.c", "clock.so"), (here / "disk.c", "disk.so")):
+        command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(tools / library), str(source)]
+        subprocess.run(command, check=True, timeout=60)
+
+
+@contextmanager
+def tooled(tools: Path, name: str) -> Iterator[None]:
+    """What is started inside the block has a clock that can be moved and a disk that can be slow."""
+    extra = {
+        "LD_PRELOAD": f"{tools / 'clock.so'} {tools / 'disk.so'}",
+        "WALL_CLOCK_FILE": str(tools / f"clock-{name}"),
+        "SLOW_SYNC_FILE": str(tools / f"sync-{name}"),
+    }
+    if not (tools / "clock.so").exists():
+        yield
+        return
+    os.environ.update(extra)
+    try:
+        yield
+    finally:
+        for key in extra:
+            del os.environ[key]
+
+
+def restart(stage: Stage, name: str) -> None:
+    """A node that is down."""
+    with tooled(stage.tools, name):
+        stage.fleet.restart(name)
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+def _authority(stage: Stage) -> Authority:
+    folder = stage.fleet.directory / "authority"
+    return Authority.load(folder / "ca.pem", folder / "ca.key")
+
+
+def _name(stage: Stage, name: str) -> CertifiedName:
+    file = stage.fleet.file
+    if name in file.controllers:
+        return controller_name(file, name)
+    return broker_name(file, name, file.broker(name))
+
+
+def give(stage: Stage, name: str, *, days: float = 90) -> None:
+    """A new certificate onto the disk of a node, which goes on running."""
+    file = stage.fleet.file
+    assert file.tls is not None
+    folder = stage.machines.disk(stage.fleet.machine(name)) / file.tls.directory
+    host, _ = split_address(file.controllers[name].rest if name in file.controllers else file.broker(name).health)
+    issued = _authority(stage).issue(_name(stage, name), hosts=[host], days=days)
+    issued.write(folder / f"{name}.pem", folder / f"{name}.key")
+
+
+@contextmanager
+def certificate_expires(stage: Stage) -> Iterator[None]:
+    """Of a broker, while it works; then it is given another one."""
+    name = stage.broker()
+    give(stage, name, days=SHORT_DAYS)
+    time.sleep(SHORT_DAYS * 86_400)  # until it has expired: a length of time is the fault
+    try:
+        yield
+    finally:
+        give(stage, name)
+
+
+@contextmanager
+def certificates_renewed(stage: Stage) -> Iterator[None]:
+    """Of every node, under load."""
+    stage.hit.append("all")
+    for name in stage.nodes():
+        give(stage, name)
+    yield
+
+
+@contextmanager
+def rolling_restart(stage: Stage) -> Iterator[None]:
+    """Every node in turn, as an upgrade does: the next one when the set is whole again."""
+    stage.hit.append("all")
+    for name in stage.nodes():
+        stage.fleet.terminate(name)
+        restart(stage, name)
+        stage.fleet.wait_live([name])
+        stage.fleet.leader(deadline_s=HEAL_S)
+        stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
+    yield
+
+
+def _faults() -> Iterator[tuple[str, Fault]]:
+    for kind, make in (("kill", killed), ("hang", hung), ("loss", lossy), ("partition", cut_off)):
+        for whom, victims in VICTIMS.items():
+            yield f"{kind} {whom}", make(victims)
+    yield "ring partition", in_a_ring
+    yield "bridge partition", over_a_bridge
+    yield "controllers from brokers", controllers_from_brokers
+    for whom, choose in (("leader", leader_of), ("master", master_of)):
+        yield f"{whom} is not heard", one_sided(choose, hears=True)
+        yield f"{whom} hears nobody", one_sided(choose, hears=False)
+    yield "slow wires", spoiled(SLOW)
+    yield "narrow wires", spoiled(NARROW)
+    yield "flapping plug", flapping
+    yield "disk full", disk_full
+    yield "slow sync", slow_sync
+    yield "wiped broker", wiped
+    for way, jump_s in (("forward", CLOCK_JUMP_S), ("back", -CLOCK_JUMP_S)):
+        yield f"clock {way}, leader", clock_of(leader_of, jump_s)
+        yield f"clock {way}, master", clock_of(master_of, jump_s)
+    yield "certificate expires", certificate_expires
+    yield "certificates renewed", certificates_renewed
+    yield "rolling restart", rolling_restart
+
+
+FAULTS: dict[str, Fault] = dict(_faults())
