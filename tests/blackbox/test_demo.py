@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import tomllib
@@ -46,11 +47,15 @@ def demo(tmp_path: Path) -> Iterator[Path]:
 
 
 def read_set(directory: Path) -> dict[str, Any]:
-    """The set by whichever controller answers, as curl -L would get it; empty while none does."""
+    """The set by whichever controller answers, as curl would get it; empty while none does."""
+    tls = directory / ".demo" / "tls"
+    context = ssl.create_default_context(cafile=tls / "ca.pem")
+    context.load_cert_chain(tls / "admin.pem", tls / "admin.key")
     fleet = tomllib.loads((directory / ".demo" / "rollcall.toml").read_text())
     for section in fleet["controllers"].values():
         try:
-            with urllib.request.urlopen(f"http://{section['rest']}/v1/sets/demo/broker-a", timeout=1) as answer:
+            url = f"https://{section['rest']}/v1/sets/demo/broker-a"
+            with urllib.request.urlopen(url, timeout=1, context=context) as answer:
                 found: dict[str, Any] = json.load(answer)["set"]["view"]
                 return found
         except (urllib.error.URLError, OSError):

@@ -13,6 +13,7 @@ import pytest
 
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
+from tests.support.fleet_certs import as_broker
 from tests.support.runtime_controller import broker_id_body, heartbeat_body, register_body
 
 pytestmark = pytest.mark.cluster
@@ -30,8 +31,12 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
             assert found.pid(name) is None
 
 
-def _url(fleet: Fleet, name: str, path: str) -> str:
-    return f"http://{fleet.file.controllers[name].rest}{path}"
+def _ask(
+    fleet: Fleet, name: str, method: str, path: str, json: dict[str, Any] | None = None, *, broker: int | None = None
+) -> httpx.Response:
+    """As the fleet's admin, or as broker ``broker-a-N``."""
+    endpoint = fleet.rest(name) if broker is None else as_broker(fleet, name, broker)
+    return httpx.request(method, endpoint.url(path), json=json, timeout=5, verify=endpoint.context or False)
 
 
 def _make_set(fleet: Fleet, leader: str, size: int) -> None:
@@ -40,13 +45,15 @@ def _make_set(fleet: Fleet, leader: str, size: int) -> None:
             ("/v1/broker-ids", broker_id_body(number)),
             ("/v1/replicas", register_body(number, expected=size)),
         ):
-            answer = httpx.post(_url(fleet, leader, path), json=body)
+            answer = _ask(fleet, leader, "POST", path, json=body, broker=number)
             assert answer.status_code == 200, answer.text
 
 
 def _beat(fleet: Fleet, leader: str, *numbers: int) -> bool:
     """Whether every heartbeat was counted."""
-    answers = [httpx.post(_url(fleet, leader, "/v1/heartbeat"), json=heartbeat_body(number)) for number in numbers]
+    answers = [
+        _ask(fleet, leader, "POST", "/v1/heartbeat", json=heartbeat_body(number), broker=number) for number in numbers
+    ]
     return all(answer.status_code == 200 for answer in answers)
 
 
@@ -55,7 +62,7 @@ def _journal(fleet: Fleet, name: str) -> str:
 
 
 def _set(fleet: Fleet, leader: str) -> dict[str, Any]:
-    answer = httpx.get(_url(fleet, leader, "/v1/sets/demo/broker-a"))
+    answer = _ask(fleet, leader, "GET", "/v1/sets/demo/broker-a")
     found: dict[str, Any] = answer.json()["set"]
     return found
 
@@ -66,13 +73,13 @@ def test_a_follower_passes_requests_on_within_200_ms(fleet: Fleet) -> None:
     for follower in set(fleet.controllers) - {leader}:
         for method, path in (("GET", "/v1/status"), ("POST", "/v1/sets/demo/x/elect")):
             began = time.monotonic()
-            answer = httpx.request(method, _url(fleet, follower, path), json={} if method == "POST" else None)
+            answer = _ask(fleet, follower, method, path, json={} if method == "POST" else None)
             assert time.monotonic() - began < 0.2
             assert (answer.status_code, answer.headers["x-rollcall-leader"]) == (
                 200 if method == "GET" else 404,
                 leader,
             )
-        everybody = httpx.get(_url(fleet, follower, "/v1/controllers")).json()["controllers"]
+        everybody = _ask(fleet, follower, "GET", "/v1/controllers").json()["controllers"]
         assert {one["name"]: one["leader"] for one in everybody} == dict.fromkeys(fleet.controllers, leader)
 
 
@@ -85,7 +92,7 @@ def test_stale_epoch_is_refused_with_both_values(fleet: Fleet) -> None:
         deadline_s=DEADLINE_S,
         what="the first election",
     )
-    answer = httpx.post(_url(fleet, leader, "/v1/sets/demo/broker-a/elect"), json={"expectEpoch": 9})
+    answer = _ask(fleet, leader, "POST", "/v1/sets/demo/broker-a/elect", json={"expectEpoch": 9})
     problem = answer.json()
 
     assert (answer.status_code, problem["code"]) == (409, "EXPECTATION_FAILED")
@@ -102,15 +109,15 @@ def test_lost_quorum_is_503_within_a_second_and_local_reads_answer(fleet: Fleet)
     statuses = []
     while time.monotonic() < deadline:
         began = time.monotonic()
-        answer = httpx.get(_url(fleet, leader, "/v1/sets"), timeout=5)
+        answer = _ask(fleet, leader, "GET", "/v1/sets")
         assert time.monotonic() - began < 1.0
         statuses.append(answer.status_code)
     assert statuses[-1] == 503
     assert answer.headers["retry-after"]
-    local = httpx.get(_url(fleet, leader, "/v1/status?consistency=local")).json()
+    local = _ask(fleet, leader, "GET", "/v1/status?consistency=local").json()
     assert local["freshness"]["isStale"]
-    assert httpx.get(_url(fleet, leader, "/livez")).status_code == 200
-    assert httpx.get(_url(fleet, leader, "/readyz")).status_code == 503
+    assert _ask(fleet, leader, "GET", "/livez").status_code == 200
+    assert _ask(fleet, leader, "GET", "/readyz").status_code == 503
 
 
 def test_next_leader_has_authority_and_the_record_goes_on(fleet: Fleet) -> None:

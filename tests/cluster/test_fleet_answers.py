@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.faults import hanging
 from rollcall_ha.deploy.local.fleet import Fleet
 from tests.support.fleet_story import (
@@ -60,8 +61,9 @@ def test_an_alter_of_a_stale_master_epoch_is_a_conflict_that_names_both_values(f
     """A master of the past asks for its set: 409 with both epochs, and the set is as it was."""
     status = heal(fleet)
     view = status.view
+    master = fleet.identity(fleet.master(view.set_key))
     answer = curl(
-        rest(fleet, fleet.leader()),
+        Endpoint(address=rest(fleet, fleet.leader()).address, context=master.context()),
         "/v1/sync-state-set",
         body={
             "setKey": {"cluster": view.set_key.cluster, "name": view.set_key.name},

@@ -101,7 +101,7 @@ def _judge_every_page(fleet: Fleet, master: str) -> None:
     view = curl(leader, set_path(fleet)).document["set"]["view"]
     checked = rollcall(fleet, "status", "--check")
     ready = readiness(fleet, master)
-    told = plain(fleet.health_address(master), "/metrics")[1]
+    told = plain(fleet.health(master), "/metrics")[1]
     counts = plain(leader, "/metrics")[1]
     assert view["condition"] == "writes-stopped"
     assert "acknowledges no write" in view["conditionReason"]

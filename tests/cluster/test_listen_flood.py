@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.config import split_address
 from tests.support.descriptors import many_descriptors
+from tests.support.fleet_links import listen_socket
+from tests.support.fleet_story import plain
 
 pytestmark = pytest.mark.cluster
 
@@ -39,6 +40,7 @@ class Victim:
 
     def __init__(self, fleet: Fleet) -> None:
         self.section = fleet.file.broker("broker-a-1")
+        self.health = fleet.health("broker-a-1")
         self.process = psutil.Process(fleet.start("broker-a-1"))
         fleet.wait_live(["broker-a-1"], deadline_s=DEADLINE_S)
         self.listen = split_address(self.section.listen)
@@ -57,17 +59,16 @@ class Victim:
 
     def closed(self, port: str, cause: str) -> float:
         """Links that this port closed for ``cause``, by /metrics."""
-        with urllib.request.urlopen(f"http://{self.section.health}/metrics", timeout=5) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(f'rollcall_links_closed_total{{port="{port}",reason="{cause}"}} '):
-                    return float(line.rpartition(" ")[2])
+        for line in plain(self.health, "/metrics")[1].splitlines():
+            if line.startswith(f'rollcall_links_closed_total{{port="{port}",reason="{cause}"}} '):
+                return float(line.rpartition(" ")[2])
         return 0.0
 
 
 def send_most_of_a_frame(victim: Victim, link: socket.socket) -> None:
     """All but the last byte; the broker may close the link meanwhile."""
     body = b"x" * MIB
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(OSError):
         link.sendall(struct.pack(">iI", FRAME_BYTES, 100))
         for _ in range(FRAME_BYTES // MIB - 1):
             link.sendall(body)
@@ -83,7 +84,8 @@ def test_a_flood_of_unfinished_frames_and_of_idle_links_does_not_take_the_memory
     ):
         victim = Victim(fleet)
         for _ in range(GREEDY_LINKS):
-            send_most_of_a_frame(victim, links.enter_context(socket.create_connection(victim.listen, timeout=10)))
+            link = links.enter_context(listen_socket(fleet.file, "broker-a-1", timeout_s=10))
+            send_most_of_a_frame(victim, link)
         shed = victim.closed("listen", "unfinished-frames")
         victim.rss()
         for _ in range(IDLE_LINKS):
@@ -101,7 +103,7 @@ def test_a_flood_of_unfinished_frames_and_of_idle_links_does_not_take_the_memory
             what="every unfinished frame to be given up",
         )
         wait_until(
-            lambda: victim.closed("health", "slow-frame") + victim.closed("health", "too-many-links") == HALF_REQUESTS,
+            lambda: victim.closed("health", "tls") + victim.closed("health", "too-many-links") == HALF_REQUESTS,
             deadline_s=DEADLINE_S,
             what="every half request to be closed",
         )

@@ -1,6 +1,9 @@
 """
 The last release and this program in one quorum, as during an upgrade: each leads in turn, and nobody diverges (R15).
 
+The release has TLS on its Raft links only, and no URI names. So this program renews all certificates, and its processes
+read a copy of the fleet file that says ``insecure``, as docs/upgrading.md has it.
+
 The release is taken out of the history of this repository, and started from there by its own entry points. Where the
 history does not have it (a shallow clone, a tarball) the test is skipped, and says so.
 """
@@ -19,9 +22,10 @@ import pytest
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
-from rollcall_ha.deploy.local.processes import python_module, wait_until
-from rollcall_ha.node.config import split_address
+from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.node.config import FLEET_FILE_NAME, load_fleet_file, split_address
 from tests.support.fleet_story import Answer, await_authority, counted, curl, load
 from tests.support.runtime_controller import broker_id_body, heartbeat_body, register_body
 
@@ -32,6 +36,9 @@ RELEASE = "18a65836a607f6904b83004f9bb7e7af2477944d"
 """The last one with feature level 1; a commit, because it has no tag."""
 DEADLINE_S = 40.0
 LEADER_TRIALS = 12
+OLDER = "older.toml"
+"""The fleet file as it was founded. It is the other one that has a new name in docs/upgrading.md: launcher, producer and
+audit read rollcall.toml here, and have to know that ports are plain."""
 
 
 def by_release(release: Path, module: str, *arguments: str) -> list[str]:
@@ -46,13 +53,13 @@ class MixedFleet(Fleet):
     older: set[str]
 
     def start(self, name: str) -> int:
-        """As ``Fleet.start``; a node of ``older`` by the release's own code."""
+        """As ``Fleet.start``; a node of ``older`` by the release's own code, with the file that it founded."""
         if name not in self.older:
             return super().start(name)
         module = "rollcall_ha.api.server" if name in self.file.controllers else "rollcall_ha.broker.server"
         section = self.file.controllers.get(name)
         addresses = (section.raft, section.broker, section.rest) if section is not None else ()
-        argv = by_release(self.release, module, "--config", str(self.directory / "rollcall.toml"), "--name", name)
+        argv = by_release(self.release, module, "--config", str(self.directory / OLDER), "--name", name)
         return self.processes.start(name, argv, ports=[split_address(address) for address in addresses])
 
     def upgrade(self, name: str) -> None:
@@ -80,6 +87,23 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def prepare(directory: Path) -> None:
+    """What docs/upgrading.md says of a fleet whose certificates have no URI names."""
+    file = directory / FLEET_FILE_NAME
+    for order in (
+        ("renew", "--all"),
+        ("issue", "admin", "--kind", "admin", "--into", str(directory / "tls")),
+        ("issue", "client", "--kind", "client", "--into", str(directory / "tls")),
+    ):
+        arguments = ("certs", *order, "--config", str(file), "--authority-directory", str(directory / "tls"))
+        command = python_module("rollcall_ha.api.cli.main", *arguments)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=DEADLINE_S, env=our_environment())
+    text = file.read_text()
+    (directory / OLDER).write_text(text)
+    file.write_text(text.replace("[fleet]\n", "[fleet]\ninsecure = true\n", 1))
+    assert load_fleet_file(file).fleet.insecure
+
+
 @pytest.fixture
 def fleet(release: Path, tmp_path: Path) -> Iterator[MixedFleet]:
     """Three controllers and three brokers of the release, founded by it."""
@@ -90,6 +114,7 @@ def fleet(release: Path, tmp_path: Path) -> Iterator[MixedFleet]:
     for name, broker in plan.file.brokers.items():
         arguments += ["--broker", f"{name}={broker.listen},{broker.ha},{broker.health}"]
     subprocess.run(by_release(release, "rollcall_ha.api.cli.main", *arguments), check=True, timeout=DEADLINE_S)
+    prepare(tmp_path / "fleet")
     with MixedFleet(tmp_path / "fleet") as found:
         found.release = release
         found.older = {*found.controllers, *found.brokers}
@@ -106,7 +131,7 @@ def _post(fleet: MixedFleet, path: str, body: dict[str, Any]) -> Answer:
 
     def is_answered() -> bool:
         leader = fleet.leader(deadline_s=DEADLINE_S)
-        answers[:] = [curl(fleet.file.controllers[leader].rest, path, body=body)]
+        answers[:] = [curl(fleet.rest(leader), path, body=body)]
         return answers[0].status not in (307, 503)
 
     wait_until(is_answered, deadline_s=DEADLINE_S, what=f"an answer to {path}")
@@ -174,7 +199,7 @@ def _view(fleet: MixedFleet, name: str) -> dict[str, Any]:
 
     def has_master() -> bool:
         leader = fleet.leader(deadline_s=DEADLINE_S)
-        answer = curl(fleet.file.controllers[leader].rest, f"/v1/sets/demo/{name}")
+        answer = curl(fleet.rest(leader), f"/v1/sets/demo/{name}")
         if answer.status != 200:
             return False
         found[:] = [answer.document["set"]["view"]]
@@ -203,7 +228,7 @@ def _agree(fleet: MixedFleet) -> int:
     told: dict[str, tuple[tuple[int, ...], str, str]] = {}
 
     def is_even() -> bool:
-        told.update({name: _told(section.rest) for name, section in fleet.file.controllers.items()})
+        told.update({name: _told(fleet.rest(name)) for name in fleet.controllers})
         # An event is shown when its journal is synced, which is later than its entry is applied.
         return len({places for places, _, _ in told.values()}) == 1
 
@@ -213,26 +238,27 @@ def _agree(fleet: MixedFleet) -> int:
     return next(iter(told.values()))[0][0]
 
 
-def _told(address: str) -> tuple[tuple[int, ...], str, str]:
+def _told(endpoint: Endpoint) -> tuple[tuple[int, ...], str, str]:
     """The applied index with the place of the newest event, the chain's head there, and the views at that index."""
-    status = curl(address, "/v1/status?consistency=local&limit=500").document
+    status = curl(endpoint, "/v1/status?consistency=local&limit=500").document
     views = [_common(one["view"]) for one in status["sets"]]
-    events = _all_events(address)
+    events = _all_events(endpoint)
     last = events[-1]
     places = (int(status["freshness"]["index"]), last["term"], last["index"], last["ordinal"])
     return places, str(last["chain"]), json.dumps(views, sort_keys=True)
 
 
 def _common(view: dict[str, Any]) -> dict[str, Any]:
-    members = [{name: value for name, value in one.items() if name != "isStopping"} for one in view["members"]]
+    ours = ("isStopping", "owner")
+    members = [{name: value for name, value in one.items() if name not in ours} for one in view["members"]]
     return {**view, "members": members}
 
 
-def _all_events(address: str) -> list[dict[str, Any]]:
+def _all_events(endpoint: Endpoint) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     mark = ""
     while True:
-        page = curl(address, f"/v1/events?limit=500{mark}").document
+        page = curl(endpoint, f"/v1/events?limit=500{mark}").document
         found += page["events"]
         following = page["nextFrom"]
         if not page["events"] or following is None:
@@ -240,9 +266,9 @@ def _all_events(address: str) -> list[dict[str, Any]]:
         mark = f"&from={following['term']}.{following['index']}.{following['ordinal']}"
 
 
-def _digest(address: str) -> str:
+def _digest(endpoint: Endpoint) -> str:
     """Of the state, which controllers of level 2 have; every controller has applied the same entries."""
-    controller = curl(address, "/v1/status?consistency=local&limit=1").document["controller"]
+    controller = curl(endpoint, "/v1/status?consistency=local&limit=1").document["controller"]
     assert controller["differing"] == []
     return str(controller["stateDigest"])
 
@@ -302,8 +328,8 @@ def test_two_versions_share_a_quorum_and_the_level_is_raised_when_all_are_upgrad
     levels = {
         reached.status.controller.fleet_level for reached in fleet.client().survey() if reached.status is not None
     }
-    kinds = {event["event"]["kind"] for event in _all_events(fleet.file.controllers["c1"].rest)}
-    digests = {_digest(section.rest) for section in fleet.file.controllers.values()}
+    kinds = {event["event"]["kind"] for event in _all_events(fleet.rest("c1"))}
+    digests = {_digest(fleet.rest(name)) for name in fleet.controllers}
     counted(compared_at=compared, kinds=sorted(kinds), digests=sorted(digests))
     assert len(digests) == 1, "the controllers have made different states of the same entries"
     assert digests != {""}

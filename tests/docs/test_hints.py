@@ -28,7 +28,7 @@ from tests.docs.cited_numbers import CODE, ROOT, other_files, python_files
 VALUE = "VALUE"
 """Stands where an f-string puts a value."""
 
-COMMAND = re.compile(r"(?<![\w./@:-])(?:\./)?rollcall((?: +(?![=#])[^\s`\"|;)\]]+)+)")
+COMMAND = re.compile(r"(?<![\w./@:-])(?<!-n )(?:\./)?rollcall((?: +(?![=#])[^\s`\"|;)\]]+)+)")
 TARGET = re.compile(r"(?:(?<=`)|(?<=: )|(?<=\()|(?<=run )|(?m:^))make ([a-z][a-z-]*(?:VALUE)?)")
 SENTENCE = re.compile(r"[.,:;]$|^(?:and|or|then|again)$")
 
@@ -40,6 +40,7 @@ NO_SETTINGS = {
     "server": "an extra of the distribution",
     "client": "an extra of the distribution",
     "project": "a section of pyproject.toml",
+    "broker_port_tls": "a section that is gone; the changelog says so",
 }
 """Words in square brackets that are no section of the fleet file, and what they are."""
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.perf import bench_catch_up, bench_failover, bench_processes, bench_put, bench_sets
+from tests.perf import bench_catch_up, bench_failover, bench_processes, bench_put, bench_sets, bench_tls
 from tests.perf.machine import ROOT, Machine, Others, describe
 from tests.perf.results import Result, Run, gather, table
 from tests.perf.section import Context, Section
@@ -35,6 +35,7 @@ SECTIONS: tuple[Section, ...] = (
     bench_catch_up.CATCH_UP,
     bench_sets.SETS_SECTION,
     bench_processes.PROCESSES,
+    bench_tls.TLS,
 )
 RUNS = 3
 

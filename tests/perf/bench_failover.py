@@ -94,7 +94,7 @@ def fail_over(
     key = fleet.set_keys()[0]
     struck: list[int] = []
     rows: list[HistoryRow] = []
-    with Client(seeds_of(fleet)) as client:
+    with Client(fleet.directory, seeds_of(fleet)) as client:
         for number in range(rounds):
             wait_acks(client, 200)
             master = fleet.master(key)
@@ -170,7 +170,7 @@ def run_leader(context: Context) -> dict[str, float]:
     with context.fleet() as fleet:
         key = fleet.set_keys()[0]
         epoch = fleet.wait_set(key, lambda _: True, what="to be known").view.master_epoch
-        with Client(seeds_of(fleet)) as client:
+        with Client(fleet.directory, seeds_of(fleet)) as client:
             for number in range(2 if context.is_quick else 5):
                 wait_acks(client, 200)
                 leader = fleet.leader()

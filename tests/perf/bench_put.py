@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -28,6 +29,7 @@ from rollcall_ha.node.config import split_address
 from tests.perf.machine import cpu_s
 from tests.perf.results import Measure, percentile
 from tests.perf.section import Context, Section
+from tests.support.fleet_links import credentials_in_fleet
 
 KIB = 1024
 SHAPES: tuple[tuple[str, int, int], ...] = (("1", 1, KIB), ("16", 16, KIB), ("64", 64, KIB), ("big", 8, 256 * KIB))
@@ -96,6 +98,7 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._is_secured = transport.get_extra_info("peercert") is not None
         self._from = time.perf_counter() + WARM_UP_S
         self._end = self._from + self._seconds
         self._send(self._in_flight, time.perf_counter())
@@ -108,7 +111,12 @@ class _Client(asyncio.Protocol):
         first = self._next
         self._next += count
         self._began.update(dict.fromkeys(range(first, self._next), now))
-        self._transport.writelines([self._make(number, number) for number in range(first, self._next)])
+        # As the Producer: one record of TLS, not one for each message.
+        frames = [self._make(number, number) for number in range(first, self._next)]
+        if self._is_secured:
+            self._transport.write(b"".join(frames))
+        else:
+            self._transport.writelines(frames)
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
@@ -147,14 +155,20 @@ class _Client(asyncio.Protocol):
         )
 
 
-def _run(address: str, in_flight: int, body_bytes: int, seconds: float, pipe: Connection) -> None:
+def _run(
+    directory: Path | None, address: str, in_flight: int, body_bytes: int, seconds: float, pipe: Connection
+) -> None:
     sys.setswitchinterval(0.0005)
+    credentials = credentials_in_fleet(directory)
+    tls = None if credentials is None else credentials.client_context()
 
     async def main() -> Told:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Told] = loop.create_future()
         host, port = split_address(address)
-        transport, _ = await loop.create_connection(lambda: _Client(in_flight, body_bytes, seconds, done), host, port)
+        transport, _ = await loop.create_connection(
+            lambda: _Client(in_flight, body_bytes, seconds, done), host, port, ssl=tls
+        )
         try:
             return await done
         finally:
@@ -168,13 +182,15 @@ def put(fleet: Fleet, in_flight: int, body_bytes: int, seconds: float) -> tuple[
     """(what the client measured, CPU seconds of all brokers per message) of one run of one shape."""
     master = fleet.file.broker(fleet.master(fleet.set_keys()[0])).listen
     pids = [pid for name in fleet.brokers if (pid := fleet.pid(name)) is not None]
-    return put_at(master, pids, in_flight, body_bytes, seconds)
+    return put_at(master, pids, in_flight, body_bytes, seconds, directory=fleet.directory)
 
 
-def put_at(address: str, pids: list[int], in_flight: int, body_bytes: int, seconds: float) -> tuple[Told, float]:
-    """The same at a master whoever it is; ``pids``: whose CPU counts."""
+def put_at(
+    address: str, pids: list[int], in_flight: int, body_bytes: int, seconds: float, *, directory: Path | None = None
+) -> tuple[Told, float]:
+    """The same at a master whoever it is; ``pids``: whose CPU counts; ``directory``: of a fleet of ours."""
     ours, theirs = multiprocessing.Pipe()
-    arguments = (address, in_flight, body_bytes, seconds, theirs)
+    arguments = (directory, address, in_flight, body_bytes, seconds, theirs)
     process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments, daemon=True)
     before = cpu_s(pids)
     process.start()

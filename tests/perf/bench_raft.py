@@ -21,7 +21,7 @@ from rollcall_ha.controller.replication.async_proposer import AsyncProposer
 from rollcall_ha.controller.replication.ports import RaftRole
 from rollcall_ha.controller.replication.raft.log import RaftLog
 from tests.cluster.test_raft_durability import _free_addresses
-from tests.support.raft_certs import make_certificates
+from tests.support.raft_certs import credentials_in, make_certificates
 from tests.support.raft_driver import RaftProcess, found, start_node, wait_for
 from tests.support.raft_ledger import Ledger, LedgerMachine
 
@@ -79,7 +79,7 @@ def main(seconds: float) -> None:
     sys.setswitchinterval(0.0005)
     with tempfile.TemporaryDirectory() as folder:
         root, members = Path(folder), _free_addresses()
-        files = make_certificates(root / "tls", members)
+        make_certificates(root / "tls", members)
         found([root / name for name in members])
         options: dict[str, object] = {
             name: {
@@ -95,7 +95,7 @@ def main(seconds: float) -> None:
             members={ControllerName(name): address for name, address in members.items()},
             directory=root / ME,
             timing=PRESETS[Preset.NORMAL],
-            tls=files[ME],
+            tls=credentials_in(root / "tls", ME),
         )
         log.start()
         try:

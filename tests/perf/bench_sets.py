@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.perf.machine import cpu_s
@@ -30,10 +31,10 @@ QUIET_S = 2.0
 class Asker:
     """A thread that reads one set from the leader again and again, linearizable, and takes the time."""
 
-    def __init__(self, address: str, path: str) -> None:
+    def __init__(self, endpoint: Endpoint, path: str) -> None:
         self.took_ms: list[float] = []
         self.failures: list[str] = []
-        self._address, self._path = address, path
+        self._endpoint, self._path = endpoint, path
         self._is_over = False
         self._thread = threading.Thread(target=self._ask, daemon=True)
 
@@ -48,7 +49,7 @@ class Asker:
         self._thread.join()
 
     def _ask(self) -> None:
-        connection = http.client.HTTPConnection(self._address, timeout=30)
+        connection = self._endpoint.connection(timeout_s=30)
         while not self._is_over:
             began = time.perf_counter()
             try:
@@ -107,7 +108,7 @@ def lose_masters(
     before = slaves.told().masters
     doomed = masters.told().masters
     path = f"/v1/sets/{fleet.file.fleet.name}/s0000"
-    with Asker(fleet.file.controllers[leader].rest, path) as asker:
+    with Asker(fleet.rest(leader), path) as asker:
         wait_until(lambda: len(asker.took_ms) > 10, deadline_s=10, what="the controller to answer")
         killed_ns = time.monotonic_ns()
         masters.process.kill()
@@ -138,7 +139,7 @@ def run_sets(context: Context) -> dict[str, float]:
     """One life of a thousand sets."""
     count = SETS
     names = tuple(f"s{number:04d}" for number in range(count))
-    with context.fleet(Layout(name="perf"), is_up=False) as fleet:
+    with context.fleet(Layout(name="perf", is_insecure=True), is_up=False) as fleet:
         fleet.up_controllers()
         leader = fleet.leader()
         pid = fleet.pid(leader)

@@ -13,12 +13,15 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import uvloop
 
 from rollcall_ha.broker.client.producer import Producer, SendFailedError
+from rollcall_ha.node.tls import Credentials
+from tests.support.fleet_links import credentials_in_fleet
 
 WORKERS = 4
 PAUSE_MS = 2
@@ -27,13 +30,13 @@ READY_DEADLINE_S = 20
 
 
 class Client:
-    """``with Client(seeds) as client: ...; stamps = client.stop()``."""
+    """``with Client(directory, seeds) as client: ...; stamps = client.stop()``."""
 
-    def __init__(self, seeds: Sequence[str]) -> None:
-        """``seeds``: listen addresses of the set's brokers."""
+    def __init__(self, directory: Path, seeds: Sequence[str]) -> None:
+        """``directory``: the fleet's; ``seeds``: listen addresses of the set's brokers."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_produce, args=(tuple(seeds), theirs), daemon=True)
+        self._process = context.Process(target=_produce, args=(directory, tuple(seeds), theirs), daemon=True)
 
     def __enter__(self) -> Self:
         """Start; returns when the first message was acknowledged."""
@@ -65,13 +68,13 @@ class Client:
         return count
 
 
-def _produce(seeds: Sequence[str], pipe: Connection) -> None:
+def _produce(directory: Path, seeds: Sequence[str], pipe: Connection) -> None:
     sys.setswitchinterval(0.0005)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_main(seeds, pipe))
+        runner.run(_main(credentials_in_fleet(directory), seeds, pipe))
 
 
-async def _main(seeds: Sequence[str], pipe: Connection) -> None:
+async def _main(credentials: Credentials | None, seeds: Sequence[str], pipe: Connection) -> None:
     stamps: list[int] = []
     stop = asyncio.Event()
 
@@ -81,7 +84,7 @@ async def _main(seeds: Sequence[str], pipe: Connection) -> None:
         else:
             stop.set()
 
-    async with Producer(seeds, group="perf") as producer:
+    async with Producer(seeds, group="perf", credentials=credentials) as producer:
         workers = [asyncio.create_task(_work(producer, stamps, pipe)) for _ in range(WORKERS)]
         asyncio.get_running_loop().add_reader(pipe.fileno(), heard)
         await stop.wait()

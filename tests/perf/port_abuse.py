@@ -17,7 +17,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import psutil
 
 from rollcall_ha.api.errors import ClientError
 from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.perf import abuser
@@ -39,24 +39,28 @@ LINKS_LEFT_MAX = 40
 """Sessions of brokers and whoever asks at this moment."""
 
 
-def metrics(address: str) -> dict[str, float]:
+def metrics(endpoint: Endpoint) -> dict[str, float]:
     """The samples of a /metrics, by name with labels."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
+    connection = endpoint.connection(timeout_s=5)
+    try:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    finally:
+        connection.close()
     samples = (line.rpartition(" ") for line in lines if line[:1] not in ("", "#"))
     return {name: float(value) for name, _, value in samples}
 
 
 def total(fleet: Fleet, name: str) -> float:
     """Sum of one sample over the controllers."""
-    return sum(metrics(section.rest).get(name, 0.0) for section in fleet.file.controllers.values())
+    return sum(metrics(fleet.rest(one)).get(name, 0.0) for one in fleet.controllers)
 
 
 def causes(fleet: Fleet) -> Counter[str]:
     """Links that ended, by cause, over the controllers."""
     found: Counter[str] = Counter()
-    for section in fleet.file.controllers.values():
-        for name, value in metrics(section.rest).items():
+    for one in fleet.controllers:
+        for name, value in metrics(fleet.rest(one)).items():
             if name.startswith('rollcall_links_closed_total{port="broker",'):
                 found[name.split('"')[3]] += int(value)
     return found
@@ -102,7 +106,7 @@ def kills(fleet: Fleet, rounds: int, when: str) -> list[float]:
 
 def run(directory: Path, rounds: int) -> int:
     """Print the table; the exit code."""
-    with Fleet.create(directory, Layout(name="abuse")) as fleet:
+    with Fleet.create(directory, Layout(name="abuse", is_insecure=True)) as fleet:
         fleet.up(deadline_s=DEADLINE_S)
         peace = kills(fleet, rounds, "in peace")
         counted, memory = causes(fleet), memory_mib(fleet)

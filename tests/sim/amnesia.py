@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation
+from rollcall_ha.controller.contract.commands import (
+    FIRST_FEATURE_LEVEL,
+    AnyCommand,
+    InitialiseFleet,
+    Operation,
+    RaiseFeatureLevel,
+)
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, RequestId, SyncStateSet
 from rollcall_ha.controller.contract.verdicts import ElectionKind
@@ -117,15 +123,22 @@ def wipe_one(world: World, machine: ControllerMachine) -> None:
 
 def found_at_level(world: World, level: int) -> None:
     """The directories of all controllers are those of a fleet that an older program has founded."""
-    operation = Operation(
-        version=level,
-        request_id=RequestId("founding"),
-        stamped_at_ms=0,
-        requested_by="controller:c1",
-        command=InitialiseFleet(fleet_incarnation=world.fleet_incarnation),
+    commands: tuple[AnyCommand, ...] = (
+        InitialiseFleet(fleet_incarnation=world.fleet_incarnation),
+        RaiseFeatureLevel(level=level),
+    )
+    operations = tuple(
+        Operation(
+            version=FIRST_FEATURE_LEVEL,
+            request_id=RequestId(f"founding-{number}"),
+            stamped_at_ms=0,
+            requested_by="controller:c1",
+            command=command,
+        )
+        for number, command in enumerate(commands)
     )
     machine = FleetMachine()
-    founded = machine.apply(machine.initial(), encode_operations((operation,)), term=1, index=2)
+    founded = machine.apply(machine.initial(), encode_operations(operations), term=1, index=2)
     assert founded.state.feature_level == level
     world.oracle.forgotten(founded.state)
     _install(world, founded.state)

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from rollcall_ha.api.broker_port.port import BrokerPortServer
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import Operation
+from rollcall_ha.controller.contract.commands import Operation, OperatorCommand
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation, Incarnation, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import AlterDecided, AnyReply, Refused, SetView
 from rollcall_ha.controller.contract.timing import Timing
@@ -26,7 +26,7 @@ from rollcall_ha.controller.replication.ports import AppliedEntry, ReplicatedLog
 from rollcall_ha.controller.replication.proposer import ProposeError
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import NoAuthority, Ports, request_ids
-from rollcall_ha.controller.runtime.service import ControllerService, OperatorCommand
+from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.settings import ControllerAddresses, ServiceSettings
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame

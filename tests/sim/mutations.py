@@ -2,12 +2,13 @@
 The fixed list of mutants: which rule, what goes wrong without it, and the one function that is replaced.
 
 Here: the whole list. Not here: its parts (``mutations_sets``, ``mutations_elections``, ``mutations_replicas``, ``mutations_reigns``,
-``mutations_disks``, ``mutations_quorum``), running it (``mutants``), cases that one machine is enough for (``directed``).
+``mutations_disks``, ``mutations_quorum``, ``mutations_callers``), running it (``mutants``), cases that one machine is enough for (``directed``).
 """
 
 from __future__ import annotations
 
 from tests.sim.mutation import Mutation
+from tests.sim.mutations_callers import CALLERS
 from tests.sim.mutations_disks import DISKS
 from tests.sim.mutations_elections import ELECTIONS
 from tests.sim.mutations_quorum import QUORUM
@@ -15,4 +16,4 @@ from tests.sim.mutations_reigns import REIGNS
 from tests.sim.mutations_replicas import REPLICAS
 from tests.sim.mutations_sets import SETS
 
-MUTATIONS: tuple[Mutation, ...] = (*SETS, *ELECTIONS, *REPLICAS, *REIGNS, *DISKS, *QUORUM)
+MUTATIONS: tuple[Mutation, ...] = (*SETS, *ELECTIONS, *REPLICAS, *REIGNS, *DISKS, *QUORUM, *CALLERS)

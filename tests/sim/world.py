@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import structlog
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, ElectMaster, ElectUnclean, OperatorCommand
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -34,7 +34,6 @@ from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfig
 from rollcall_ha.controller.core.state import FleetState, SetState
 from rollcall_ha.controller.core.views import condition_of
 from rollcall_ha.controller.replication.ports import AppliedEntry
-from rollcall_ha.controller.runtime.service import OperatorCommand
 from rollcall_ha.node.process import ExitCode
 from tests.sim import amnesia
 from tests.sim.broker import BrokerNode, BrokerPlan, watched_brokers

@@ -10,12 +10,10 @@ Rule 2: only what was started under the test's own directory is ever signalled.
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,12 +28,13 @@ from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.views import HistoryRow, SetStatus
-from rollcall_ha.deploy.local import audit, ledger, producer
+from rollcall_ha.deploy.local import audit, ledger, producer, sites
 from rollcall_ha.deploy.local.demo import PRODUCER, is_complete
+from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
-from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
-from rollcall_ha.node.config import split_address
+from rollcall_ha.deploy.local.processes import python_module, wait_until
 from rollcall_ha.node.remoting.frame import FrameDecoder
+from tests.support.fleet_links import listen_socket
 
 FIRST_ACKS = 200
 ACKS_DEADLINE_S = 40.0
@@ -98,7 +97,7 @@ class Load:
     def acked(self) -> int:
         """Messages acknowledged so far; fails if the producer ended."""
         assert self.fleet.processes.pid(PRODUCER) is not None, f"it ended:\n{self.fleet.processes.tail(PRODUCER)}"
-        return producer.read_counts(self.fleet.directory).acked
+        return producer.read_counts(self.fleet.books).acked
 
     def wait_more(self, count: int = FIRST_ACKS, *, deadline_s: float = ACKS_DEADLINE_S) -> None:
         """Until ``count`` more messages are acknowledged than now."""
@@ -107,7 +106,7 @@ class Load:
 
     def stamps(self, since_ns: int) -> list[int]:
         """When messages were acknowledged, in order: the last one before ``since_ns`` and all after it."""
-        stamps = sorted(line.acked_at_ns for line in ledger.read(self.fleet.directory))
+        stamps = sorted(line.acked_at_ns for line in ledger.read(self.fleet.books))
         before = [stamp for stamp in stamps if stamp < since_ns]
         return before[-1:] + stamps[len(before) :]
 
@@ -123,9 +122,17 @@ def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256) -> Iterator
     """A producer that works inside the block; the ledger grows over all blocks of a fleet."""
     fleet.processes.forget(PRODUCER)
     # What an earlier producer counted is not ours.
-    (fleet.directory / producer.COUNTS_FILE_NAME).unlink(missing_ok=True)
-    arguments = ["--directory", str(fleet.directory), "--in-flight", str(in_flight), "--body-bytes", str(body_bytes)]
-    fleet.processes.start(PRODUCER, python_module("rollcall_ha.deploy.local.producer", *arguments))
+    (fleet.books / producer.COUNTS_FILE_NAME).unlink(missing_ok=True)
+    arguments = [
+        "--directory",
+        str(fleet.seen_directory),
+        "--in-flight",
+        str(in_flight),
+        "--body-bytes",
+        str(body_bytes),
+    ]
+    argv = python_module("rollcall_ha.deploy.local.producer", *arguments)
+    fleet.processes.start(PRODUCER, fleet.inside(sites.CLIENT, argv))
     work = Load(fleet)
     try:
         work.wait_more()
@@ -203,7 +210,7 @@ class Answer:
 
 
 def curl(
-    address: str,
+    endpoint: Endpoint,
     path: str,
     *,
     body: dict[str, Any] | None = None,
@@ -212,7 +219,7 @@ def curl(
 ) -> Answer:
     """One request on a connection of its own. Raises ``OSError`` if nobody answers within ``limit_s``."""
     began = time.monotonic()
-    connection = http.client.HTTPConnection(address, timeout=limit_s)
+    connection = endpoint.connection(timeout_s=limit_s)
     try:
         content = None if body is None else json.dumps(body)
         sent = {"Content-Type": "application/json"} | (headers or {})
@@ -231,12 +238,12 @@ def curl(
 
 def readiness(fleet: Fleet, name: str) -> tuple[int, str]:
     """Status and words of /readyz of a node."""
-    return plain(fleet.health_address(name), "/readyz")
+    return plain(fleet.health(name), "/readyz")
 
 
-def plain(address: str, path: str) -> tuple[int, str]:
+def plain(endpoint: Endpoint, path: str) -> tuple[int, str]:
     """Status and text of an answer that is not JSON. Raises ``OSError``."""
-    connection = http.client.HTTPConnection(address, timeout=5)
+    connection = endpoint.connection(timeout_s=5)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -251,9 +258,9 @@ def set_path(fleet: Fleet, verb: str = "") -> str:
     return f"/v1/sets/{key.cluster}/{key.name}{verb}"
 
 
-def rest(fleet: Fleet, controller: str) -> str:
-    """host:port of a controller's REST port."""
-    return fleet.file.controllers[controller].rest
+def rest(fleet: Fleet, controller: str) -> Endpoint:
+    """A controller's REST port."""
+    return fleet.rest(controller)
 
 
 def await_authority(fleet: Fleet, controllers: tuple[str, ...], *, deadline_s: float = 20.0) -> str:
@@ -278,13 +285,13 @@ def await_authority(fleet: Fleet, controllers: tuple[str, ...], *, deadline_s: f
 def rollcall(fleet: Fleet, *arguments: str, limit_s: float = CLI_DEADLINE_S) -> subprocess.CompletedProcess[str]:
     """A command of the CLI, as a program, on this fleet."""
     return subprocess.run(
-        python_module("rollcall_ha.api.cli.main", *arguments),
+        fleet.command(*arguments),
         capture_output=True,
         text=True,
         check=False,
         timeout=limit_s,
         stdin=subprocess.DEVNULL,
-        env=our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(fleet.rest_addresses())},
+        env=fleet.commands_environment(),
     )
 
 
@@ -309,7 +316,7 @@ class DirectSends:
     def __init__(self, fleet: Fleet, name: str) -> None:
         """Connect; the broker may hang: the kernel accepts for it only if it was listening."""
         self.fates = Fates()
-        self._socket = socket.create_connection(split_address(fleet.file.broker(name).listen), timeout=5.0)
+        self._socket = listen_socket(fleet.file, name)
         self._decoder = FrameDecoder()
         self._open: set[int] = set()
 

@@ -131,8 +131,8 @@ class Stopwatch:
 
 def history(stage: Stage) -> dict[str, Any]:
     """The leader's answer, by plain HTTP."""
-    for address in stage.fleet.rest_addresses():
-        status, body = get(address, f"/v1/sets/{stage.key.cluster}/{stage.key.name}/history?limit=500")
+    for name in stage.fleet.controllers:
+        status, body = get(stage.fleet.rest(name), f"/v1/sets/{stage.key.cluster}/{stage.key.name}/history?limit=500")
         if status == 200:
             answer: dict[str, Any] = json.loads(body)
             if answer["freshness"]["isAuthoritative"]:
@@ -162,10 +162,9 @@ def new_since(stage: Stage, before: dict[str, Any]) -> tuple[list[dict[str, Any]
 
 def sampler(stage: Stage) -> Sampler:
     fleet = stage.fleet
-    brokers = [fleet.file.broker(name) for name in fleet.brokers]
     return Sampler(
-        controllers=list(fleet.rest_addresses()),
-        health={section.listen: section.health for section in brokers},
+        controllers=[fleet.rest(name) for name in fleet.controllers],
+        health={fleet.file.broker(name).listen: fleet.health(name) for name in fleet.brokers},
         path=f"/v1/sets/{stage.key.cluster}/{stage.key.name}",
         check=lambda: stage.command("status", "--check").returncode,
     )
@@ -203,8 +202,8 @@ def idle_row(stage: Stage) -> Line:
     before, epoch = history(stage), stage.epoch()
     samples = sampler(stage)
     path = f"/v1/sets/{stage.key.cluster}/{stage.key.name}"
-    addresses = stage.fleet.rest_addresses()
-    leader = next(one for one in addresses if get(one, path)[0] == HTTPStatus.OK)
+    endpoints = [stage.fleet.rest(name) for name in stage.fleet.controllers]
+    leader = next(one for one in endpoints if get(one, path)[0] == HTTPStatus.OK)
     name = stage.master()
     began_ns = time.monotonic_ns()
     stage.fleet.processes.signal(name, signal.SIGKILL)

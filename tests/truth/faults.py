@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.deploy.local.fleet import Fleet
-from rollcall_ha.deploy.local.processes import our_environment, python_module, wait_until
+from rollcall_ha.deploy.local.processes import python_module, wait_until
 from rollcall_ha.node.config import split_address
 
 HEAL_S = 60.0
@@ -74,10 +74,9 @@ class Stage:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The CLI, as a program."""
-        environment = our_environment() | {"ROLLCALL_CONTROLLERS": ",".join(self.fleet.rest_addresses())}
         return subprocess.run(
             python_module("rollcall_ha.api.cli.main", *arguments),
-            capture_output=True, text=True, check=False, timeout=HEAL_S, env=environment,
+            capture_output=True, text=True, check=False, timeout=HEAL_S, env=self.fleet.commands_environment(),
         )  # fmt: skip
 
     def pause(self) -> None:

@@ -22,15 +22,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rollcall_ha.deploy.local.endpoints import Endpoint
+
 PERIOD_S = 0.1
 LIMIT_S = 0.5
 CLI_EVERY = 20
 """Samples of an unhealthy set between two questions to the CLI: it takes a second of a core."""
 
 
-def get(address: str, path: str) -> tuple[int, bytes]:
+def get(endpoint: Endpoint, path: str) -> tuple[int, bytes]:
     """Status and body; (0, b"") if there is no answer."""
-    connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
+    connection = endpoint.connection(timeout_s=LIMIT_S)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -56,7 +58,9 @@ class Sampled:
 class Sampler:
     """Asks every ``PERIOD_S`` between ``start`` and ``stop``."""
 
-    def __init__(self, *, controllers: list[str], health: dict[str, str], path: str, check: Callable[[], int]) -> None:
+    def __init__(
+        self, *, controllers: list[Endpoint], health: dict[str, Endpoint], path: str, check: Callable[[], int]
+    ) -> None:
         """``health``: health address by listen address of each broker; ``check`` runs ``status --check``."""
         self.result = Sampled()
         self._controllers, self._health, self._path, self._check = controllers, health, path, check
@@ -109,7 +113,7 @@ class Sampler:
             return None
         return condition, {name: value for name, value in heard.items() if value is not None}
 
-    def _set(self) -> tuple[str | None, Any]:
+    def _set(self) -> tuple[Endpoint | None, Any]:
         for address in self._controllers:
             status, body = get(address, self._path)
             if status == 200:
@@ -138,7 +142,7 @@ def _misfits(condition: str, heard: Mapping[str, str]) -> set[str]:
     }
 
 
-def _status(leader: str, key: dict[str, str]) -> str | None:
+def _status(leader: Endpoint, key: dict[str, str]) -> str | None:
     status, body = get(leader, "/v1/status")
     if status != 200:
         return None
@@ -147,7 +151,7 @@ def _status(leader: str, key: dict[str, str]) -> str | None:
     )
 
 
-def _metrics(leader: str) -> str | None:
+def _metrics(leader: Endpoint) -> str | None:
     """There is one set in this fleet."""
     status, body = get(leader, "/metrics")
     if status != 200:

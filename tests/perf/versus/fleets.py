@@ -94,7 +94,7 @@ def _java_brokers(context: Context) -> Iterator[tuple[Side, JavaFleet]]:
 
 @contextmanager
 def _our_brokers(context: Context) -> Iterator[Fleet]:
-    with Fleet.create(context.directory / "fleet", Layout(name="versus")) as fleet:
+    with Fleet.create(context.directory / "fleet", Layout(name="versus", rocketmq=("127.0.0.1",))) as fleet:
         fleet.up()
         yield fleet
 

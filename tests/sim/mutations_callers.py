@@ -1,0 +1,102 @@
+"""
+Mutants of the rules of callers: owners of broker ids, revoked certificates.
+
+Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
+"""
+
+from __future__ import annotations
+
+from tests.sim.mutation import Function, Mutation, constant
+
+
+def _closed_as_any_other(original: Function) -> Function:
+    return lambda self, connection, now_ns, **_named: original(self, connection, now_ns)
+
+
+def _with_an_empty_list(original: Function) -> Function:
+    return lambda self, credentials, _remembered, store: original(self, credentials, None, store)
+
+
+CALLERS: tuple[Mutation, ...] = (
+    Mutation(
+        name="R27",
+        what="whoever shows the register code is the replica",
+        target="rollcall_ha.controller.core.callers:_is_owner",
+        mutate=constant(True),
+        tests=(
+            "tests/unit/test_core_callers.py::test_r27_an_id_belongs_to_the_certificate_that_asked_for_it",
+            "tests/unit/test_core_callers.py::test_r27_a_strangers_repeat_of_a_registration_does_not_get_its_answer",
+        ),
+    ),
+    Mutation(
+        name="R27-other-sets",
+        what="a broker orders in every set, and what people order",
+        target="rollcall_ha.controller.core.callers:_above_its_role",
+        mutate=constant(""),
+        tests=(
+            "tests/unit/test_core_callers.py::test_r27_a_broker_speaks_for_its_own_set_and_as_a_broker",
+            "tests/unit/test_core_callers.py::test_r27_an_alter_in_the_name_of_another_sets_master_changes_nothing",
+        ),
+    ),
+    Mutation(
+        name="R27-links",
+        what="every broker of a set acks for each of its replicas",
+        target="rollcall_ha.ha.master_link:MasterLink._is_owner",
+        mutate=constant(True),
+        tests=(
+            "tests/unit/test_ha_secured.py::test_r27_a_stolen_certificate_of_the_set_acks_for_its_own_id_only",
+            "tests/unit/test_ha_secured.py::test_r27_an_id_that_is_bound_meanwhile_ends_the_link_of_another",
+        ),
+    ),
+    Mutation(
+        name="R28",
+        what="what a revoked certificate or token asked is done",
+        target="rollcall_ha.controller.core.callers:_revoked",
+        mutate=constant(""),
+        tests=(
+            "tests/unit/test_core_callers.py::test_r28_nothing_that_a_revoked_certificate_asks_is_done",
+            "tests/unit/test_core_callers.py::test_r28_a_revocation_within_an_entry_counts_from_the_next_item_on",
+            "tests/unit/test_core_callers.py::test_r28_a_token_is_its_principal_until_it_expires_or_is_revoked",
+        ),
+    ),
+    Mutation(
+        name="R28-gone-at-once",
+        what="a master whose certificate is revoked is probed, and answers",
+        target="rollcall_ha.controller.runtime.sessions:Sessions.close",
+        mutate=_closed_as_any_other,
+        tests=(
+            "tests/unit/test_runtime_revocations.py::test_r28_a_master_whose_certificate_is_revoked_is_replaced_at_once",
+            "tests/unit/test_runtime_revocations.py::test_r28_a_revoked_slave_is_not_elected_after_it",
+        ),
+    ),
+    Mutation(
+        name="R28-told",
+        what="nobody is told of a revocation: its links stay",
+        target="rollcall_ha.controller.runtime.revocations:RevocationWatch.look",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_runtime_revocations.py::test_a_list_from_a_snapshot_is_told_once_and_the_one_in_force_counts",
+            "tests/unit/test_runtime_revocations.py::test_r28_a_revocation_closes_the_session_and_counts_its_replica_as_gone",
+        ),
+    ),
+    Mutation(
+        name="R28-remembered",
+        what="a broker that starts without controllers believes everybody again",
+        target="rollcall_ha.broker.revocations:RevokedPeers.__init__",
+        mutate=_with_an_empty_list,
+        tests=(
+            "tests/unit/test_broker_revocations.py::test_r28_a_start_without_controllers_refuses_whom_the_process_before_it_refused",
+            "tests/unit/test_broker_revocations.py::test_r28_a_start_asks_for_the_list_that_it_lacks",
+        ),
+    ),
+    Mutation(
+        name="R28-links",
+        what="a link that stands is not asked again",
+        target="rollcall_ha.node.remoting.links:LinkTable._judge_again",
+        mutate=constant(None),
+        tests=(
+            "tests/unit/test_ha_secured.py::test_r28_a_revoked_peer_loses_its_open_link_at_once",
+            "tests/unit/test_ha_secured.py::test_a_link_ends_when_the_certificate_of_its_peer_expires",
+        ),
+    ),
+)
