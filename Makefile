@@ -1,5 +1,5 @@
 # One verb each, no arguments needed. `make` alone lists them.
-# Settings: SEEDS= and SEED= (sim), ROUNDS= (kill-controllers), DEMO= (directory of the demo).
+# Settings: SEEDS= and SEED= (sim), ROUNDS= (kill-controllers), DEMO= (directory of the demo), NET=1 (demo on machines).
 
 SHELL   := /bin/bash
 PYTHON  ?= python3
@@ -17,8 +17,8 @@ LARGE_M ?= 100
 RUN     := PYTHONDONTWRITEBYTECODE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down \
-        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse record-truth clean
+.PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down machines \
+        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse record-truth attacks machines-test chaos-net chaos-net-short clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,8 +104,14 @@ judge-raft: $(STAMP)  ## what judges a new release of PySyncObj, or a change of 
 coverage: $(STAMP)  ## branch coverage of the cores and link machines
 	@deploy/check.sh $(BIN) coverage
 
-demo: $(SERVER)   ## two minutes: a fleet, a killed master, an audit of every message
-	@$(BIN)/python -m rollcall_ha.deploy.local.demo run --directory $(DEMO)
+demo: $(SERVER)   ## two minutes: a fleet, a killed master, an audit of every message [NET=1: each process on a machine of its own; root]
+	@$(BIN)/python -m rollcall_ha.deploy.local.demo run $(if $(NET),--machines --directory $(DEMO)-machines,--directory $(DEMO))
+
+machines: $(STAMP)  ## the demo on eight network namespaces, and every command from one that reaches one controller only; root
+	@$(BIN)/python -m rollcall_ha.deploy.local.demo run --machines --every-command --kills 5 --directory $(DEMO)-machines
+
+machines-test: $(STAMP)  ## the page "Three machines in ten minutes" as printed, and a short form of machines; eight minutes, root
+	@$(BIN)/python -m pytest -q -p no:cacheprovider -rs tests/machines
 
 demo-up: $(SERVER)  ## start the demo's fleet with a small producer and leave it running
 	@$(BIN)/python -m rollcall_ha.deploy.local.demo up --directory $(DEMO)
@@ -130,6 +136,15 @@ analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared
 
 record-truth: $(STAMP)  ## is the record of outages true for somebody outside: 15 kinds of ends by a stopwatch, and by Spark; 4 minutes
 	@$(BIN)/python -m tests.truth
+
+attacks: $(STAMP)  ## attacks on every port of a fleet under load: is each refused, counted, and not felt; ten minutes
+	@$(BIN)/python -m tests.attacks
+
+chaos-net: $(STAMP)  ## every fault of a network, disk, clock and certificate, ROUNDS times, on machines; root [ROUNDS=1]
+	@$(BIN)/python -m tests.chaos.net --rounds $(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),1) --file tests/chaos/net/rounds.jsonl
+
+chaos-net-short: $(STAMP)  ## five minutes of it, with scenarios that are drawn; says so and ends well where there can be no machines
+	@$(BIN)/python -m tests.chaos.net --seconds 300 --may-skip
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m tests.chaos.kill_controllers --rounds $(ROUNDS)
