@@ -25,6 +25,7 @@ help:            ## list the verbs
 
 setup: $(STAMP)  ## make .venv and install everything; does nothing the second time
 	@deploy/setup.sh java
+	@deploy/setup.sh machines
 
 # Two stamps: the demo needs a tenth of what the tests and Spark need.
 $(SERVER): $(LOCKED)
@@ -105,12 +106,15 @@ coverage: $(STAMP)  ## branch coverage of the cores and link machines
 	@deploy/check.sh $(BIN) coverage
 
 demo: $(SERVER)   ## two minutes: a fleet, a killed master, an audit of every message [NET=1: each process on a machine of its own; root]
+	@$(if $(NET),deploy/setup.sh machines)
 	@$(BIN)/python -m rollcall_ha.deploy.local.demo run $(if $(NET),--machines --directory $(DEMO)-machines,--directory $(DEMO))
 
 machines: $(STAMP)  ## the demo on eight network namespaces, and every command from one that reaches one controller only; root
+	@deploy/setup.sh machines
 	@$(BIN)/python -m rollcall_ha.deploy.local.demo run --machines --every-command --kills 5 --directory $(DEMO)-machines
 
 machines-test: $(STAMP)  ## the page "Three machines in ten minutes" as printed, and a short form of machines; eight minutes, root
+	@deploy/setup.sh machines
 	@$(BIN)/python -m pytest -q -p no:cacheprovider -rs tests/machines
 
 demo-up: $(SERVER)  ## start the demo's fleet with a small producer and leave it running
@@ -135,15 +139,18 @@ analytics-truth: $(STAMP)  ## synthetic failovers through the pipeline, compared
 	@$(BIN)/python -m tests.perf.analytics_truth --failovers $(FAILOVERS)
 
 record-truth: $(STAMP)  ## is the record of outages true for somebody outside: 15 kinds of ends by a stopwatch, and by Spark; 4 minutes
+	@deploy/setup.sh machines
 	@$(BIN)/python -m tests.truth
 
 attacks: $(STAMP)  ## attacks on every port of a fleet under load: is each refused, counted, and not felt; ten minutes
 	@$(BIN)/python -m tests.attacks
 
 chaos-net: $(STAMP)  ## every fault of a network, disk, clock and certificate, ROUNDS times, on machines; root [ROUNDS=1]
+	@deploy/setup.sh machines
 	@$(BIN)/python -m tests.chaos.net --rounds $(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),1) --file tests/chaos/net/rounds.jsonl
 
 chaos-net-short: $(STAMP)  ## five minutes of it, with scenarios that are drawn; says so and ends well where there can be no machines
+	@deploy/setup.sh machines
 	@$(BIN)/python -m tests.chaos.net --seconds 300 --may-skip
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times

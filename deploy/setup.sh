@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Make the virtual environment, and see to Java. Idempotent; says what it could not do.
+# Make the virtual environment, and see to Java and to tools of the network. Idempotent; says what it could not do.
 #   deploy/setup.sh venv DIRECTORY EXTRA...    (server for the demo; server analytics dev for everything)
 #   deploy/setup.sh java
+#   deploy/setup.sh machines
 #   deploy/setup.sh interop
 set -euo pipefail
 
@@ -67,6 +68,16 @@ see_to_java() {
         say "could not; Spark jobs and their tests need it (run: apt-get install openjdk-17-jre-headless); everything else works"
 }
 
+see_to_machines() {
+    # Only root can make namespaces: ip makes them, tc cuts links, iptables takes a port away from a client.
+    if [ "$(id -u)" != 0 ] || { command -v ip && command -v tc && command -v iptables; } >/dev/null; then
+        return 0
+    fi
+    say "no ip, tc or iptables; trying to install iproute2 and iptables"
+    install_packages iproute2 iptables ||
+        say "could not; faults of a network need them (run: apt-get install iproute2 iptables)"
+}
+
 see_to_interop() {
     if command -v javac >/dev/null && command -v mvn >/dev/null; then
         return 0
@@ -79,9 +90,10 @@ see_to_interop() {
 case "${1:-}" in
     venv) make_venv "${@:2}" ;;
     java) see_to_java ;;
+    machines) see_to_machines ;;
     interop) see_to_interop ;;
     *)
-        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | interop" >&2
+        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | machines | interop" >&2
         exit 2
         ;;
 esac
