@@ -119,6 +119,8 @@ class _Call:
     request_id: RequestId | None = None
     wait_ms: int = 0
     """How long the server was asked to hold the answer."""
+    limit_ms: int | None = None
+    """How long this call may look for a leader, and each attempt may take; None: as the client's do."""
 
 
 @dataclass(slots=True)
@@ -244,13 +246,17 @@ class Client:
         """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
         return _all_pages(lambda after: self._read("/v1/status", FleetStatus, _page_params("linearizable", after)))
 
-    def sets(self, *, consistency: str = "linearizable") -> SetPage:
-        """All sets, page after page. Raises ``ClientError``."""
-        return _all_pages(lambda after: self._read("/v1/sets", SetPage, _page_params(consistency, after)))
+    def sets(self, *, consistency: str = "linearizable", limit_ms: int | None = None) -> SetPage:
+        """All sets, page after page, each within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
 
-    def set(self, key: SetKey) -> SetAnswer:
-        """One set. Raises ``ClientError``."""
-        return self._read(_set_path(key), SetAnswer)
+        def page(after: str | None) -> SetPage:
+            return self._read("/v1/sets", SetPage, _page_params(consistency, after), limit_ms=limit_ms)
+
+        return _all_pages(page)
+
+    def set(self, key: SetKey, *, limit_ms: int | None = None) -> SetAnswer:
+        """One set, within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
+        return self._read(_set_path(key), SetAnswer, limit_ms=limit_ms)
 
     def history(self, key: SetKey, *, limit: int = 50, before: MasterEpoch | None = None) -> HistoryPage:
         """The last ``limit`` reigns, newest first. Raises ``ClientError``."""
@@ -429,8 +435,10 @@ class Client:
 
     # --- how ----------------------------------------------------------------------------------------------------
 
-    def _read(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
-        return self._decode(self._ask(_Call(method="GET", path=path, params=params or {})), kind)
+    def _read(
+        self, path: str, kind: type[T], params: dict[str, str] | None = None, *, limit_ms: int | None = None
+    ) -> T:
+        return self._decode(self._ask(_Call(method="GET", path=path, params=params or {}, limit_ms=limit_ms)), kind)
 
     def _post(self, path: str, body: dict[str, Any], kind: type[T], request_id: RequestId | None) -> T:
         # Drawn once for all attempts, and in the body: the second attempt is the same bytes. With a fresh id for each,
@@ -460,7 +468,8 @@ class Client:
     def _ask(self, call: _Call) -> bytes:
         """Try the leader of the last call, then all others, each with the leader that it names, until time is up."""
         findings = _Findings()
-        deadline = self._clock() + self._limit_ms / 1000
+        limit_ms = self._limit_ms if call.limit_ms is None else call.limit_ms
+        deadline = self._clock() + limit_ms / 1000
         while True:
             for base in self._round():
                 content, hint = self._attempt(base, call, findings)
@@ -505,7 +514,8 @@ class Client:
         Raises ``RefusedError`` and ``BadAnswer``, which no other controller would answer differently.
         """
         # The time for which the server may hold the answer comes on top: else each long poll would end as lost.
-        timeout = httpx.Timeout((ATTEMPT_MS_MAX + call.wait_ms) / 1000, connect=CONNECT_MS_MAX / 1000)
+        attempt_ms = ATTEMPT_MS_MAX if call.limit_ms is None else min(ATTEMPT_MS_MAX, call.limit_ms)
+        timeout = httpx.Timeout((attempt_ms + call.wait_ms) / 1000, connect=min(CONNECT_MS_MAX, attempt_ms) / 1000)
         headers = {"Content-Type": "application/json"} if call.body is not None else {}
         if call.request_id is not None:
             headers[REQUEST_ID_HEADER] = call.request_id

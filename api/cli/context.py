@@ -7,7 +7,7 @@ messages and exit codes. Not here: commands (``reads``, ``orders``, ``run``), te
 
 Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
 6 degraded, only for ``status --check``; 7 not permitted: nobody known asks, or without the role, or the controller is
-not proved; 141 standard output was closed by its reader.
+not proved; 8 timed out, only for ``wait``; 141 standard output was closed by its reader.
 Rule: a token is never an option: command lines are seen by every user of a machine.
 """
 
@@ -53,6 +53,7 @@ class CommandExit(IntEnum):
     OUTCOME_UNKNOWN = 5
     DEGRADED = 6
     NOT_PERMITTED = 7
+    TIMED_OUT = 8
     OUTPUT_CLOSED = 141
     """As a shell says it of a program that SIGPIPE ended: ``rollcall events | head -1``."""
 

@@ -18,13 +18,15 @@ from typer.core import TyperGroup
 from rollcall_ha import __version__
 from rollcall_ha.api.cli import certs_app, context, tokens_app
 from rollcall_ha.api.cli.output import Format
+from rollcall_ha.api.cli.waiting import Until
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
 app = typer.Typer(
     name="rollcall",
     help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
     epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
-    "5 outcome unknown; 6 degraded, only for status --check; 7 not permitted; 141 standard output was closed.",
+    "5 outcome unknown; 6 degraded, only for status --check; 7 not permitted; 8 timed out, only for wait; "
+    "141 standard output was closed.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -104,6 +106,20 @@ def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None
     from rollcall_ha.api.cli import reads
 
     reads.sets(output, watch)
+
+
+@app.command()
+def wait(
+    name: SetArgument,
+    *,
+    until: Annotated[Until, typer.Option(help="serving: it takes sends; in-sync: with every expected replica.")],
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, max=86_400, help="Exit with 8 after these.")] = 60,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Wait until a set serves, or is in sync; outages of controllers are waited through."""
+    from rollcall_ha.api.cli import waiting
+
+    waiting.wait(name, until, timeout, output)
 
 
 @app.command()
