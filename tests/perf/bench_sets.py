@@ -10,6 +10,8 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -135,33 +137,45 @@ def lose_masters(
     }
 
 
+@contextmanager
+def crowds(context: Context, *, is_insecure: bool) -> Iterator[tuple[Fleet, CrowdProcess, CrowdProcess]]:
+    """Controllers, and the processes of those replicas that are to be slaves and masters; nobody has registered."""
+    names = tuple(f"s{number:04d}" for number in range(SETS))
+    with context.fleet(Layout(name="perf", is_insecure=is_insecure), is_up=False) as fleet:
+        fleet.up_controllers()
+        cluster, port = fleet.file.fleet.name, fleet.file.controllers[fleet.leader()].broker
+        authority = None if is_insecure else fleet.directory / "authority"
+        slaves, masters = (
+            CrowdProcess(Crowd(cluster=cluster, names=names, priority=priority, controller=port, authority=authority))
+            for priority in (100, 1)
+        )
+        with slaves, masters:
+            yield fleet, slaves, masters
+
+
+def beat(context: Context, pid: int, slaves: CrowdProcess, masters: CrowdProcess) -> dict[str, float]:
+    """The leader's CPU while all replicas send their heartbeats."""
+    time.sleep(QUIET_S)
+    beats, began = slaves.told().beats + masters.told().beats, time.monotonic()
+    share = cpu_share(pid, 3.0 if context.is_quick else 8.0)
+    rate = (slaves.told().beats + masters.told().beats - beats) / (time.monotonic() - began)
+    context.say(f"{rate:.0f} heartbeats/s: leader {share:.1f} % of a core")
+    return {"beat_cpu": share, "beats": rate}
+
+
 def run_sets(context: Context) -> dict[str, float]:
     """One life of a thousand sets."""
-    count = SETS
-    names = tuple(f"s{number:04d}" for number in range(count))
-    with context.fleet(Layout(name="perf", is_insecure=True), is_up=False) as fleet:
-        fleet.up_controllers()
+    with crowds(context, is_insecure=False) as (fleet, slaves, masters):
         leader = fleet.leader()
         pid = fleet.pid(leader)
         assert pid is not None
         time.sleep(QUIET_S)
-        seconds = 3.0 if context.is_quick else 8.0
-        values = {"idle_cpu": cpu_share(pid, seconds)}
-        port = fleet.file.controllers[leader].broker
-        crowds = [
-            CrowdProcess(Crowd(cluster=fleet.file.fleet.name, names=names, priority=priority, controller=port))
-            for priority in (100, 1)
-        ]
-        with crowds[0] as slaves, crowds[1] as masters:
-            values |= register(context, slaves, masters, count)
-            time.sleep(QUIET_S)
-            beats, began = slaves.told().beats + masters.told().beats, time.monotonic()
-            values["beat_cpu"] = cpu_share(pid, seconds)
-            values["beats"] = (slaves.told().beats + masters.told().beats - beats) / (time.monotonic() - began)
-            context.say(f"{values['beats']:.0f} heartbeats/s: leader {values['beat_cpu']:.1f} % of a core")
-            values |= lose_masters(context, fleet, slaves, masters, count)
-            if fleet.leader() != leader:
-                raise RuntimeError(f"{leader} lost the lead meanwhile")
+        values = {"idle_cpu": cpu_share(pid, 3.0 if context.is_quick else 8.0)}
+        values |= register(context, slaves, masters, SETS)
+        values |= beat(context, pid, slaves, masters)
+        values |= lose_masters(context, fleet, slaves, masters, SETS)
+        if fleet.leader() != leader:
+            raise RuntimeError(f"{leader} lost the lead meanwhile")
     return values
 
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from rollcall_ha.deploy.local import faults
 from rollcall_ha.deploy.local.fleet import Layout
 from tests.perf.bench_catch_up import catch_up, fill
-from tests.perf.bench_failover import fail_over
+from tests.perf.bench_failover import TIMED, fail_over, spans_ms
 from tests.perf.bench_put import KIB, put
+from tests.perf.bench_sets import SETS, beat, crowds, register
 from tests.perf.results import Measure
 from tests.perf.section import Context, Section
 
@@ -25,7 +26,7 @@ BODY_BYTES = KIB
 
 
 def run_side(context: Context, *, is_insecure: bool) -> dict[str, float]:
-    """Puts, a wiped slave's catch-up and failovers on one fleet."""
+    """Puts, a wiped slave's catch-up and failovers on one fleet; the heartbeats of 2,000 replicas on another."""
     values: dict[str, float] = {}
     side = "plain" if is_insecure else "TLS"
     is_quick = context.is_quick
@@ -45,21 +46,28 @@ def run_side(context: Context, *, is_insecure: bool) -> dict[str, float]:
             samples.append(mib / seconds)
             context.say(f"{side}: {mib:.0f} MiB in {seconds:.2f} s: {samples[-1]:.0f} MiB/s")
         values["catch_up"] = max(samples)
-        gaps, _ = fail_over(
+        gaps, rows = fail_over(
             context, fleet, 3 if is_quick else 7, lambda name: faults.kill_and_see(fleet, name), fleet.restart
         )
         values["gap_ms"] = statistics.median(gap.gap_ms for gap in gaps)
         values["gap_max_ms"] = max(gap.gap_ms for gap in gaps)
         context.detail[f"{side}_catch_up_mib_per_s"] = samples
+        for phase in TIMED:
+            context.detail[f"{side}_{phase.value}_ms"] = [spans_ms(row).get(phase, 0.0) for row in rows]
         context.detail[f"{side}_gap_ms"] = [gap.gap_ms for gap in gaps]
         context.say(f"{side}: gap p50 {values['gap_ms']:.1f} ms, longest {values['gap_max_ms']:.1f} ms")
+    with crowds(context, is_insecure=is_insecure) as (fleet, slaves, masters):
+        pid = fleet.pid(fleet.leader())
+        assert pid is not None
+        values["registered_s"] = register(context, slaves, masters, SETS)["registered_s"]
+        values |= beat(context, pid, slaves, masters)
     return values
 
 
 def compared(plain: Mapping[str, float], tls: Mapping[str, float]) -> dict[str, float]:
     """The values of both sides, and how they compare."""
     values = {f"{key}_plain": value for key, value in plain.items()} | {f"{key}_tls": tls[key] for key in tls}
-    for key in ("put_1", "put_16", "put_64", "cpu_64", "catch_up"):
+    for key in ("put_1", "put_16", "put_64", "cpu_64", "catch_up", "beat_cpu"):
         values[f"{key}_ratio"] = tls[key] / plain[key]
     values["gap_more_ms"] = tls["gap_ms"] - plain["gap_ms"]
     return values
@@ -98,6 +106,10 @@ def _measures() -> tuple[Measure, ...]:
         Measure(key="gap_more_ms", what="kill -9 of the master: gap with TLS less gap without", unit="ms", aim=10),
         *_both("gap_ms", "p50", "ms"),
         *_both("gap_max_ms", "longest", "ms"),
+        Measure(key="beat_cpu_ratio", what="leader's CPU at 2,000 heartbeats/s, TLS to plain", unit=""),
+        *_both("beat_cpu", "of a core", "%"),
+        *_both("beats", "heartbeats that were answered", "/s"),
+        *_both("registered_s", "1,000 sets of two registered", "s"),
     )
     return tuple(found)
 

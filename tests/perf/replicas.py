@@ -8,6 +8,8 @@ Rule 1: to the controllers these are brokers: one connection each, bodies of the
 slave to its master, whose end is reported (R13), and an address that refuses once the process is gone.
 Rule 2: a session whose controller does not lead any more moves to the one that is named, as a broker's would.
 Rule 3: a slave that is elected reports that it entered, and the milestones that a broker would.
+Rule 4: before controllers that ask for certificates each replica has its own, and dials with TLS. Connections between
+replicas carry nothing and stay plain.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import multiprocessing
 import resource
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -51,9 +55,13 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.node.authority import Authority
+from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
 from rollcall_ha.node.remoting.frame import Frame
+from rollcall_ha.node.remoting.secured import ExpectedPeer
+from rollcall_ha.node.tls import Credentials, TlsFiles
 
 RPC_TIMEOUT_MS = 20_000
 HEARTBEAT_S = 1.0
@@ -89,12 +97,31 @@ class Crowd:
     """Smaller is preferred: the crowd that is to win the first elections has the smaller one."""
     controller: str
     """Broker port of the leading controller."""
+    authority: Path | None = None
+    """Folder with ca.pem and ca.key of the fleet; None: its ports are plain."""
+
+    def expected(self, name: str, folder: Path) -> ExpectedPeer | None:
+        """The controllers, with a certificate that is made here for the replica ``name``."""
+        if self.authority is None:
+            return None
+        authority = Authority.load(self.authority / "ca.pem", self.authority / "ca.key")
+        own = CertifiedName(
+            fleet=self.cluster, kind=PeerKind.BROKER, name=f"{name}-{self.priority}", set_key=f"{self.cluster}/{name}"
+        )
+        files = TlsFiles(
+            authority=self.authority / "ca.pem", certificate=folder / f"{name}.pem", key=folder / f"{name}.key"
+        )
+        authority.issue(own).write(files.certificate, files.key)
+        return ExpectedPeer(
+            credentials=Credentials(files, fleet=self.cluster, name=own), kinds=frozenset({PeerKind.CONTROLLER})
+        )
 
 
 class Replica:
     """One replica; also the handler of its session's connection."""
 
-    def __init__(self, crowd: Crowd, name: str, ha_address: str) -> None:
+    def __init__(self, crowd: Crowd, name: str, ha_address: str, expected: ExpectedPeer | None) -> None:
+        self._expected = expected
         self.key = SetKey(ClusterName(crowd.cluster), BrokerName(name))
         self.incarnation = Incarnation(secrets.token_hex(16))
         self.code = RegisterCode(secrets.token_hex(16))
@@ -136,7 +163,7 @@ class Replica:
     async def join(self, address: str) -> None:
         """Connect, get an id, register. Raises ``RemotingError``, ``OSError``, ``SessionRefused``."""
         host, port = split_address(address)
-        self._link = await connect(host, port, self, timeout_ms=RPC_TIMEOUT_MS)
+        self._link = await connect(host, port, self, timeout_ms=RPC_TIMEOUT_MS, expected=self._expected)
         granted = await self._ask(
             RequestCode.SESSION_APPLY_ID,
             ApplyBrokerId(set_key=self.key, register_code=self.code, address=self.description.address),
@@ -354,7 +381,10 @@ async def _main(crowd: Crowd, pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(_HaLink, "127.0.0.1", 0, backlog=2048)
     port = server.sockets[0].getsockname()[1]
-    replicas = [Replica(crowd, name, f"127.0.0.1:{port}") for name in crowd.names]
+    with tempfile.TemporaryDirectory() as folder:
+        replicas = [
+            Replica(crowd, name, f"127.0.0.1:{port}", crowd.expected(name, Path(folder))) for name in crowd.names
+        ]
     go = asyncio.Event()
     ended = asyncio.Event()
 
