@@ -55,7 +55,7 @@ from rollcall_ha.controller.contract.session import (
 from rollcall_ha.controller.contract.values import Milestone, Value
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import split_address
-from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingTimeout, connect
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.links import CloseCause
 from rollcall_ha.node.remoting.names import addresses_of
@@ -313,8 +313,8 @@ class ControllerSession:
             link, self._link = self._link, None
             link.close(action.reason)
 
-    def _lost(self, number: int, reason: str) -> None:
-        self._do(self._machine.lost(number, reason, self._now_ms()))
+    def _lost(self, number: int, reason: str, *, is_silent: bool = False) -> None:
+        self._do(self._machine.lost(number, reason, self._now_ms(), is_silent=is_silent))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -432,7 +432,7 @@ class ControllerSession:
         except _RefusedBeat as error:
             self._do(self._machine.refused(number, error.refusal, self._now_ms()))
         except (RemotingError, msgspec.MsgspecError) as error:
-            self._lost(number, str(error))
+            self._lost(number, str(error), is_silent=isinstance(error, RemotingTimeout))
 
     async def _exchange(self, link: RemotingConnection, code: RequestCode, message: Value | None) -> bytes:
         """One request; returns the answer's body. A refusal of a heartbeat is raised, it has no ``HeartbeatAck``."""

@@ -22,7 +22,8 @@ get a pause.
 Rule 3: an address that cannot be reached costs no pause while there is another that was not tried since the last one:
 of three controllers the dead one is tried first, because the session was with it. Pauses double from
 ``reconnect_delay_ms`` to ``reconnect_delay_ms_max``; they, and the hints, start anew with an answered heartbeat: a
-session that opens and breaks at once is no better than none.
+session that opens and breaks at once is no better than none. One that hangs is tried last: its kernel takes the call,
+and nobody answers for ``session_rpc_timeout_ms``.
 Rule 4: addresses that a controller told are kept besides those of the fleet file, never instead of them.
 Rule 5: an input of an earlier connection changes nothing (S33): inputs carry the connection's number.
 """
@@ -221,10 +222,14 @@ class SessionMachine:
         self.state = SessionState.FINDING
         return [FindLeader(connection=connection)]
 
-    def lost(self, connection: int, reason: str, now_ms: int) -> list[SessionAction]:
-        """The connection could not be opened, closed, or did not answer in time."""
+    def lost(self, connection: int, reason: str, now_ms: int, *, is_silent: bool = False) -> list[SessionAction]:
+        """The connection could not be opened, or closed; ``is_silent``: it is open, and there was no answer in time."""
         if connection != self.connection or self.state in (SessionState.PAUSED, SessionState.OVER):
             return []
+        if is_silent and self.address in self.addresses:
+            # The leader hung. Asked first, it takes another 2 s, and the next leader gives us 3 s from its election on:
+            # a master that served all the time would be found silent (rule 3).
+            self._next_index = (self.addresses.index(self.address) + 1) % len(self.addresses)
         was_dialling, leave = self.state is SessionState.DIALLING, self._leave(reason)
         if was_dialling and self._untried > 0:
             self._untried -= 1

@@ -145,7 +145,7 @@ class DetectionStamps(Value):
     first_sign_age_us: int | UnsetType = UNSET
     """First sign of the fault: what closed or was refused; of a silence, when the next sign of life was due."""
     alive_age_us: int | UnsetType = UNSET
-    """Last sure sign of life: a heartbeat, bytes on a HA link, an entry that was committed while it was heard."""
+    """Last word of the master before it: a heartbeat, an entry that was committed while it was heard."""
 
     @property
     def fault_age_us(self) -> int:

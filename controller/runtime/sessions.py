@@ -219,7 +219,8 @@ class Sessions:
         # lost its tail: with the old positions it would be evidence for 5,000 bytes that a power loss has taken (R3).
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
-            session.heard_ns, session.alive_ns, session.links = old.heard_ns, old.alive_ns, old.links
+            session.heard_ns, session.links = old.heard_ns, old.links
+            session.alive_ns, session.told_ns = old.alive_ns, old.told_ns
             session.timeout_ms = old.timeout_ms
         elif old is not None and self._reigning.get(replica[0]) == replica:
             del self._reigning[replica[0]]
@@ -317,6 +318,7 @@ class Sessions:
         if connection is not None and session.connection != connection:
             self._bind(session, connection)
         session.due_from_ns = now_ns
+        session.told_ns = self._since_ns(now_ns)
         self._hear_of(session, 0, now_ns)
         # A sign of life takes back every sign of death: a refused probe of yesterday and a closed session of today are
         # not "dead at once" (R13).
@@ -567,8 +569,8 @@ class Sessions:
 
     def heard_within_ms(self, now_ns: int) -> int | None:
         """How long ago, at most, any replica that counts as alive was heard; None = one was never heard here."""
-        alive = [session.alive_ns for session in self._sessions.values() if session.is_alive]
-        heard = [alive_ns for alive_ns in alive if alive_ns is not None]
+        alive = [session.told_ns for session in self._sessions.values() if session.is_alive]
+        heard = [told_ns for told_ns in alive if told_ns is not None]
         if not heard or len(heard) < len(alive):
             return None
         return max(0, now_ns - min(heard)) // NS_PER_MS + 1

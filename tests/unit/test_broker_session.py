@@ -167,6 +167,18 @@ def test_a_dead_controller_costs_no_pause_while_another_was_not_tried() -> None:
     assert session.state is SessionState.PAUSED
 
 
+def test_a_controller_that_hung_was_asked_again_before_those_that_answer() -> None:
+    """The leader hung: two seconds until a heartbeat was given up, two more at the same door, and a living master fell."""
+    session = machine("c1:1", "c2:1", "c3:1")
+    opened(session)
+    session.beat_answered(session.connection, HeartbeatAck(view=None, controllers=()), NOW_MS)
+
+    session.lost(session.connection, "no answer to code 3103 within 2000 ms", NOW_MS, is_silent=True)
+    dialled = [a.address for a in session.tick(NOW_MS + TIMING.reconnect_delay_ms) if isinstance(a, Dial)]
+
+    assert dialled == ["c2:1"]
+
+
 # --- certificates -----------------------------------------------------------------------------------------------------
 
 

@@ -72,8 +72,13 @@ def test_a_hang_lies_between_the_last_sign_of_life_and_the_next_one_that_was_due
     assert first_ms == alive_ms - INTERVAL_MS
 
 
-def test_bytes_that_a_slave_heard_later_than_the_leader_are_signs_of_life() -> None:
-    """Its session hangs, its HA links do not: for two seconds more it acknowledged."""
+def test_bytes_of_a_master_whose_writes_had_stopped_were_the_bound_of_its_outage() -> None:
+    """
+    Its session lost in a bad network, its slaves heard it up to the end, and it acknowledged nothing: 1.9 s of a sender's
+    time were 0.2 s at most.
+
+    Bytes on an HA link show that it lived, so nothing more is sure; its own word alone bounds the outage from above.
+    """
     world, _, slave, other = serving()
     for _ in range(20):
         world.pass_ms(100, other)
@@ -83,8 +88,8 @@ def test_bytes_that_a_slave_heard_later_than_the_leader_are_signs_of_life() -> N
     first_ms, alive_ms = bounds_ms(world)
 
     assert alive_ms is not None
-    assert alive_ms < TIMEOUT_MS - 1_000
-    assert first_ms == alive_ms - INTERVAL_MS
+    assert alive_ms >= TIMEOUT_MS
+    assert first_ms < TIMEOUT_MS - 1_500
 
 
 def test_a_process_that_hung_before_it_was_killed_is_not_exact() -> None:
