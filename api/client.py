@@ -106,6 +106,10 @@ class Reached:
     address: str
     status: FleetStatus | None
     trouble: str = ""
+    asked_at_ms: int = 0
+    """UTC of this machine when the question was sent."""
+    answered_at_ms: int = 0
+    """The same when its answer was there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +170,7 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
         draw: Callable[[], float] = random.random,
+        utc_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """
         Know where the controllers are; nothing is sent yet.
@@ -182,6 +187,7 @@ class Client:
             clock: Monotonic seconds.
             pause: Waits the given seconds between two rounds.
             draw: A number from 0 to 1, for the length of the pause.
+            utc_ms: The clock of this machine.
         """
         identity = identity or Identity()
         context = identity.context()
@@ -195,6 +201,7 @@ class Client:
         self._clock = clock
         self._pause = pause or threading.Event().wait
         self._draw = draw
+        self._utc_ms = utc_ms
         headers = {REQUESTED_BY_HEADER: requested_by} if requested_by else {}
         # No environment: with HTTP_PROXY set, elections would travel through a proxy that may send them twice. No
         # redirects by httpx: it would follow one to any host, and hide which controller leads.
@@ -241,6 +248,11 @@ class Client:
             return self._decode(self._once(base, call), FleetStatus)
 
         return _all_pages(page)
+
+    def newest_event_by(self, address: str) -> EventPage:
+        """The end of the journal of one controller. Raises ``ClientError``."""
+        call = _Call(method="GET", path="/v1/events", params={"limit": "1", "newest": "true"})
+        return self._decode(self._once(base_url(address, self._scheme), call), EventPage)
 
     def status(self) -> FleetStatus:
         """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
@@ -451,8 +463,10 @@ class Client:
 
     def _look_at(self, base: str) -> Reached:
         call = _Call(method="GET", path="/v1/status", params={"consistency": "local", "limit": "1"})
+        asked_at_ms = self._utc_ms()
         try:
-            return Reached(address=base, status=self._decode(self._once(base, call), FleetStatus))
+            status = self._decode(self._once(base, call), FleetStatus)
+            return Reached(address=base, status=status, asked_at_ms=asked_at_ms, answered_at_ms=self._utc_ms())
         except ClientError as error:
             told = str(error)
             return Reached(address=base, status=None, trouble=told if told.startswith(base) else f"{base}: {told}")

@@ -54,16 +54,22 @@ class Issued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCertificate:
-    """The first certificate of a file, as it is there: nobody has judged its signature, its dates or its fleet."""
+class ShownCertificate:
+    """A certificate as it is: nobody has judged its signature, its dates or its fleet."""
 
-    file: Path
     name: CertifiedName | None
     """None: it has no URI name of ours, as those of programs from before."""
     subject: str
     """Its common name, or empty."""
     serial: str
     expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCertificate(ShownCertificate):
+    """The first certificate of a file."""
+
+    file: Path
 
 
 def read_certificate(file: Path) -> FoundCertificate:
@@ -74,9 +80,27 @@ def read_certificate(file: Path) -> FoundCertificate:
         raise AuthorityError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise AuthorityError(f"{file} holds no certificate (PEM): {error}") from error
-    common = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    shown = _shown(found)
     return FoundCertificate(
         file=file,
+        name=shown.name,
+        subject=shown.subject,
+        serial=shown.serial,
+        expires_at_ms=shown.expires_at_ms,
+    )
+
+
+def read_shown(der: bytes) -> ShownCertificate:
+    """A peer's certificate as it came over the link. Raises ``AuthorityError``: it cannot be read."""
+    try:
+        return _shown(x509.load_der_x509_certificate(der))
+    except ValueError as error:
+        raise AuthorityError(f"the peer's certificate cannot be read: {error}") from error
+
+
+def _shown(found: x509.Certificate) -> ShownCertificate:
+    common = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return ShownCertificate(
         name=_uri_name(found),
         subject=str(common[0].value) if common else "",
         serial=serial_text(found.serial_number),

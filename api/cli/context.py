@@ -6,8 +6,8 @@ messages and exit codes. Not here: commands (``reads``, ``orders``, ``run``), te
 ``decisions``), use of certificates (``api.identity``).
 
 Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
-6 degraded, only for ``status --check``; 7 not permitted: nobody known asks, or without the role, or the controller is
-not proved; 8 timed out, only for ``wait``; 141 standard output was closed by its reader.
+6 degraded, only for ``status --check`` and ``doctor``; 7 not permitted: nobody known asks, or without the role, or the
+controller is not proved; 8 timed out, only for ``wait``; 141 standard output was closed by its reader.
 Rule: a token is never an option: command lines are seen by every user of a machine.
 """
 
@@ -102,7 +102,7 @@ def controller_addresses() -> tuple[str, ...]:
     named = OPTIONS.controllers or os.environ.get(ENVIRONMENT, "")
     if named:
         return tuple(address.strip() for address in named.split(",") if address.strip())
-    found = _fleet_file()
+    found = fleet_file()
     if found is not None:
         path, fleet = found
         # Said, on standard error: an operator in the wrong directory would elect in the demo, or believe that it is
@@ -116,7 +116,7 @@ def controller_addresses() -> tuple[str, ...]:
     )
 
 
-def _fleet_file() -> tuple[Path, FleetFile] | None:
+def fleet_file() -> tuple[Path, FleetFile] | None:
     """That of ``--config``, else one in the current directory, the demo's last. Raises ``typer.Exit``: unusable (2)."""
     path = OPTIONS.config or next((path for path in FLEET_FILES if path.exists()), None)
     if path is None:
@@ -139,7 +139,7 @@ def identity() -> Identity:
 
     named = Identity.of_environment(os.environ)
     authority, certificate = OPTIONS.authority or named.authority, OPTIONS.identity or named.certificate
-    found = _fleet_file() if authority is None or certificate is None else None
+    found = fleet_file() if authority is None or certificate is None else None
     if found is not None and found[1].tls is not None and not found[1].fleet.insecure:
         _, fleet = found
         assert fleet.tls is not None

@@ -25,7 +25,7 @@ app = typer.Typer(
     name="rollcall",
     help="High-availability control plane for replicated logs: which broker is master, why, and how to change it.",
     epilog="Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; "
-    "5 outcome unknown; 6 degraded, only for status --check; 7 not permitted; 8 timed out, only for wait; "
+    "5 outcome unknown; 6 degraded, only for status --check and doctor; 7 not permitted; 8 timed out, only for wait; "
     "141 standard output was closed.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -106,6 +106,19 @@ def sets(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None
     from rollcall_ha.api.cli import reads
 
     reads.sets(output, watch)
+
+
+@app.command()
+def doctor(output: OutputOption = Format.TABLE) -> None:
+    """
+    One page to attach to a report: ports, certificates, clocks, disks, versions, quorum, sets, settings.
+
+    Each finding has a severity, both values and a remedy. The page holds no key and no token. Exit codes: 0 nothing
+    found, or notes only; 6 a warning or worse; 2 wrong use.
+    """
+    from rollcall_ha.api.cli import doctor as page
+
+    page.doctor(output)
 
 
 @app.command()
