@@ -98,6 +98,8 @@ class ReplicaSession:
     """Silence counts from here: the last heartbeat, or when this leader began to listen."""
     interval_ns: int
     """Between two heartbeats, on its session and on its HA links."""
+    stall_ns: int
+    """How long writes may be stopped before it calls them so."""
     heard_ns: int | None = None
     """Last heartbeat on this leader."""
     alive_ns: int | None = None
@@ -176,4 +178,7 @@ class ReplicaSession:
         # Not the bytes that its slaves heard: in a bad network they hear a master that no controller hears, and that
         # acknowledges nothing. By them, 1.9 s without an acknowledgement were an outage of 0.2 s at most.
         told_ns = None if self.told_ns is None else min(self.told_ns, first_ns)
+        if told_ns is not None and alive_ns > told_ns + self.interval_ns * 3 // 2:
+            # It went on unheard: a stop that was too young to be told with that last word may have gone on, too.
+            told_ns -= self.stall_ns
         return min(first_ns, alive_ns + self.interval_ns), told_ns

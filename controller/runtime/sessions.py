@@ -214,6 +214,7 @@ class Sessions:
             is_alive=member.is_alive,
             due_from_ns=now_ns,
             interval_ns=self._interval_ms(member.description.kind) * NS_PER_MS,
+            stall_ns=self._timing.stall_ms * NS_PER_MS,
         )
         # The same process, on a further session: its word about its log is still true. Another incarnation may have
         # lost its tail: with the old positions it would be evidence for 5,000 bytes that a power loss has taken (R3).

@@ -250,10 +250,15 @@ class Fleet:
             broker = self.file.broker(name)
             module = "rollcall_ha.broker.server"
             addresses = [bind_address(broker, port) for port in ("listen", "ha", "health")]
-        argv = python_module(module, "--config", str(self.seen_directory / FLEET_FILE_NAME), "--name", name)
+        argv = [*self.program(name, module), "--config", str(self.seen_directory / FLEET_FILE_NAME), "--name", name]
         with self.on(name):
             ports = [split_address(address) for address in addresses]
             return self.processes.start(name, self.inside(name, argv), ports=ports)
+
+    def program(self, name: str, module: str) -> list[str]:
+        """Command line of the program of a node, without arguments; a fleet of two versions has two."""
+        del name
+        return python_module(module)
 
     def up(self, *, deadline_s: float = READY_DEADLINE_S) -> None:
         """Start every node that does not run; return when all are ready and every set serves with all its replicas."""

@@ -43,7 +43,7 @@ from typing import Any, Self
 
 import psutil
 
-from rollcall_ha.deploy.local.partitions import NO_CUTS, Cuts, changes
+from rollcall_ha.deploy.local.partitions import NO_CUTS, Cuts, changes, two_way
 from rollcall_ha.deploy.local.processes import LauncherError, our_environment, python_module
 from rollcall_ha.deploy.local.wire import Quality
 
@@ -193,17 +193,23 @@ class Machines:
         self._unplugged.discard(name)
 
     @contextmanager
-    def flapping(self, name: str, *, down_s: float, up_s: float) -> Iterator[None]:
-        """Its plug is out for ``down_s``, in for ``up_s``, out again, and in after the block."""
+    def flapping(self, name: str, *, down_s: float, up_s: float, others: Sequence[str] = ()) -> Iterator[None]:
+        """
+        Its plug is out for ``down_s``, in for ``up_s``, out again, and in after the block.
+
+        With ``others``, it and they do not hear each other meanwhile, and its plug stays in: to all further machines
+        its link is good. Inside the block nothing else may cut.
+        """
         if min(down_s, up_s) < FLAP_S_MIN:
             raise MachinesError(f"a plug flaps in {FLAP_S_MIN} s at least, not in {min(down_s, up_s)} s")
         enough = threading.Event()
+        before, between = self.cuts, two_way([name], others)
 
         def flap() -> None:
             while not enough.is_set():
-                self.isolate(name)
+                self.impose(before | between) if others else self.isolate(name)
                 enough.wait(down_s)
-                self.plug(name)
+                self.impose(before) if others else self.plug(name)
                 enough.wait(up_s)
 
         thread = threading.Thread(target=flap, name=f"flap-{name}", daemon=True)

@@ -1,7 +1,7 @@
 """
 The small producer of the demo: keeps sends in flight, writes the ledger, prints a client's counts once a second.
 
-    python3 -m rollcall_ha.deploy.local.producer --directory .demo [--in-flight 8] [--body-bytes 256]
+    python3 -m rollcall_ha.deploy.local.producer --directory .demo [--in-flight 8] [--body-bytes 256] [--pause-ms 0]
 
 Here: load and book-keeping. Not here: following the master, retries, duplicates (``broker.client``).
 Signals: SIGUSR1 pushes a burst of large messages at once; SIGTERM stops after the answers under way.
@@ -67,12 +67,15 @@ def read_counts(directory: Path) -> SendCounts:
 class Load:
     """Keeps sends in flight until told to stop."""
 
-    def __init__(self, producer: Producer, directory: Path, set_name: str, body_bytes: int) -> None:
-        """Nothing is sent yet."""
+    def __init__(
+        self, producer: Producer, directory: Path, set_name: str, body_bytes: int, pause_ms: float = 0
+    ) -> None:
+        """Nothing is sent yet. ``pause_ms``: between an answer and the send that takes its place."""
         self._producer = producer
         self._directory = directory
         self._set_name = set_name
         self._body_bytes = body_bytes
+        self._pause_s = pause_ms / 1000
         self._ledger = ledger.LedgerWriter(directory)
         self._lines: list[ledger.Line] = []
         self._numbers = itertools.count()
@@ -114,6 +117,8 @@ class Load:
     async def _work(self) -> None:
         while not self._stopping:
             await self._send(self._body_bytes)
+            if self._pause_s:
+                await asyncio.sleep(self._pause_s)
 
     async def _send(self, body_bytes: int) -> None:
         key = f"{self._prefix}{next(self._numbers):012x}".upper()
@@ -192,7 +197,7 @@ async def _main(stop: asyncio.Event, options: argparse.Namespace) -> int:
     seeds = [section.listen for section in fleet.brokers.values() if section.set == options.set]
     credentials = of_ports(fleet, await asyncio.to_thread(credentials_of, fleet, client_name(fleet)))
     async with Producer(seeds, group="demo", credentials=credentials) as producer:
-        load = Load(producer, options.directory, options.set, options.body_bytes)
+        load = Load(producer, options.directory, options.set, options.body_bytes, options.pause_ms)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, load.push)
         await load.run(options.in_flight, stop)
     return 0
@@ -204,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", default="broker-a")
     parser.add_argument("--in-flight", type=int, default=8)
     parser.add_argument("--body-bytes", type=int, default=256)
+    parser.add_argument("--pause-ms", type=float, default=0.0, help="after each answer; 0 = as fast as it goes")
     options = parser.parse_args(arguments)
     return process.run(lambda stop: _main(stop, options))
 

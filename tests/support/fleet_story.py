@@ -118,7 +118,7 @@ class Load:
 
 
 @contextmanager
-def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256) -> Iterator[Load]:
+def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256, pause_ms: float = 0) -> Iterator[Load]:
     """A producer that works inside the block; the ledger grows over all blocks of a fleet."""
     fleet.processes.forget(PRODUCER)
     # What an earlier producer counted is not ours.
@@ -130,6 +130,8 @@ def load(fleet: Fleet, *, in_flight: int = 8, body_bytes: int = 256) -> Iterator
         str(in_flight),
         "--body-bytes",
         str(body_bytes),
+        "--pause-ms",
+        str(pause_ms),
     ]
     argv = python_module("rollcall_ha.deploy.local.producer", *arguments)
     fleet.processes.start(PRODUCER, fleet.inside(sites.CLIENT, argv))

@@ -3,10 +3,12 @@
 
     python -m tests.chaos.net [--rounds N] [--seconds S] [--seed N] [--only TEXT]... [--file FILE] [--table]
 
-Each fault: load, fault, the fleet has to serve, heal, the fleet has to be whole; then the raw files of every replica are
-read against the producer's ledger, which lies on another machine, and the record against the producer's stopwatch. A line
-for each is added to FILE (of the verb: tests/chaos/net/rounds.jsonl) with its commit, so that rounds of many days add up;
-``--table`` prints them all. Exit code 1: lost, doubled, stuck, or a record that is wrong; or nothing was tried.
+Each fault, under load: the fault, the fleet has to serve, heal, the fleet has to be whole; then the record is read against
+the producer's stopwatch. After ``AUDITED_FAULTS`` of them, and before one that destroys a disk, the load ends, and the raw
+files of every replica are read against the producer's whole ledger, which lies on another machine: what was lost or doubled
+by any fault of the round is still so. A line for each fault is added to FILE (of the verb: tests/chaos/net/rounds.jsonl) with
+its commit, so that rounds of many days add up; ``--table`` prints them all. Of a fault that is not good, record and logs are
+kept in DIRECTORY-failed. Exit code 1: lost, doubled, stuck, or a record that is wrong; or nothing was tried.
 """
 
 from __future__ import annotations
@@ -21,32 +23,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rollcall_ha.deploy.local import ledger, sites
-from rollcall_ha.deploy.local.fleet import Fleet, Layout
-from rollcall_ha.deploy.local.machines import Machines, MachinesError
+from rollcall_ha.api.errors import ClientError
+from rollcall_ha.deploy.local import ledger
+from rollcall_ha.deploy.local.machines import MachinesError
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from tests.chaos.net import faults
-from tests.chaos.net.faults import FAULTS, NotHere, Stage
+from tests.chaos.net.faults import DESTROYS, FAULTS, HEAL_S, UPGRADE, NotHere, Stage
+from tests.chaos.net.stage import NAMESPACE, staged
 from tests.chaos.net.verdict import ROCKETMQ_RTO_MS, Trial, append, longest_gap_ms, read, table, untrue
 from tests.support.fleet_story import Load, judge, load
 
 DEFAULT_DIRECTORY = Path(".chaos-net")
 ROUNDS_FILE = Path(__file__).with_name("rounds.jsonl")
-NAMESPACE = "CHAOS_NAMESPACE"
-DISK_BYTES = 256 << 20
-SEGMENT_BYTES = 4 << 20
-KEPT_S = 5.0
-"""How long a fault lasts at least."""
-HEAL_S = 60.0
+AUDITED_FAULTS = 8
+"""Between two audits: each reads the files from their beginning."""
+KEPT_S = 4.0
+"""How long a fault lasts at least: longer than a hung master reigns on, 3.7 s (docs/timing.md)."""
+PAUSE_MS = 5.0
+"""Of each of two senders: the stopwatch is as fine as that, and a round's messages can be audited in seconds."""
 RECORD_S = 12.0
-MORE_ACKS = 50
+MORE_ACKS = 10
+"""More than were in flight."""
 
 
 def say(text: str) -> None:
@@ -59,46 +63,6 @@ def commit() -> str:
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     status = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False)
     return (head.stdout.strip() or "unknown") + ("+" if status.stdout.strip() else "")
-
-
-@contextmanager
-def staged(directory: Path, seed: int) -> Iterator[Stage]:
-    """A new fleet on machines, each broker with a disk that can be filled; the caller is the operator."""
-    shutil.rmtree(directory, ignore_errors=True)
-    layout = Layout(name="chaos", segment_bytes=SEGMENT_BYTES, min_in_sync=2)
-    names = (*(f"m{number}" for number in range(1, 7)), sites.CLIENT, sites.OPERATOR)
-    disks = (directory / sites.DISKS).resolve()
-    with contextlib.ExitStack() as stack:
-        machines = stack.enter_context(Machines(names, disks=disks))
-        for name in names[3:6]:  # those of the brokers
-            if NAMESPACE in os.environ:
-                disk = machines.disk(name)
-                command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
-                subprocess.run(command, check=True, timeout=10)
-                stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False, timeout=10)
-        fleet = stack.enter_context(Fleet.create(directory, layout, machines))
-        stack.enter_context(machines.on(sites.OPERATOR))
-        tools = directory.resolve() / "tools"
-        faults.make_tools(tools, (*fleet.controllers, *fleet.brokers))
-        for name in fleet.controllers:
-            with faults.tooled(tools, name):
-                fleet.start(name)
-        fleet.up_controllers(deadline_s=HEAL_S)
-        for number, name in enumerate(fleet.brokers, start=1):
-            with faults.tooled(tools, name):
-                fleet.start(name)
-            _await_replicas(fleet, number)
-        stage = Stage(
-            fleet=fleet, machines=machines, key=fleet.set_keys()[0], draw=random.Random(seed), tools=tools
-        )  # fmt: skip
-        fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
-        yield stage
-
-
-def _await_replicas(fleet: Fleet, count: int) -> None:
-    """Ids are granted in the order of asking: one at a time, so that broker-a-1 is replica 1."""
-    (key,) = fleet.set_keys()
-    fleet.wait_set(key, lambda found: len(found.replicas) >= count, what=f"to have {count} replicas", deadline_s=HEAL_S)
 
 
 def record(stage: Stage) -> tuple[dict[int, Any], dict[str, Any]]:
@@ -137,44 +101,88 @@ def is_whole_again(stage: Stage) -> str:
     return ""
 
 
-def tried(stage: Stage, scenario: str, seed: int) -> Trial:
-    """One fault from beginning to end. Raises ``NotHere``."""
+def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> Trial:
+    """One fault from beginning to end, not audited yet. Raises ``NotHere``."""
     stage.hit.clear()
     before = record(stage)
     stuck = ""
-    lost = doubled = acked = 0
-    with load(stage.fleet, in_flight=2, body_bytes=64) as work:
-        began_ns = time.monotonic_ns()
-        try:
-            with FAULTS[scenario](stage):
-                _keep_up(work)
-        except LauncherError as error:
-            stuck = str(error).splitlines()[0]
-        stage.machines.heal()
-        stuck = stuck or is_whole_again(stage)
-        with contextlib.suppress(LauncherError):
-            work.wait_more(MORE_ACKS)
-        ended_ns = time.monotonic_ns()
+    began_ns = time.monotonic_ns()
+    try:
+        with FAULTS[scenario](stage):
+            _keep_up(work)
+    except LauncherError as error:
+        stuck = str(error).splitlines()[0]
+    stage.machines.heal()
+    stuck = stuck or is_whole_again(stage)
+    try:
+        work.wait_more(MORE_ACKS)
+    except (LauncherError, AssertionError) as error:
+        stuck = stuck or f"the load: {str(error).splitlines()[0]}"
+    ended_ns = time.monotonic_ns()
     stamps = [line.acked_at_ns for line in ledger.read(stage.fleet.books) if line.acked_at_ns > began_ns - 10**9]
     gap_ms = longest_gap_ms(stamps, began_ns, ended_ns)
     rows, stops = new_record(stage, before)
-    try:
-        found = judge(stage.fleet)
-        acked = found["acked"]
-    except (AssertionError, LauncherError) as error:
-        stuck, lost, doubled = _verdict_of(str(error), stuck)
-    return Trial(
+    trial = Trial(
         commit=commit(), at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"), seed=seed, scenario=scenario,
-        hit=", ".join(stage.hit), gap_ms=round(gap_ms, 1), elections=len(rows), acked=acked, lost=lost, doubled=doubled,
-        stuck=stuck, record=untrue(gap_ms, rows, stops),
+        hit=", ".join(stage.hit), gap_ms=round(gap_ms, 1), elections=len(rows),
+        acked=sum(began_ns < stamp < ended_ns for stamp in stamps), lost=0, doubled=0, stuck=stuck,
+        record=untrue(gap_ms, rows, stops),
     )  # fmt: skip
+    if not trial.is_good:
+        keep(stage, trial, failed, rows=rows, stops=stops)
+    return trial
 
 
 def _keep_up(work: Load) -> None:
-    """The fault lasts, and longer while nobody is served: until the fleet has found its way around it, or 15 s."""
+    """The fault lasts, and longer while nobody is served: until the fleet has found its way around it, or 14 s."""
     time.sleep(KEPT_S)  # the length of the fault
     with contextlib.suppress(LauncherError, AssertionError):
         work.wait_more(MORE_ACKS, deadline_s=10.0)
+
+
+def keep(stage: Stage, trial: Trial, failed: Path, **found: Any) -> None:
+    """What explains a fault that is not good: record, events, logs. The next round makes the directory anew."""
+    folder = failed / f"{trial.seed}-{trial.scenario.replace(', ', '-').replace(' ', '-')}"
+    shutil.copytree(stage.fleet.processes.log, folder / "log", dirs_exist_ok=True)
+    with contextlib.suppress(ClientError):
+        found["events"] = json.loads(stage.fleet.client().events_text(limit=500, is_newest=True))
+    (folder / "found.json").write_text(json.dumps({"trial": asdict(trial), **found}, indent=1))
+
+
+def batch(stage: Stage, scenarios: Sequence[str], seed: int, failed: Path, ends_at: float) -> Iterator[Trial | str]:
+    """
+    Some faults under one load, and the audit behind them; each as it is done, the last one when it is audited.
+
+    Text stands for a fault that this machine cannot do. What the audit finds is put down to the last one.
+    """
+    trial: Trial | None = None
+    with load(stage.fleet, in_flight=2, body_bytes=64, pause_ms=PAUSE_MS) as work:
+        for scenario in scenarios:
+            if time.monotonic() > ends_at or (trial is not None and trial.stuck):
+                break
+            try:
+                one = tried(stage, work, scenario, seed, failed)
+            except NotHere as error:
+                yield f"{scenario}: {error}"
+                continue
+            if trial is not None:
+                yield trial
+            trial = one
+    if trial is not None:
+        yield audited(stage, trial, failed)
+
+
+def audited(stage: Stage, trial: Trial, failed: Path) -> Trial:
+    """With what the files of all replicas say of the whole ledger."""
+    try:
+        found = judge(stage.fleet)
+    except (AssertionError, LauncherError) as error:
+        stuck, lost, doubled = _verdict_of(str(error), trial.stuck)
+        trial = replace(trial, stuck=stuck, lost=lost, doubled=doubled)
+        keep(stage, trial, failed)
+        return trial
+    say(f"audit  {found['acked']:,} acknowledged messages on {found['audited_replicas']} replicas: lost 0, doubled 0")
+    return trial
 
 
 def _verdict_of(text: str, stuck: str) -> tuple[str, int, int]:
@@ -196,9 +204,20 @@ def show(trial: Trial) -> None:
     )
 
 
+def batches(scenarios: Sequence[str]) -> list[list[str]]:
+    """In their order; ``AUDITED_FAULTS`` each, and one that destroys files is the first of its batch."""
+    found: list[list[str]] = [[]]
+    for scenario in scenarios:
+        if found[-1] and (len(found[-1]) == AUDITED_FAULTS or scenario == DESTROYS):
+            found.append([])
+        found[-1].append(scenario)
+    return found
+
+
 def run(directory: Path, *, rounds: int, seconds: float, seed: int, only: Sequence[str], file: Path | None) -> int:
     """Exit code."""
     wanted = [name for name in FAULTS if not only or any(text in name for text in only)]
+    failed = directory.with_name(f"{directory.name}-failed")
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
     ends_at = time.monotonic() + seconds if seconds else float("inf")
@@ -210,21 +229,19 @@ def run(directory: Path, *, rounds: int, seconds: float, seed: int, only: Sequen
         order = list(wanted)
         # Cut off by the clock, the last scenarios of a fixed order would never be tried.
         random.Random(of_round).shuffle(order)
-        with staged(directory, of_round) as stage:
-            for scenario in order:
-                if time.monotonic() > ends_at:
-                    break
-                try:
-                    trial = tried(stage, scenario, of_round)
-                except NotHere as error:
-                    skipped[scenario] = str(error)
-                    say(f"skip   {scenario}: {error}")
-                    continue
-                trials.append(trial)
-                show(trial)
-                if file is not None:
-                    append(file, [trial])
-                if trial.stuck:
+        order.sort(key=lambda name: name != UPGRADE)
+        with staged(directory, of_round, is_older=UPGRADE in order) as stage:
+            for scenarios in batches(order):
+                for found in batch(stage, scenarios, of_round, failed, ends_at):
+                    if isinstance(found, str):
+                        skipped[found.partition(":")[0]] = found
+                        say(f"skip   {found}")
+                        continue
+                    trials.append(found)
+                    show(found)
+                    if file is not None:
+                        append(file, [found])
+                if time.monotonic() > ends_at or (trials and trials[-1].stuck):
                     break  # what follows would be judged on a broken fleet
     say(table(trials))
     bad = [trial for trial in trials if not trial.is_good]

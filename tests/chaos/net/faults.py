@@ -8,7 +8,8 @@ Kill, hang, loss and partition, of a broker, a controller and both, ring and bri
 RocketMQ's authors published for their controllers. Behind them those of ours.
 
 Rule 1: victims are drawn by the round's own generator; every other broker that is drawn is the master.
-Rule 2: nothing is told to the fleet. The client's machine is never cut: what it feels is the fleet's.
+Rule 2: nothing is told to the fleet. The client's link to the master is never touched: what it feels is the fleet's. With
+the master's plug out, a client waited 3.5 s for TCP to send again, while the master stood idle and was without a fault.
 """
 
 from __future__ import annotations
@@ -25,21 +26,23 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
-from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.machines import Machines
 from rollcall_ha.deploy.local.partitions import Cuts, bridge, one_way, ring, two_way
-from rollcall_ha.deploy.local.processes import wait_until
+from rollcall_ha.deploy.local.processes import LauncherError, wait_until
 from rollcall_ha.deploy.local.wire import Quality
 from rollcall_ha.node.authority import Authority
 from rollcall_ha.node.certified import CertifiedName
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.credentials import broker_name, controller_name
+from tests.chaos.net.versions import OLDER_LEVEL, TwoVersions
 
 LOSS = Quality(loss_share=0.4)
 SLOW = Quality(delay_ms=40, jitter_ms=20, overtake_share=0.05)
 NARROW = Quality(bandwidth_bytes_per_s=256 * 1024)
 SLOW_SYNC_MS = 400
+FLAP_DOWN_S, FLAP_UP_S = 0.4, 0.8
 CLOCK_JUMP_S = 3_600
 SHORT_DAYS = 4 / 86_400
 """Four seconds: a certificate that expires while its owner works."""
@@ -54,7 +57,7 @@ class NotHere(Exception):
 class Stage:
     """A fleet on machines, and the draws of one round."""
 
-    fleet: Fleet
+    fleet: TwoVersions
     machines: Machines
     key: SetKey
     draw: random.Random
@@ -231,9 +234,22 @@ def over_a_bridge(stage: Stage) -> Iterator[None]:
 
 
 @contextmanager
-def flapping(stage: Stage) -> Iterator[None]:
-    """A broker's plug, out and in."""
-    with stage.machines.flapping(stage.fleet.machine(stage.broker()), down_s=0.4, up_s=0.8):
+def flapping_plug(stage: Stage) -> Iterator[None]:
+    """Out and in, of a node that the client sends nothing to: of the master it would be the client's link too (rule 2)."""
+    master = stage.fleet.master(stage.key)
+    name = stage.draw.choice([name for name in stage.nodes() if name != master])
+    stage.hit.append(name)
+    with stage.machines.flapping(stage.fleet.machine(name), down_s=FLAP_DOWN_S, up_s=FLAP_UP_S):
+        yield
+    stage.machines.heal()
+
+
+@contextmanager
+def flapping_wires(stage: Stage) -> Iterator[None]:
+    """Of a broker, to all others of the fleet."""
+    site = stage.fleet.machine(stage.broker())
+    others = [other for other in stage.sites() if other != site]
+    with stage.machines.flapping(site, down_s=FLAP_DOWN_S, up_s=FLAP_UP_S, others=others):
         yield
     stage.machines.heal()
 
@@ -422,15 +438,48 @@ def certificates_renewed(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def rolling_restart(stage: Stage) -> Iterator[None]:
-    """Every node in turn, as an upgrade does: the next one when the set is whole again."""
+    """Every node in turn."""
     stage.hit.append("all")
-    for name in stage.nodes():
+    restart_in_turn(stage)
+    yield
+
+
+@contextmanager
+def rolling_upgrade(stage: Stage) -> Iterator[None]:
+    """
+    From the older program to this one, as docs/upgrading.md has it; then the fleet's level is raised.
+
+    Raises ``NotHere``: no node runs the older one. There is no way back, so it is the first fault of a round.
+    """
+    if not stage.fleet.older:
+        raise NotHere("the fleet of this round runs one program")
+    stage.hit.append(f"all, from level {OLDER_LEVEL}")
+    restart_in_turn(stage)
+    levels = [fleet_level(stage)]
+    stage.fleet.client().raise_level(None, reason="all upgraded")
+    levels.append(fleet_level(stage))
+    if levels != [OLDER_LEVEL, FEATURE_LEVEL]:
+        raise LauncherError(f"the fleet's level went from {levels[0]} to {levels[1]}")
+    yield
+
+
+def fleet_level(stage: Stage) -> int:
+    """In force, by the word of the leader."""
+    reached = stage.fleet.client().survey()
+    leader = next(one.status.controller for one in reached if one.status and one.status.controller.has_authority)
+    return leader.fleet_level
+
+
+def restart_in_turn(stage: Stage) -> None:
+    """By this program; the master last, and the next node when the set is whole again."""
+    master = stage.fleet.master(stage.key)
+    for name in sorted(stage.nodes(), key=lambda name: name == master):
         stage.fleet.terminate(name)
+        stage.fleet.older -= {name}
         restart(stage, name)
         stage.fleet.wait_live([name])
         stage.fleet.leader(deadline_s=HEAL_S)
         stage.fleet.wait_redundant(stage.key, deadline_s=HEAL_S)
-    yield
 
 
 def _faults() -> Iterator[tuple[str, Fault]]:
@@ -445,16 +494,22 @@ def _faults() -> Iterator[tuple[str, Fault]]:
         yield f"{whom} hears nobody", one_sided(choose, hears=False)
     yield "slow wires", spoiled(SLOW)
     yield "narrow wires", spoiled(NARROW)
-    yield "flapping plug", flapping
+    yield "flapping plug", flapping_plug
+    yield "flapping wires", flapping_wires
     yield "disk full", disk_full
     yield "slow sync", slow_sync
-    yield "wiped broker", wiped
+    yield DESTROYS, wiped
     for way, jump_s in (("forward", CLOCK_JUMP_S), ("back", -CLOCK_JUMP_S)):
         yield f"clock {way}, leader", clock_of(leader_of, jump_s)
         yield f"clock {way}, master", clock_of(master_of, jump_s)
     yield "certificate expires", certificate_expires
     yield "certificates renewed", certificates_renewed
     yield "rolling restart", rolling_restart
+    yield UPGRADE, rolling_upgrade
 
 
+UPGRADE = "rolling upgrade"
+"""The first fault of its round."""
+DESTROYS = "wiped broker"
+"""A replica's files are gone behind it: what they show has to be read before."""
 FAULTS: dict[str, Fault] = dict(_faults())

@@ -1,0 +1,67 @@
+"""
+The fleet of one round of `make chaos-net`: machines, and a disk for each broker that can be filled.
+
+Here: making it, and taking it away. Not here: faults (``faults``), load and verdicts (``__main__``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rollcall_ha.deploy.local import sites
+from rollcall_ha.deploy.local.fleet import Fleet, Layout
+from rollcall_ha.deploy.local.machines import Machines
+from tests.chaos.net import faults
+from tests.chaos.net.faults import HEAL_S, Stage
+from tests.chaos.net.versions import TwoVersions
+
+NAMESPACE = "CHAOS_NAMESPACE"
+DISK_BYTES = 256 << 20
+SEGMENT_BYTES = 128 << 10
+"""Of a second: a full disk is felt when the segment is full that was made before."""
+
+
+@contextmanager
+def staged(directory: Path, seed: int, *, is_older: bool = False) -> Iterator[Stage]:
+    """A new fleet on machines, all of the older program if ``is_older``; the caller is the operator."""
+    shutil.rmtree(directory, ignore_errors=True)
+    layout = Layout(name="chaos", segment_bytes=SEGMENT_BYTES, min_in_sync=2)
+    names = (*(f"m{number}" for number in range(1, 7)), sites.CLIENT, sites.OPERATOR)
+    disks = (directory / sites.DISKS).resolve()
+    with contextlib.ExitStack() as stack:
+        machines = stack.enter_context(Machines(names, disks=disks))
+        for name in names[3:6]:  # those of the brokers
+            if NAMESPACE in os.environ:
+                disk = machines.disk(name)
+                command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
+                subprocess.run(command, check=True, timeout=10)
+                stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False, timeout=10)
+        fleet = stack.enter_context(TwoVersions.create(directory, layout, machines))
+        fleet.older = frozenset((*fleet.controllers, *fleet.brokers) if is_older else ())
+        stack.enter_context(machines.on(sites.OPERATOR))
+        tools = directory.resolve() / "tools"
+        faults.make_tools(tools, (*fleet.controllers, *fleet.brokers))
+        for name in fleet.controllers:
+            with faults.tooled(tools, name):
+                fleet.start(name)
+        fleet.up_controllers(deadline_s=HEAL_S)
+        for number, name in enumerate(fleet.brokers, start=1):
+            with faults.tooled(tools, name):
+                fleet.start(name)
+            _await_replicas(fleet, number)
+        (key,) = fleet.set_keys()
+        fleet.wait_redundant(key, deadline_s=HEAL_S)
+        yield Stage(fleet=fleet, machines=machines, key=key, draw=random.Random(seed), tools=tools)
+
+
+def _await_replicas(fleet: Fleet, count: int) -> None:
+    """Ids are granted in the order of asking: one at a time, so that broker-a-1 is replica 1."""
+    (key,) = fleet.set_keys()
+    fleet.wait_set(key, lambda found: len(found.replicas) >= count, what=f"to have {count} replicas", deadline_s=HEAL_S)
