@@ -2,7 +2,7 @@
 The record of many fleets, checked against the rules that it must keep: a Spark job over bronze.
 
 Here: the events that each rule is checked over, and their partitions. Not here: the rules themselves
-(``core.verification``), the command line (``jobs.verify``).
+(``controller.core.verification``), the command line (``jobs.verify``).
 
 Rule 1: the chain is walked in ranges of one fleet's events, each sorted where it lies: a huge fleet is many tasks. Each
 range hands back its first and its last event; these borders, a few rows, are walked afterwards.
@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
-from rollcall_ha.analytics.core.verification import (
+from rollcall_ha.controller.core.verification import (
     ChainedEvent,
     Rule,
     begins_inside,

@@ -1,7 +1,7 @@
 """
 Whether the record of all fleets keeps the rules: the verdict, counts by rule, and the first violations.
 
-Here: the printing. Not here: the checks (``analytics.verify``, ``core.verification``).
+Here: the printing. Not here: the checks (``analytics.verify``, ``controller.core.verification``).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.analytics.core.verification import Rule
 from rollcall_ha.analytics.inputs import Source
 from rollcall_ha.analytics.session import spark_session
 from rollcall_ha.analytics.verify import verify
+from rollcall_ha.controller.core.verification import Rule
 
 SHOWN_MAX = 100
 """Violations that are printed; all are counted."""

@@ -9,6 +9,7 @@ Rule: nothing heavy is imported before a command needs it; servers are reached b
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -410,6 +411,29 @@ def export_rocketmq(
 
     order = orders.OperatorOptions(form=output, is_dry_run=dry_run, is_confirmed=yes)
     move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
+
+
+class VerifyOutput(StrEnum):
+    """How ``verify`` prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(help="A controller's data directory, its events, or a file of events.")],
+    output: Annotated[VerifyOutput, typer.Option("-o", "--output", help="How to print it.")] = VerifyOutput.TABLE,
+) -> None:
+    """
+    Check a controller's record without a controller: hash chain, one master per epoch, elections from their evidence.
+
+    Exit codes: 0 every rule holds; 1 a rule is broken, with file and line; 2 nothing to read.
+    """
+    from rollcall_ha.api.cli import run
+
+    arguments = ["--json"] if output is VerifyOutput.JSON else []
+    run.module("rollcall_ha.controller.runtime.verify", *arguments, "--", str(path))
 
 
 # --- run and play ----------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from rollcall_ha.analytics.core.verification import ChainedEvent, Rule, begins_inside, election_violations, walk
-from rollcall_ha.analytics.core.verification import link_of as link_of_line
 from rollcall_ha.controller.contract.events import EventRecord, MasterElected
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset
+from rollcall_ha.controller.core.verification import ChainedEvent, Rule, begins_inside, election_violations, walk
+from rollcall_ha.controller.core.verification import link_of as link_of_line
 from tests.support.core_builders import Fleet, positions
 
 
