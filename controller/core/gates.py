@@ -88,6 +88,11 @@ def keeps_callers(fleet: FleetState) -> bool:
     return fleet.feature_level >= 3
 
 
+def takes_later_signs(fleet: FleetState) -> bool:
+    """Whether a master that was heard after it was found silent was in service until then. To level 2 it was not."""
+    return fleet.feature_level >= 3
+
+
 def chains_states(fleet: FleetState) -> bool:
     """Whether each entry makes a digest of the state. A controller of level 1 has none, and its snapshots neither."""
     return fleet.feature_level >= 2

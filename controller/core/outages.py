@@ -16,6 +16,7 @@ Rule 4: a master whose writes were stopped, and who is then lost, may have resum
 time is between the bounds of its outage, which begins with the stop.
 Rule 5: times are stamps of entries less the steps of their clock that are on record (``FleetState.stepped_ms``). By the
 stamps alone, an outage in which the clock was set ahead by an hour would be an hour long.
+Rule 6: a master that was found silent, and that its slaves heard later, served on: its outage begins behind that.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
 from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.state import FleetState, Outage, SetState, WritesState
 
 CLOCK_DIFFERENCE_MS = 1_000
@@ -68,7 +70,7 @@ def completed(fleet: FleetState, set_state: SetState, event: AnyEvent, at_ms: in
         ended = DetectionStamps(cause=SilenceCause.REPLACED, first_sign_age_us=_gone_us(event, command))
         return replace(event, ended=_bounded(fleet, set_state, ended, at_ms))
     if isinstance(event, MasterElected) and set_state.outage is not None:
-        stamps = _detection(fleet, set_state.outage, event.detection, at_ms)
+        stamps = _detection(fleet, set_state, set_state.outage, event.detection, at_ms)
         return replace(event, detection=stamps, triggered_by=event.triggered_by or set_state.outage.found_by)
     if isinstance(event, ElectionFailed) and set_state.outage is not None:
         return replace(event, triggered_by=event.triggered_by or set_state.outage.found_by)
@@ -148,6 +150,13 @@ def _heard(event: AnyEvent, at_ms: int) -> list[int]:
     return [at_ms - age_us // US_PER_MS for age_us in ages if age_us is not None]
 
 
+def _lived_on(fleet: FleetState, set_state: SetState, outage: Outage, own: DetectionStamps) -> bool:
+    """Whether a later sign of the leader that found the master silent is of this master: its slaves heard it since."""
+    # A winner that falls silent before it has entered has never served: the outage is that of the master before it.
+    is_silence = outage.cause is SilenceCause.TIMEOUT and own.cause is SilenceCause.TIMEOUT
+    return gates.takes_later_signs(fleet) and is_silence and set_state.has_entered
+
+
 def _stopped(writes: WritesState | None) -> Outage | None:
     """Of a living master whose writes are stopped; the moment is its own word, so a point."""
     if writes is None or writes.is_over or writes.told_by is None:
@@ -203,7 +212,9 @@ def _bounded(fleet: FleetState, set_state: SetState, stamps: DetectionStamps, at
     return replace(stamps, alive_age_us=max(stamps.fault_age_us, age_us))
 
 
-def _detection(fleet: FleetState, outage: Outage, own: DetectionStamps | None, at_ms: int) -> DetectionStamps:
+def _detection(
+    fleet: FleetState, set_state: SetState, outage: Outage, own: DetectionStamps | None, at_ms: int
+) -> DetectionStamps:
     """The better one of the proposer's stamps and ours (rule 2)."""
     is_same_leader = outage.found_by.term == fleet.term
     off_ms = 0 if is_same_leader else CLOCK_DIFFERENCE_MS
@@ -211,7 +222,9 @@ def _detection(fleet: FleetState, outage: Outage, own: DetectionStamps | None, a
     if own is None:
         found_us = max(0, at_ms - outage.found_at_ms) * US_PER_MS
         own = DetectionStamps(cause=outage.cause, detected_age_us=min(found_us, first_us), first_sign_age_us=first_us)
-    elif own.fault_age_us < first_us - SAME_SIGN_MS * US_PER_MS:
+    elif own.fault_age_us < first_us - SAME_SIGN_MS * US_PER_MS and not (
+        is_same_leader and _lived_on(fleet, set_state, outage, own)
+    ):
         own = replace(own, first_sign_age_us=first_us, alive_age_us=UNSET)
     # A stopped master's own sign of life bounds its death alone: by it an hour without writes would be 20 ms.
     own_us = None if own.alive_age_us is UNSET else own.alive_age_us

@@ -7,7 +7,7 @@ monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from msgspec import UNSET
@@ -152,6 +152,16 @@ class ReplicaSession:
             link_closed_ns=self.link_closed_ns,
             probe_refused_ns=self.refused_ns,
         )
+
+    def lived_on(self, stamps: Stamps, now_ns: int) -> Stamps:
+        """``stamps`` of this session; with a later first sign if members heard it after it was found silent."""
+        is_silent = self.cause is SilenceCause.TIMEOUT
+        if not is_silent or self.alive_ns is None or self.alive_ns <= stamps.detected_ns:
+            return stamps
+        # No controller reached a broker for 5 s. By the moment at which it was found silent, an outage of a second that
+        # the election itself made would be one of 5 s at the least.
+        first_ns = min(now_ns, self.alive_ns + self.interval_ns)
+        return replace(stamps, detected_ns=first_ns, first_sign_ns=first_ns)
 
     def ended(self, now_ns: int) -> Stamps:
         """Of a process whose successor has registered at ``now_ns``, by another incarnation."""

@@ -598,6 +598,9 @@ class Sessions:
         self, view: SetView, *, now_ns: int, triggered_by: EventRef | None, stamps: Stamps | None, draw: int
     ) -> Evidence:
         """Soft facts about every replica that this leader has heard, and the state they were taken against (R14)."""
+        lost = self._sessions.get((view.set_key, view.master)) if view.master is not None else None
+        if stamps is not None and lost is not None:
+            stamps = lost.lived_on(stamps, now_ns)
         return Evidence(
             read_at_index=view.index,
             master_epoch=view.master_epoch,

@@ -6,14 +6,21 @@ import pytest
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from rollcall_ha.controller.contract.commands import Barrier, ReportClockStep, ReportWrites, TakeLeadership
+from rollcall_ha.controller.contract.commands import (
+    Barrier,
+    InitialiseFleet,
+    RaiseFeatureLevel,
+    ReportClockStep,
+    ReportWrites,
+    TakeLeadership,
+)
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected, ReplicaRegistered, ReplicaSilent
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.outages import CLOCK_DIFFERENCE_MS, SAME_SIGN_MS
 from rollcall_ha.controller.core.snapshot import decode_state, encode_state
-from tests.support.core_builders import Fleet
+from tests.support.core_builders import FLEET, Fleet
 
 DEATH = DetectionStamps(
     cause=SilenceCause.DEAD_AT_ONCE,
@@ -328,3 +335,33 @@ def test_a_set_that_is_cleaned_is_not_down_for_ever() -> None:
     fleet.clean(is_unclean=True)
 
     assert fleet.set.outage is None
+
+
+LATER = DetectionStamps(cause=SilenceCause.TIMEOUT, detected_age_us=100_000, first_sign_age_us=100_000)
+
+
+@pytest.mark.parametrize(("level", "first_ms"), [(2, 5_001), (3, 100)])
+def test_a_master_that_its_slaves_heard_after_it_was_found_silent_was_out_of_service_all_the_time(
+    level: int, first_ms: int
+) -> None:
+    """No controller reached a broker for 5 s, and its election took 100 ms: 5.1 s at the least were on record."""
+    fleet = Fleet(is_initialised=False)
+    fleet.do(InitialiseFleet(fleet_incarnation=FLEET))
+    fleet.do(RaiseFeatureLevel(level=level))
+    fleet.serving()
+    fleet.silence(1, detection=NEVER_HEARD)
+    fleet.passed_ms += 5_000
+    fleet.elect(evidence=replace(fleet.evidence(), detection=LATER))
+
+    assert bounds_ms(fleet.event(MasterElected).detection)[0] == first_ms
+
+
+def test_a_winner_that_falls_silent_before_it_entered_begins_no_outage_by_a_later_sign() -> None:
+    fleet = serving()
+    fleet.silence(1, detection=NEVER_HEARD)
+    fleet.elect(to=2)
+    fleet.passed_ms += 5_000
+    fleet.silence(2, detection=NEVER_HEARD)
+    fleet.elect(evidence=replace(fleet.evidence(), detection=LATER))
+
+    assert bounds_ms(fleet.event(MasterElected).detection)[0] == pytest.approx(5_000, abs=5)

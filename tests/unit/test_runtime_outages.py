@@ -92,6 +92,25 @@ def test_bytes_of_a_master_whose_writes_had_stopped_were_the_bound_of_its_outage
     assert first_ms < TIMEOUT_MS - 1_500
 
 
+def test_a_master_that_served_unheard_was_down_since_it_was_found_silent() -> None:
+    """
+    No controller reached any broker for 5.5 s, and the first one that was back was elected: 5.3 s were the least of an
+    outage that took 2.3 s. Its own slave says that it heard the master up to then.
+    """
+    world, _, slave, _ = serving()
+    world.pass_ms(TIMEOUT_MS + 2_500)
+    for _ in range(3):
+        world.beat(slave, master_heard_ms=0)
+        world.run_loop(50)
+
+    first_ms, alive_ms = bounds_ms(world)
+
+    assert detection(world).cause is SilenceCause.TIMEOUT
+    assert first_ms <= INTERVAL_MS
+    assert alive_ms is not None
+    assert alive_ms >= TIMEOUT_MS + 2_500, "its own word is as old as before"
+
+
 def test_a_process_that_hung_before_it_was_killed_is_not_exact() -> None:
     """Stopped for two seconds, then killed: the outage began when it stopped."""
     world, master, slave, other = serving()
