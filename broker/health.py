@@ -59,10 +59,17 @@ class HealthSnapshot:
 class BrokerCollector:
     """Turns a snapshot into metrics, at each scrape."""
 
-    def __init__(self, snapshot: Callable[[], HealthSnapshot], ports: dict[str, LinkTable[Any]]) -> None:
-        """Register it with the process's registry; ``ports``: the links of each, by its name in the fleet file."""
+    def __init__(
+        self, snapshot: Callable[[], HealthSnapshot], ports: dict[str, LinkTable[Any]], refused: Callable[[], int]
+    ) -> None:
+        """
+        Register it with the process's registry.
+
+        ``ports``: the links of each, by its name in the fleet file. ``refused``: questions for metrics by strangers.
+        """
         self._snapshot = snapshot
         self._ports = ports
+        self._refused = refused
 
     def describe(self) -> Iterable[Metric]:
         """Names are known only when the broker runs: nothing to compare with."""
@@ -88,6 +95,11 @@ class BrokerCollector:
             # As a gauge, a restart would look like a fall of thousands: rate() corrects for counters only.
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield family(f"rollcall_broker_{name}", text, value=value)
+        yield CounterMetricFamily(
+            "rollcall_broker_metrics_refused",
+            "Questions for these metrics without a certificate of the fleet.",
+            value=self._refused(),
+        )
         yield from link_families(self._ports)
 
 
@@ -159,7 +171,8 @@ class HealthServer:
         self._telemetry = telemetry
         self._snapshot = snapshot
         self._server: asyncio.Server | None = None
-        telemetry.registry.register(BrokerCollector(snapshot, self.ports))
+        self._refused = 0
+        telemetry.registry.register(BrokerCollector(snapshot, self.ports, lambda: self._refused))
 
     @property
     def port(self) -> int:
@@ -201,6 +214,7 @@ class HealthServer:
                 return _response(200, "OK", text, is_body_wanted=is_body_wanted)
             return _response(503, "Service Unavailable", text, is_body_wanted=is_body_wanted)
         if path == b"/metrics" and self._door is not None and not is_known:
+            self._refused += 1
             text = b"metrics of this fleet are for holders of one of its certificates; show one\n"
             return _response(403, "Forbidden", text, is_body_wanted=is_body_wanted)
         if path == b"/metrics":

@@ -198,6 +198,7 @@ def test_a_secured_port_tells_everybody_that_it_lives_and_its_metrics_to_the_fle
         assert b"rollcall_broker" not in refused
         shown = await asked(server, b"GET /metrics HTTP/1.1\r\n\r\n", tls=viewer.client_context())
         assert b"rollcall_broker_lag_bytes 5.0" in shown
+        assert b"rollcall_broker_metrics_refused_total 1.0" in shown
         await until(lambda: closed == {CloseCause.HANDLER: 4})
 
         assert await unanswered(server, None)
