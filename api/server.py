@@ -32,7 +32,8 @@ from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.listening import RestServer
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import PeerDoor, PeerTransport, has_peer_calls
-from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess, rules_of
+from rollcall_ha.api.rocketmq.access.accounts import watch_accounts
+from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess, accounts_of, rules_of
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
@@ -198,7 +199,8 @@ class _Node:
         self._peers = Peers(
             settings, PeerTransport(self._calls, may_call=lambda: has_peer_calls(service.published.state))
         )
-        rules = rules_of(document)
+        self._accounts = accounts_of(document)
+        rules = rules_of(document, self._accounts)
         self._gateway = BrokerPortServer(
             service,
             frame_bytes_max=_frame_bytes_max(document),
@@ -304,6 +306,8 @@ class _Node:
         yield self._backfill()
         if self._credentials is not None:
             yield watch_files(self._credentials)
+        if self._accounts is not None:
+            yield watch_accounts(self._accounts, self._gateway.access.take_accounts)
 
     def _ended(self, task: asyncio.Task[None], stop: asyncio.Event) -> None:
         """

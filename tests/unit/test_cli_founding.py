@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from rollcall_ha.api.cli import founding
 from rollcall_ha.api.cli.main import app
-from rollcall_ha.api.rocketmq.access.judging import rules_of
+from rollcall_ha.api.rocketmq.access.judging import accounts_of, rules_of
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import load_fleet_file
 from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
@@ -291,9 +291,8 @@ def test_rocketmq_is_let_in_by_its_own_word_only(tmp_path: Path) -> None:
     options = ("--rocketmq", "10.0.0.0/8", "--rocketmq", "fd00::/8", "--rocketmq-keys", "--rocketmq-tls", "enforcing")
     machines = ("m1=h1", "m2=h2", "m3=h3", "m4=h4")
     assert lay_out(tmp_path / "b", "--brokers", "a=4", *options, machines=machines).exit_code == 0
-    rules = [
-        rules_of(load_fleet_file(tmp_path / "b" / "machines" / name / "rollcall.toml")) for name in ("m1", "m2", "m3")
-    ]
+    documents = [load_fleet_file(tmp_path / "b" / "machines" / name / "rollcall.toml") for name in ("m1", "m2", "m3")]
+    rules = [rules_of(document, accounts_of(document)) for document in documents]
     assert rules[0] == rules[1] == rules[2]
     assert (rules[0].takes_plain, len(rules[0].networks or ())) == (False, 2)
     assert set(rules[0].accounts or ()) == {"brokers", "clients", "mqadmin"}

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollcall_ha.api.broker_port.code_table import CodeTable
-from rollcall_ha.api.rocketmq.access.accounts import Account, read_accounts
-from rollcall_ha.api.rocketmq.access.judging import AccessRefused, AccessRules, RocketmqAccess, rules_of
+from rollcall_ha.api.rocketmq.access.accounts import Account, AccountsFile, read_accounts, watch_accounts
+from rollcall_ha.api.rocketmq.access.judging import (
+    AccessRefused,
+    AccessRules,
+    RocketmqAccess,
+    accounts_of,
+    rules_of,
+)
 from rollcall_ha.api.rocketmq.access.rights import Right, is_allowed, right_of
 from rollcall_ha.api.rocketmq.access.signatures import signature_of, verify_signature
 from rollcall_ha.api.rocketmq.names.name_service import NameService
@@ -21,6 +27,7 @@ from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind
 from rollcall_ha.node.config import ConfigError, load_fleet_file
 from rollcall_ha.node.remoting.frame import Frame
 from tests.support.rocketmq_wire import Port, with_port
+from tests.support.runtime_controller import until
 
 SECRET = "secret-of-brokers"
 # Made by AclClientRPCHook of RocketMQ 5.3.3 itself, from the fields beside them and the secret above.
@@ -146,6 +153,40 @@ def test_a_missing_file_of_accounts_is_named(tmp_path: Path) -> None:
         read_accounts(tmp_path / "rocketmq.toml")
 
 
+def test_a_key_that_was_taken_away_was_believed_until_the_controller_was_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollcall_ha.api.rocketmq.access.accounts.LOOK_INTERVAL_MS", 1)
+    both = FILE + '[accounts.thief]\nsecret = "stolen-secret"\nrole = "admin"\n'
+
+    async def scene() -> None:
+        file = AccountsFile(write(tmp_path, both))
+        access = RocketmqAccess(AccessRules(takes_plain=True, accounts=file.accounts))
+        task = asyncio.create_task(watch_accounts(file, access.take_accounts))
+
+        def thief() -> str:
+            fields = {"AccessKey": "thief"}
+            fields["Signature"] = signature_of("stolen-secret", fields, b"")
+            try:
+                access.judge(Frame(code=1005, opaque=1, ext_fields=fields), address="10.1.2.3:4", certificate=None)
+            except AccessRefused as refusal:
+                return refusal.reason
+            return "believed"
+
+        assert thief() == "believed"
+        write(tmp_path, FILE, 0o644)
+        await until(lambda: "mode 0644" in file.complaint)
+        assert thief() == "believed", "a file that cannot be used changes nothing"
+        (tmp_path / "rocketmq.toml").unlink()
+        await until(lambda: "cannot be read" in file.complaint)
+        write(tmp_path, FILE)
+        await until(lambda: thief() == "signature")
+        assert not file.complaint
+        task.cancel()
+
+    asyncio.run(scene())
+
+
 # --- the fleet file --------------------------------------------------------------------------------------------------
 
 FLEET = """
@@ -160,7 +201,8 @@ insecure = {insecure}
 def rules_in(directory: Path, section: str, *, insecure: bool = False) -> AccessRules:
     path = directory / "rollcall.toml"
     path.write_text(FLEET.format(insecure=str(insecure).lower()) + section)
-    return rules_of(load_fleet_file(path))
+    document = load_fleet_file(path)
+    return rules_of(document, accounts_of(document))
 
 
 def test_without_a_word_only_an_insecure_fleet_is_open(tmp_path: Path) -> None:

@@ -1,17 +1,20 @@
 """
 The accounts of RocketMQ's peers: access keys, their secrets, and what each may do.
 
-Here: the file that ``rocketmq.credentials`` of the fleet file names. Not here: signatures (``signatures``), codes
-(``rights``). Raises ``ConfigError`` with the file and the remedy, never with a secret.
+Here: the file that ``rocketmq.credentials`` of the fleet file names, and looking for a changed one. Not here: signatures
+(``signatures``), codes (``rights``). Raises ``ConfigError`` with the file and the remedy, never with a secret.
 
-Rule: the file is read at the start of a controller, and refused if others than its owner can read it.
+Rule 1: the file is refused if others than its owner can read it.
+Rule 2: it is read at the start of a controller and whenever it was changed; while a changed one cannot be used, the
+accounts of before count.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,10 +22,12 @@ import msgspec
 from rollcall_ha.controller.contract.names import text_complaint
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.node.config import ConfigError
+from rollcall_ha.node.telemetry import get_logger
 
 SECRET_CHARACTERS_MIN = 8
 SECRET_BYTES = 32
 EVERY_SET = "*"
+LOOK_INTERVAL_MS = 1_000
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,3 +105,55 @@ def _complaint(key: str, account: Account) -> str | None:
     if account.role is not Role.BROKER and account.sets:
         return f"sets belong to the role broker, this one is {account.role}"
     return None
+
+
+class AccountsFile:
+    """The file on the disk, and what was read of it last."""
+
+    def __init__(self, path: Path) -> None:
+        """Blocks. Raises ``ConfigError``."""
+        self.path = path
+        # Before it is read: changed in between, it is read again at the next look.
+        self._stamp = _stamp(path)
+        self.accounts = read_accounts(path)
+        self.complaint = ""
+        """Why the file on the disk is not what counts; empty = it is."""
+
+    def take_if_changed(self) -> bool:
+        """Read the file if it was changed; blocks. True: ``accounts`` are new."""
+        stamp = _stamp(self.path)
+        if stamp == self._stamp:
+            return False
+        try:
+            self.accounts = read_accounts(self.path)
+        except ConfigError as error:
+            # Half written, or with a wrong mode: without the accounts of before no broker could register any more.
+            self.complaint = str(error)
+            return False
+        self._stamp, self.complaint = stamp, ""
+        return True
+
+
+def _stamp(path: Path) -> tuple[int, int, int, int] | None:
+    """What changes with the file or its mode; None: it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode
+
+
+async def watch_accounts(file: AccountsFile, take: Callable[[Mapping[str, Account]], None]) -> None:
+    """Look every second for a changed file, until cancelled; ``take`` gets its accounts."""
+    logger = get_logger("rocketmq.access")
+    told = ""
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+        if await asyncio.to_thread(file.take_if_changed):
+            take(file.accounts)
+            logger.info("access_keys_taken", keys=sorted(file.accounts))
+        # Once for each reason: a file that is wrong for a day would be 86,400 lines.
+        if file.complaint != told:
+            told = file.complaint
+            if told:
+                logger.error("access_keys_not_taken", reason=told)

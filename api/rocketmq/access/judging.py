@@ -17,10 +17,10 @@ import ipaddress
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from rollcall_ha.api.rocketmq.access.accounts import Account, read_accounts
+from rollcall_ha.api.rocketmq.access.accounts import Account, AccountsFile
 from rollcall_ha.api.rocketmq.access.rights import Right, is_allowed, least_role, right_of, sets_named
 from rollcall_ha.api.rocketmq.access.signatures import ACCESS_KEY, SIGNATURE, verify_signature
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, SetKey
@@ -83,8 +83,16 @@ class AccessRules:
         return ", ".join(filter(None, found)) or "everybody"
 
 
-def rules_of(document: FleetFile) -> AccessRules:
-    """Blocks. Raises ``ConfigError``."""
+def accounts_of(document: FleetFile) -> AccountsFile | None:
+    """The file of access keys that the fleet file names; None: it names none. Blocks. Raises ``ConfigError``."""
+    section = document.rocketmq
+    if section is None or section.credentials is None:
+        return None
+    return AccountsFile(document.path(section.credentials))
+
+
+def rules_of(document: FleetFile, accounts: AccountsFile | None) -> AccessRules:
+    """``accounts``: those of ``accounts_of``. Raises ``ConfigError``."""
     section, is_insecure = document.rocketmq, document.fleet.insecure
     if section is None:
         return AccessRules(is_insecure=is_insecure, takes_plain=is_insecure)
@@ -94,7 +102,7 @@ def rules_of(document: FleetFile) -> AccessRules:
         takes_plain=section.tls is not RocketmqTls.ENFORCING,
         takes_nameless_tls=section.tls is not RocketmqTls.DISABLED and not is_insecure,
         networks=rocketmq_networks(section) or None,
-        accounts=None if section.credentials is None else read_accounts(document.path(section.credentials)),
+        accounts=None if accounts is None else accounts.accounts,
     )
 
 
@@ -116,6 +124,10 @@ class RocketmqAccess:
     def words(self) -> str:
         """``AccessRules.words``."""
         return self._rules.words
+
+    def take_accounts(self, accounts: Mapping[str, Account]) -> None:
+        """From the next request on these count, also on links that stand."""
+        self._rules = replace(self._rules, accounts=accounts)
 
     def judge(self, frame: Frame, *, address: str, certificate: PeerCertificate | None) -> Principal:
         """
