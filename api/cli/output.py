@@ -31,6 +31,9 @@ _ESCAPED = {
     for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
 """Control characters, and those that turn the direction of the text, as Python writes them."""
+_OBEYED = "".join(map(chr, _ESCAPED))
+_ESCAPED_IN_QUOTES = {code: f"\\u{code:04x}" for code in _ESCAPED if code >= 0x7F}
+"""The same as JSON and YAML write them within quotes; below 0x7F both do so by themselves."""
 
 
 class Figure(str):
@@ -129,7 +132,9 @@ def print_report(report: Report, form: Format, *, stream: TextIO | None = None) 
     """Print to ``stream``, by default standard output, at once."""
     stream = stream or sys.stdout
     if form is Format.JSON:
-        stream.write(msgspec.json.format(msgspec.json.encode(report.document), indent=2).decode() + "\n")
+        text = msgspec.json.format(msgspec.json.encode(report.document), indent=2).decode()
+        # Only texts have them, and these are quoted: a program reads what was sent, and a terminal obeys nothing.
+        stream.write(text.translate(_ESCAPED_IN_QUOTES) + "\n")
     elif form is Format.YAML:
         stream.write(_as_yaml(report.document))
     elif form is Format.TSV:
@@ -202,8 +207,17 @@ def _aligned(table: Table) -> list[str]:
 def _as_yaml(document: object) -> str:
     import yaml
 
+    class Dumper(yaml.SafeDumper):
+        """Quotes the texts that have characters to escape: YAML knows no escapes outside of quotes."""
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = '"' if any(letter in _OBEYED for letter in text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent)
     plain = msgspec.json.decode(msgspec.json.encode(document))
-    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+    text = str(yaml.dump(plain, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+    return text.translate(_ESCAPED_IN_QUOTES)
 
 
 # --- single values ---------------------------------------------------------------------------------------------------

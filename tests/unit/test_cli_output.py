@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
+import yaml
 
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Column, Report, Table
@@ -87,6 +89,21 @@ def test_a_name_cannot_clear_the_screen(form: output.Format) -> None:
 
     assert set(stream.getvalue()) <= {"\n", *map(chr, range(0x20, 0x7F))}
     assert "c\\x1b[2J\\x9b2J\\u202e\\tx\\ny" in stream.getvalue()
+
+
+@pytest.mark.parametrize("form", [output.Format.JSON, output.Format.YAML])
+def test_json_and_yaml_turned_the_text_of_a_terminal(form: output.Format) -> None:
+    """They printed C1 controls and turned text as they came; a program reads what was sent all the same."""
+    hostile = "c\x1b[2J\x9b2J\u202e\tx\n\x7f\u2066y 数据"
+    document = {"name": hostile, "plain": "数据", hostile: ["yes", 1, None]}
+    stream = io.StringIO()
+
+    output.print_report(Report(document=document), form, stream=stream)
+
+    assert not set(stream.getvalue()) & {"\x1b", "\x9b", "\x7f", "\u202e", "\u2066", "\t"}
+    assert "数据" in stream.getvalue(), "what is harmless stays readable"
+    read = msgspec.json.decode if form is output.Format.JSON else yaml.safe_load
+    assert read(stream.getvalue()) == document
 
 
 def test_numbers_of_tsv_are_plain() -> None:
