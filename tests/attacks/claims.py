@@ -14,11 +14,13 @@ from typing import Any
 
 from rollcall_ha.controller.contract.replies import MemberView
 from rollcall_ha.node.certified import PeerKind
-from tests.attacks.enemy import Papers, answers, context_with, dial, frame, hear
+from tests.attacks.enemy import Papers, answers, context_with, dial, error_of, frame, hear
 from tests.attacks.scene import Attack, Scene
 
 REGISTER, HEARTBEAT, ALTER, GOODBYE = 3102, 3103, 3104, 3107
-EPOCH_OF_ANOTHER_AGE = 1 << 70
+FORBIDDEN = 'rollcall_session_requests_total{request="forbidden"}'
+STRANGER = 'rollcall_links_closed_total{port="broker",reason="stranger"}'
+NOT_THE_OWNER = 'rollcall_commands_refused_total{code="NOT_THE_OWNER"}'
 
 
 def stolen(scene: Scene, name: str) -> Papers:
@@ -121,9 +123,8 @@ def ha_link(scene: Scene, papers: Papers, first: bytes) -> str:
         heard = hear(link)
         if isinstance(heard, str):
             return heard
-        # The last frame of a link says why it ends: type 5, its code behind a length of eight bytes.
-        is_error = heard[:6] == b"RCHA\x01\x05"
-        return f"error {int.from_bytes(heard[14:18], 'big')}" if is_error else f"{len(heard)} bytes: {heard[:40]!r}"
+        code = error_of(heard)
+        return f"{len(heard)} bytes: {heard[:40]!r}" if code is None else f"error {code}"
 
 
 def handshake_as(scene: Scene, name: str) -> bytes:
@@ -203,14 +204,19 @@ def attacks() -> Iterator[Attack]:
     for code, what in names.items():
         yield Attack(name=f"certificate of broker-b-1 {what}", port="sessions",
                      run=partial(by_session, code, "broker-b-1"),
-                     refused_with=("code 21020", "closed"))  # fmt: skip
+                     refused_with=("code 21020",), counted=FORBIDDEN)  # fmt: skip
+        # A registration is judged by the owner of the id; whatever else it says, by what has registered on its link.
+        is_registration = code == REGISTER
         yield Attack(name=f"certificate of a slave {what}", port="sessions", run=partial(by_a_neighbour, code),
-                     refused_with=("code 21019", "closed"))  # fmt: skip
+                     refused_with=("code 21019",) if is_registration else ("closed",),
+                     counted=NOT_THE_OWNER if is_registration else STRANGER)  # fmt: skip
     yield Attack(name="certificate of a producer registers a replica", port="sessions", run=stolen_client_on_sessions,
-                 refused_with=("code 21020", "closed"))  # fmt: skip
+                 refused_with=("code 21020",), counted=FORBIDDEN)  # fmt: skip
     yield Attack(name="forged slave: one slave's certificate, another's id", port="ha", run=forged_slave,
-                 refused_with=("error 17",), counted='port="ha"')  # fmt: skip
+                 refused_with=("error 17",), counted='port="ha",reason="certificate"')  # fmt: skip
     yield Attack(name="certificate of another set follows the master", port="ha", run=slave_of_another_set,
-                 refused_with=("error 17",), counted='port="ha"')  # fmt: skip
-    yield Attack(name="44 bytes that fence a master", port="ha", run=fence, refused_with=("unchanged, serving",))
-    yield Attack(name="a frame of 2 GiB", port="ha", run=giant_length, refused_with=("error 1",), counted='port="ha"')
+                 refused_with=("error 17",), counted='port="ha",reason="certificate"')  # fmt: skip
+    yield Attack(name="44 bytes that fence a master", port="ha", run=fence,
+                 refused_with=("closed; epoch unchanged, serving",), counted='port="ha",reason="peer"')  # fmt: skip
+    yield Attack(name="a frame of 2 GiB", port="ha", run=giant_length, refused_with=("error 1",),
+                 counted='port="ha",reason="frame"')  # fmt: skip

@@ -7,18 +7,25 @@ Here: what may knock at which port. Not here: what a peer says behind the door (
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import socket
 import ssl
+import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from rollcall_ha.deploy.local.processes import our_environment, python_module
 from rollcall_ha.node.certified import CertifiedName, PeerKind
-from tests.attacks.enemy import TIMEOUT_S, Papers, answers, context_with, dial, frame, hear, tell
+from tests.attacks.claims import another, handshake_as
+from tests.attacks.enemy import TIMEOUT_S, Papers, answers, context_with, dial, error_of, frame, hear, tell
 from tests.attacks.scene import Attack, Scene
 
+DRIP_S = 0.2
+DRIPS_S_MAX = 20.0
 FIND_LEADER, PROBE = 3110, 3190
 HELLO = b"\x00\x00\x00\x00"
 GET = b"GET /v1/sets HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
@@ -75,6 +82,8 @@ def _words(port: str, heard: bytes | str) -> str:
         return f"status {heard[9:12].decode()}"
     if port in ("sessions", "listen") and (found := answers(heard)):
         return f"code {found[0][0]}"
+    if port == "ha" and (code := error_of(heard)) is not None:
+        return f"error {code}"
     return f"{len(heard)} bytes: {heard[:24]!r}"
 
 
@@ -124,25 +133,67 @@ def revoke(scene: Scene, papers: Papers) -> None:
 
 
 def revoked_while_open(port: str, scene: Scene) -> str:
-    """A link that stands already."""
-    papers = scene.forger.papers(right_name(scene, port))
-    with dial(ADDRESSES[port](scene), context_with(papers)) as link:
-        link.settimeout(0.3)
-        with contextlib.suppress(TimeoutError, ssl.SSLError):
-            link.recv(65_536)  # what the peer says first
-        revoke(scene, papers)
-        link.settimeout(TIMEOUT_S)
-        heard: bytes | str = b"?"
-        while isinstance(heard, bytes):
+    """A link that stands already, and is in use: a silent one would be closed for its silence."""
+    name = right_name(scene, port)
+    with contextlib.ExitStack() as stack:
+        # Both ports have one link to a peer of that name: it is to be this one.
+        if port == "raft":
+            stack.enter_context(without(scene, name.name))
+        elif port == "ha":
+            name = scene.forger.name(PeerKind.BROKER, another(scene), scene.key.name)
+            stack.enter_context(without(scene, name.name))
+        papers = scene.forger.papers(name)
+        link = stack.enter_context(dial(ADDRESSES[port](scene), context_with(papers)))
+        link.settimeout(DRIP_S)
+        first, rest = half_said(scene, port, name.name)
+        link.sendall(first)
+        revoking = threading.Thread(target=revoke, args=(scene, papers))
+        revoking.start()
+        stack.callback(revoking.join)
+        deadline = time.monotonic() + DRIPS_S_MAX
+        for byte in itertools.chain(rest, itertools.repeat(None)):
             heard = hear(link)
-        return heard
+            if heard != "silence" and isinstance(heard, str):
+                return heard
+            if time.monotonic() > deadline:
+                return "NOT CLOSED"
+            with contextlib.suppress(OSError):
+                link.sendall(b"" if byte is None else bytes([byte]))
+    raise AssertionError("the loop has no end")
+
+
+def half_said(scene: Scene, port: str, name: str) -> tuple[bytes, bytes]:
+    """What makes this a link of its port, and what is then said byte by byte."""
+    if port == "raft":
+        said = json.dumps({"type": "hello", "version": 1, "name": name}).encode()
+        hello = struct.pack(">II", len(said) + 4, len(said)) + said
+        return hello, hello[:-1]
+    # A slave that has been answered may be silent for as long as it cuts its log.
+    return (handshake_as(scene, name) if port == "ha" else b""), b""
+
+
+@contextlib.contextmanager
+def without(scene: Scene, name: str) -> Iterator[None]:
+    """A controller or slave is down meanwhile."""
+    scene.fleet.terminate(name)
+    try:
+        yield
+    finally:
+        scene.fleet.start(name)
+        scene.fleet.wait_ready([name])
+        scene.fleet.wait_redundant(scene.key)
 
 
 def replayed(port: str, scene: Scene) -> str:
     """The bytes of a good link, recorded on the way and sent again."""
     papers = scene.forger.papers(right_name(scene, port))
-    recorded = _recorded(ADDRESSES[port](scene), context_with(papers), PAYLOADS[port])
-    with socket.create_connection(_host_port(ADDRESSES[port](scene)), timeout=TIMEOUT_S) as again:
+    return replay_of(ADDRESSES[port](scene), context_with(papers), PAYLOADS[port])
+
+
+def replay_of(address: str, context: ssl.SSLContext, payload: bytes) -> str:
+    """A link with ``payload``, and all that it sent once more on another."""
+    recorded = _recorded(address, context, payload)
+    with socket.create_connection(_host_port(address), timeout=TIMEOUT_S) as again:
         again.sendall(recorded)
         heard = b""
         end: bytes | str = b""
@@ -202,33 +253,48 @@ def _split(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 CLOSED = ("closed", "alert: ")
+HTTP_PORTS = ("rest", "health")
+NOBODY = 'rollcall_rest_refused_total{reason="nobody"}'
+NO_ROLE = 'rollcall_rest_refused_total{reason="no-role"}'
+ON_HEALTH = "rollcall_broker_metrics_refused_total"
+
+
+def closed_by(port: str, reason: str) -> str:
+    """The counter of links that a port closed for this reason."""
+    return f'rollcall_links_closed_total{{port="{LABELS.get(port, port)}",reason="{reason}"}}'
 
 
 def attacks() -> Iterator[Attack]:
-    """The matrix."""
+    """The matrix: REST and health answer a link without a certificate, and every other port closes it."""
     for port in ADDRESSES:
-        rest = port in ("rest", "health")
+        is_http, is_rest = port in HTTP_PORTS, port == "rest"
         yield Attack(
-            name="plain bytes",
-            port=port,
-            run=partial(plain, port),
-            refused_with=("status 400", *CLOSED) if rest else CLOSED,
-            counted=f'port="{LABELS.get(port, port)}"',
-        )
+            name="plain bytes", port=port, run=partial(plain, port),
+            refused_with=("status 400", *CLOSED) if is_http else CLOSED, counted=closed_by(port, "tls"),
+        )  # fmt: skip
         yield Attack(
             name="no certificate", port=port, run=partial(shown, port, nothing),
-            refused_with=("status 401", "status 403") if rest else CLOSED,
+            refused_with=("status 401" if is_rest else "status 403",) if is_http else CLOSED,
+            counted={"rest": NOBODY, "health": ON_HEALTH}.get(port, closed_by(port, "tls")),
         )  # fmt: skip
         for name, make in (("foreign authority", foreign), ("expired", expired)):
-            yield Attack(name=f"certificate: {name}", port=port, run=partial(shown, port, make), refused_with=CLOSED)
+            yield Attack(name=f"certificate: {name}", port=port, run=partial(shown, port, make),
+                         refused_with=CLOSED, counted=closed_by(port, "tls"))  # fmt: skip
+        # The HA port says why before it closes: the slave that hears it stops asking.
+        judged = ("error 17",) if port == "ha" else ("closed",)
         yield Attack(
             name="certificate: right authority, wrong name", port=port, run=partial(shown, port, misnamed),
-            refused_with=("status 403", "status 401", *CLOSED) if rest else ("code 21", *CLOSED),
+            refused_with=("status 403",) if is_rest else judged,
+            counted=NO_ROLE if is_rest else closed_by(port, "certificate"),
         )  # fmt: skip
-        yield Attack(name="certificate: revoked", port=port, run=partial(shown, port, revoked),
-                     refused_with=("status 401", "status 403", *CLOSED) if rest else CLOSED)  # fmt: skip
-        if port != "health":
+        yield Attack(
+            name="certificate: revoked", port=port, run=partial(shown, port, revoked),
+            refused_with=("status 401",) if is_rest else judged,
+            counted=NOBODY if is_rest else closed_by(port, "revoked"),
+        )  # fmt: skip
+        if port != "health":  # its links end with their one answer
             yield Attack(name="certificate: revoked while the link stands", port=port,
-                         run=partial(revoked_while_open, port), refused_with=CLOSED, is_long=True)  # fmt: skip
+                         run=partial(revoked_while_open, port), refused_with=CLOSED,
+                         counted=closed_by(port, "revoked"))  # fmt: skip
         yield Attack(name="recorded bytes sent again", port=port, run=partial(replayed, port),
-                     refused_with=("handshake only",))  # fmt: skip
+                     refused_with=("handshake only",), counted=closed_by(port, "tls"))  # fmt: skip

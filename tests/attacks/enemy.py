@@ -29,7 +29,7 @@ from rollcall_ha.node.config import split_address
 TIMEOUT_S = 4.0
 READ_BYTES = 65_536
 _COUNTED = re.compile(
-    r"^(rollcall_\w*(?:closed|refused|strangers|requests)\w*_total\{[^}]*\}) ([0-9.e+]+)$", re.MULTILINE
+    r"^(rollcall_\w*(?:closed|refused|strangers|requests|ignored)\w*_total(?:\{[^}]*\})?) ([0-9.e+]+)$", re.MULTILINE
 )
 
 
@@ -139,6 +139,11 @@ def answers(data: bytes) -> list[tuple[int, bytes]]:
         found.append((int(header["code"]), data[at + 8 + head : at + 4 + length]))
         at += 4 + length
     return found
+
+
+def error_of(data: bytes) -> int | None:
+    """The code of an HA link's last frame, which says why it ends: type 5, the code behind a length of eight bytes."""
+    return int.from_bytes(data[14:18], "big") if data[:6] == b"RCHA\x01\x05" else None
 
 
 # --- counters --------------------------------------------------------------------------------------------------------

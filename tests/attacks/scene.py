@@ -1,7 +1,7 @@
 """
 What an attack happens on, what it is, and what came of it: values that all attacks share.
 
-Here: types. Not here: attacks (``doors``, ``claims``, ``web``), the order in which they are run (``__main__``).
+Here: types. Not here: attacks (``doors``, ``claims``, ``web``, ``rocketmq``, ``terminals``), the order in which they are run (``__main__``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.deploy.local.fleet import Fleet
 from tests.attacks.enemy import Counters, Forger
+from tests.attacks.peer import RocketmqMaster
 
 
 class NotHere(Exception):
@@ -26,6 +27,8 @@ class Scene:
     key: SetKey
     forger: Forger
     counters: Counters
+    peer: RocketmqMaster | None = None
+    """The honest RocketMQ broker, where there is one."""
 
     @property
     def leader_rest(self) -> str:
@@ -46,7 +49,7 @@ class Attack:
 
     name: str
     port: str
-    """raft, sessions, rest, listen, ha, health or terminal."""
+    """raft, sessions, rest, listen, ha, health, rocketmq or terminal."""
     run: Callable[[Scene], str]
     """Does it, and returns in words what came back."""
     refused_with: tuple[str, ...]
@@ -54,5 +57,5 @@ class Attack:
     counted: str = ""
     """Part of the name with labels of a counter that must have moved; empty: nothing counts it (a TLS alert of ours
     comes before there is anything to count)."""
-    is_long: bool = False
-    """It holds links for seconds."""
+    is_open: bool = False
+    """The protocol lets it in (docs/threats.md, what stays open); ``refused_with`` says how far it goes."""

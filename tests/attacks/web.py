@@ -1,7 +1,7 @@
 """
-Attacks on REST: callers without the right, web pages in a real browser, half requests, and names on a terminal.
+Attacks on REST: callers without the right, web pages in a real browser, half requests.
 
-Here: what comes over HTTP. Not here: bad certificates (``doors``), sessions and HA links (``claims``).
+Here: what comes over HTTP. Not here: bad certificates (``doors``), sessions and HA links (``claims``), names on a terminal (``terminals``).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _admin(scene: Scene) -> Papers:
     return stolen(scene, "admin")
 
 
-def _elect_path(scene: Scene) -> str:
+def elect_path(scene: Scene) -> str:
     return f"/v1/sets/{scene.key.cluster}/{scene.key.name}/elect"
 
 
@@ -140,7 +140,7 @@ def made_up_token(scene: Scene) -> str:
 def stranger_says_it_is_relayed(scene: Scene) -> str:
     """Headers that a controller might believe of another one."""
     said = {"X-Rollcall-Principal": "admin:alice", "X-Requested-By": "admin:alice", "X-Forwarded-For": "127.0.0.1"}
-    return _words(*ask(scene, "POST", _elect_path(scene), {"designated": 2}, headers=said))
+    return _words(*ask(scene, "POST", elect_path(scene), {"designated": 2}, headers=said))
 
 
 # --- web pages -------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def stranger_says_it_is_relayed(scene: Scene) -> str:
 def text_plain(scene: Scene) -> str:
     """What a page may send without asking, by a caller whose browser has an admin's certificate."""
     told = {"Content-Type": "text/plain", "Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
-    return _words(*ask(scene, "POST", _elect_path(scene), {"designated": 2}, papers=_admin(scene), headers=told))
+    return _words(*ask(scene, "POST", elect_path(scene), {"designated": 2}, papers=_admin(scene), headers=told))
 
 
 def foreign_host(scene: Scene) -> str:
@@ -157,72 +157,159 @@ def foreign_host(scene: Scene) -> str:
 
 
 PAGE = """<!doctype html><body><iframe name="sink"></iframe>
-<form id="f" method="post" enctype="text/plain" target="sink" action="%(rest)s%(elect)s">
+<form id="f" method="post" enctype="text/plain" target="sink" action="%(target)s">
 <input name='{"designated":2,"reason":"' value='"}'></form><script>
 (async () => {
-  const found = {};
+  const json = {method: "POST", headers: {"Content-Type": "application/json"}, body: '{"designated":2}'};
   const tries = {
-    plain: {method: "POST", mode: "no-cors", body: '{"designated":2}'},
-    json: {method: "POST", headers: {"Content-Type": "application/json"}, body: '{"designated":2}'},
-    read: {method: "GET"},
+    form: async () => { document.getElementById("f").submit(); await new Promise(done => setTimeout(done, 1500)); },
+    plain: () => fetch("%(target)s", {method: "POST", mode: "no-cors", body: '{"designated":2}'}),
+    json: () => fetch("%(target)s", json),
+    read: () => fetch("%(target)s"),
+    "rebound read": () => again(() => fetch("/v1/sets")),
+    "rebound order": () => again(() => fetch("%(path)s", json)),
   };
-  for (const [name, options] of Object.entries(tries))
-    try { const a = await fetch("%(rest)s%(elect)s", options); found[name] = a.type + " " + a.status; }
-    catch (error) { found[name] = "blocked"; }
-  try { const a = await fetch("https://rebind.example:%(port)s/v1/sets"); found.rebound = a.type + " " + a.status; }
-  catch (error) { found.rebound = "blocked"; }
-  document.getElementById("f").submit();
-  await new Promise(done => setTimeout(done, 1500));
-  document.body.setAttribute("data-found", JSON.stringify(found));
+  // The name has two addresses in turn: what the browser still holds of the first one ends with an error.
+  async function again(ask) {
+    for (let left = 20; left > 0; left--)
+      try { return await ask(); } catch (error) { await new Promise(done => setTimeout(done, 200)); }
+    throw "blocked";
+  }
+  let found;
+  try { const a = await tries["%(what)s"](); found = a ? a.type + " " + a.status : "sent"; }
+  catch (error) { found = "blocked"; }
+  document.body.setAttribute("data-found", found);
 })();
 </script>"""
+REBINDING_HOST = "127.0.0.3"
+"""The address behind the name of the enemy's page: its own site for one link, the controller for all after it."""
 
 
-def in_a_browser(scene: Scene) -> str:
-    """Chromium opens a page of another site, which orders, reads, posts a form, and asks a name that was rebound."""
+class Page(http.server.BaseHTTPRequestHandler):
+    """The enemy's site: one page, under every path that is none of a controller."""
+
+    page = b""
+    was_served: threading.Event
+
+    def do_GET(self) -> None:
+        # A link that was opened before the name was rebound: the browser asks anew, and then reaches the controller.
+        if not self.path.startswith("/v1/"):
+            self.send_response(HTTP_OK)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(self.page)
+            self.was_served.set()
+
+    def do_POST(self) -> None:
+        """The same: such a link ends without an answer."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def in_a_browser(what: str, scene: Scene) -> str:
+    """Chromium opens a page of another site, which does ``what`` (a key of the page's ``tries``)."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         raise NotHere("no Chromium on the PATH: apt-get install chromium")
-    before = scene.counters.read()
-    port = scene.leader_rest.rpartition(":")[2]
-    page = PAGE % {"rest": f"https://127.0.0.1:{port}", "elect": _elect_path(scene), "port": port}
-
-    class Evil(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(HTTP_OK)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(page.encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Evil) as site, tempfile.TemporaryDirectory() as folder:
+    port = int(scene.leader_rest.rpartition(":")[2])
+    path = elect_path(scene)
+    page = PAGE % {"target": f"https://127.0.0.1:{port}{path}", "path": path, "what": what}
+    was_served = threading.Event()
+    evil = type("Evil", (Page,), {"page": page.encode(), "was_served": was_served})
+    with contextlib.ExitStack() as stack:
+        site = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), evil))
+        stack.callback(site.shutdown)
+        address = f"http://evil.example:{site.server_port}/"
+        if what.startswith("rebound"):
+            papers = scene.forger.papers(scene.forger.name(PeerKind.CONTROLLER, "evil"), is_foreign=True)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(papers.certificate, papers.key)
+            site.socket = context.wrap_socket(site.socket, server_side=True)
+            stack.enter_context(rebinding(port, site.server_port, was_served))
+            address = f"https://evil.example:{port}/"
         threading.Thread(target=site.serve_forever, daemon=True).start()
+        shown = _opened(browser, address, REBINDING_HOST if what.startswith("rebound") else "127.0.0.1")
+    match = re.search(r'data-found="([^"]*)"', shown)
+    if match is None:
+        raise RuntimeError(f"the page did not run: {shown[-400:]}")
+    return f"the page saw: {unescape(match[1])}"
+
+
+def _opened(browser: str, address: str, host: str) -> str:
+    """The page when its script is through, or the browser's complaint."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         done = subprocess.run(
             [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
              f"--user-data-dir={folder}", "--ignore-certificate-errors", "--virtual-time-budget=15000",
-             "--host-resolver-rules=MAP evil.example 127.0.0.1,MAP rebind.example 127.0.0.1",
-             "--dump-dom", f"http://evil.example:{site.server_port}/"],
+             f"--host-resolver-rules=MAP evil.example {host}", "--dump-dom", address],
             capture_output=True, text=True, check=False, timeout=BROWSER_LIMIT_S,
         )  # fmt: skip
-        site.shutdown()
-    match = re.search(r'data-found="([^"]*)"', done.stdout)
-    if match is None:
-        raise RuntimeError(f"the page did not run: {done.stderr[-400:]}")
-    found = json.loads(unescape(match[1]))
-    after = scene.counters.read()
-    counted = {
-        reason: sum(after[key] - before[key] for key in after if "requests_refused" in key and f'"{reason}"' in key)
-        for reason in ("cross-site", "host")
-    }
-    is_refused = found["json"] == found["read"] == "blocked" and found["plain"] == "opaque 0"
-    is_counted = counted["cross-site"] >= 1 and counted["host"] >= 1
-    verdict = "refused" if is_refused and is_counted else "NOT REFUSED"
-    return f"{verdict}: {json.dumps(found)}, counted {counted}"
+    return done.stdout or done.stderr
+
+
+@contextlib.contextmanager
+def rebinding(port: int, site_port: int, was_served: threading.Event) -> Iterator[None]:
+    """
+    DNS rebinding as a browser sees it: one name and port, first the enemy's site, then the controller.
+
+    Not by a second answer of a name server, which Chromium asks again after a minute only: the one address leads to
+    the site until the page was served, and from then on to the controller. Host, Origin and the site of the page are the same.
+    """
+    is_over = threading.Event()
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(OSError):
+                link, _ = listener.accept()
+                link.settimeout(None)
+                there = socket.create_connection(("127.0.0.1", port if was_served.is_set() else site_port))
+                for ends in ((link, there), (there, link)):
+                    threading.Thread(target=carry, args=ends, daemon=True).start()
+
+    with socket.create_server((REBINDING_HOST, port)) as listener:
+        listener.settimeout(0.2)
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join(timeout=5)
 
 
 # --- slow and many ---------------------------------------------------------------------------------------------------
+
+
+def slow_headers(scene: Scene) -> str:
+    """A request that never becomes whole, a byte every half second."""
+    papers = scene.forger.papers(scene.forger.name(PeerKind.VIEWER, "mallory"))
+    began = time.monotonic()
+    with dial(scene.leader_rest, context_with(papers)) as link:
+        link.settimeout(0.5)
+        for byte in b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n":
+            with contextlib.suppress(TimeoutError):
+                try:
+                    link.sendall(bytes([byte]))
+                    if not link.recv(1):  # waits for the half second
+                        break
+                except ssl.SSLError as error:
+                    if isinstance(error, TimeoutError):
+                        raise
+                    break
+                except ConnectionError:
+                    break
+        else:
+            return "NOT CLOSED"
+    return f"closed after {time.monotonic() - began:.1f} s"
 
 
 def half_requests(scene: Scene) -> str:
@@ -273,32 +360,7 @@ def _open_many(held: contextlib.ExitStack, address: str, context: ssl.SSLContext
     return opened
 
 
-# --- terminals -------------------------------------------------------------------------------------------------------
-
-
-def on_a_terminal(scene: Scene) -> str:
-    """A reason and a name with control sequences, by somebody who may order; then every table that shows them."""
-    evil = "\x1b]0;owned\x07\x1b[2J\u202ereversed\r\nOK  forged"
-    status, _ = ask(
-        scene, "POST", _elect_path(scene), {"reason": evil, "dryRun": False, "expectEpoch": 1 << 29},
-        papers=_admin(scene), headers={"X-Requested-By": "mallory"},
-    )  # fmt: skip
-    lines = 0
-    for arguments in (
-        ("events", "--last", "50"),
-        ("history", scene.key.name),
-        ("explain", scene.key.name),
-        ("status",),
-    ):
-        shown = subprocess.run(
-            python_module("rollcall_ha.api.cli.main", *arguments),
-            capture_output=True, text=True, check=False, timeout=30, env=our_environment(), cwd=scene.fleet.directory,
-        )  # fmt: skip
-        bad = [letter for letter in shown.stdout + shown.stderr if letter in "\x1b\x07\r\u202e"]
-        if bad:
-            return f"CONTROL CHARACTERS in {arguments}: {bad[:4]!r}"
-        lines += shown.stdout.count("\n")
-    return f"order answered {status}; no control character in {lines} lines" if lines else "NOTHING was shown"
+# --- all ------------------------------------------------------------------------------------------------------------
 
 
 def attacks() -> Iterator[Attack]:
@@ -327,12 +389,22 @@ def attacks() -> Iterator[Attack]:
                  refused_with=("status 403", "status 415"), counted="refused")  # fmt: skip
     yield Attack(name="a foreign Host, with an admin's certificate", port="rest", run=foreign_host,
                  refused_with=("status 421",), counted='reason="host"')  # fmt: skip
-    yield Attack(name="a page of another site in Chromium", port="rest", run=in_a_browser, refused_with=("refused: ",),
-                 is_long=True)  # fmt: skip
+    for what, name, saw, reason in (
+        ("form", "a form of another site", "sent", "cross-site"),
+        ("plain", "text/plain of another site", "opaque 0", "cross-site"),
+        ("json", "an order in JSON of another site", "blocked", ""),  # its browser asks first, and is not let
+        ("read", "a page of another site reads", "blocked", ""),
+        ("rebound read", "a rebound name reads", "basic 421", "host"),
+        ("rebound order", "a rebound name orders in JSON", "basic 421", "host"),
+    ):
+        yield Attack(name=f"Chromium: {name}", port="rest", run=partial(in_a_browser, what),
+                     refused_with=(f"the page saw: {saw}",),
+                     counted=f'rollcall_rest_requests_refused_total{{reason="{reason}"}}' if reason else "")  # fmt: skip
+    yield Attack(name="slow headers: a byte every half second", port="rest", run=slow_headers,
+                 refused_with=("closed after",), counted='port="rest",reason="slow-frame"')  # fmt: skip
     yield Attack(name=f"{LINKS} half requests", port="rest", run=half_requests, refused_with=("status 200 on",),
-                 counted='port="rest"', is_long=True)  # fmt: skip
+                 counted='port="rest"')  # fmt: skip
     for port in ("sessions", "listen", "ha", "raft"):
+        label = {"sessions": "broker"}.get(port, port)
         yield Attack(name=f"{LINKS} links with half a handshake", port=port, run=partial(idle_links, port),
-                     refused_with=("; serving",), is_long=True)  # fmt: skip
-    yield Attack(name="forged names and reasons on a terminal", port="terminal", run=on_a_terminal,
-                 refused_with=("no control character",))  # fmt: skip
+                     refused_with=("; serving",), counted=f'rollcall_links_closed_total{{port="{label}"')  # fmt: skip

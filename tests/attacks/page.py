@@ -1,0 +1,84 @@
+"""
+The rows of the attack table: as they are printed, and as a page of the documentation.
+
+Here: how a result looks. Not here: verdicts (``__main__``).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.attacks.scene import Attack
+
+BEGIN, END = "<!-- attacks -->", "<!-- end of attacks -->"
+CELL_CHARS_MAX = 110
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What came of one attack."""
+
+    attack: Attack
+    verdict: str
+    """ok, open, SKIPPED or FAILED."""
+    came_back: str
+    counted: str = ""
+    gap_ms: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """As it is printed."""
+        counted = f"  [{self.counted}] gap {self.gap_ms:.0f} ms" if self.verdict != "SKIPPED" else ""
+        return f"{self.verdict:<7} {self.attack.port:<9} {self.attack.name:<64} {self.came_back}{counted}"
+
+
+def write_page(page: Path, rows: Sequence[Row], totals: Mapping[str, Any]) -> None:
+    """The table between the two marks of ``page``, with date, machine and command; the rest stays. Needs both marks."""
+    text = page.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{_table(rows, totals)}{END}{after}")
+
+
+def _table(rows: Sequence[Row], totals: Mapping[str, Any]) -> str:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    audits = totals["audits"].values()
+    summary = (
+        f"`make attacks`, {datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}, {os.cpu_count()} cores "
+        f"({platform.machine()}) with other work, {totals['seconds']} s: {totals['attacks']} attacks, "
+        f"{totals['refused']} refused, {totals['open']} open, {totals['skipped']} skipped, {totals['failed']} failed; "
+        f"{sum(audit['acked'] for audit in audits):,} messages acknowledged meanwhile, lost, doubled or altered: "
+        f"{sum(audit['wrong'] for audit in audits)}; the longest time without an acknowledgement "
+        f"{totals['longest_gap_ms']} ms."
+    )
+    lines = [
+        "",
+        summary,
+        "",
+        "| port | attack | what comes back | counted under | gap ms |",
+        "| --- | --- | --- | --- | --- |",
+        *(
+            f"| {row.attack.port} | {row.attack.name} | {_cell(row)} | {_counter(row)} | {row.gap_ms:.0f} |"
+            for row in rows
+        ),
+        "",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Row) -> str:
+    told = row.came_back if row.verdict == "ok" else f"{row.verdict}: {row.came_back}"
+    return (told if len(told) <= CELL_CHARS_MAX else told[: CELL_CHARS_MAX - 1] + "…").replace("|", "/")
+
+
+def _counter(row: Row) -> str:
+    names = re.findall(r"(rollcall_\w+(?:\{[^}]*\})?) \+", row.counted)
+    return ", ".join(f"`{name}`" for name in names)
