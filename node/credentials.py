@@ -17,9 +17,8 @@ from pathlib import Path
 from rollcall_ha.node.certified import WARNING_DAYS, CertifiedName, PeerKind, utc_text
 from rollcall_ha.node.config import BrokerSection, ConfigError, FleetFile
 from rollcall_ha.node.telemetry import get_logger
-from rollcall_ha.node.tls import Credentials, TlsFiles, TlsFilesError
+from rollcall_ha.node.tls import LOOK_INTERVAL_MS, Credentials, TlsFiles, TlsFilesError
 
-LOOK_INTERVAL_MS = 1_000
 DAY_MS = 86_400_000
 
 

@@ -23,6 +23,9 @@ from typing import Any
 
 from rollcall_ha.node.certified import CertifiedName, PeerCertificate, PeerKind, PeerRefused, judge_peer
 
+LOOK_INTERVAL_MS = 1_000
+"""Between two looks for files that were replaced, wherever some are watched."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:

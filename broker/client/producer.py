@@ -30,7 +30,7 @@ from rollcall_ha.node.certified import PeerKind, PeerRefused
 from rollcall_ha.node.config import split_address
 from rollcall_ha.node.remoting.frame import Frame, FrameDecoder, FrameError
 from rollcall_ha.node.remoting.secured import ExpectedPeer
-from rollcall_ha.node.tls import Credentials
+from rollcall_ha.node.tls import LOOK_INTERVAL_MS, Credentials
 
 IN_FLIGHT_MAX = 1_024
 SEND_TIMEOUT_MS = 30_000
@@ -136,6 +136,15 @@ class _Link(asyncio.Protocol):
             self.transport.abort()
 
 
+async def _renewing(credentials: Credentials) -> None:
+    """Look every second for renewed files, until cancelled; ``credentials.complaint`` says why some are not taken."""
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_MS / 1000)
+        # The certificate of the start would be refused from its end on. Links that show the old one are ended by the
+        # broker then, and what was unanswered is sent again (rule 1).
+        await asyncio.to_thread(credentials.renew_if_changed)
+
+
 class Producer:
     """``async with Producer(["127.0.0.1:10911"]) as producer: await producer.send("Topic", b"...")``."""
 
@@ -159,7 +168,8 @@ class Producer:
             in_flight_max: Messages without an answer; ``send`` waits beyond that.
             send_timeout_ms: When a caller is told "unknown" at the latest.
             queue_count: Queues of a topic that are written to in turn.
-            credentials: Certificate of this client; None: an insecure fleet, links are plain.
+            credentials: Certificate of this client, renewed with its files while this is open; None: an insecure fleet,
+                links are plain.
             set_key: CLUSTER/SET that certificates of brokers must name; empty = any set of the fleet.
         """
         self.expected: ExpectedPeer | None = None
@@ -185,13 +195,16 @@ class Producer:
         self._outgoing: list[bytes] = []
         self._hint: str | None = None
         self._must_renumber = False
-        self._runner: asyncio.Task[None] | None = None
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._is_closing = False
 
     async def __aenter__(self) -> Producer:
         """Begin to look for the master."""
         self.routes.start()
-        self._runner = asyncio.get_running_loop().create_task(self._run(), name="producer")
+        loop = asyncio.get_running_loop()
+        self._tasks = (loop.create_task(self._run(), name="producer"),)
+        if self.expected is not None:
+            self._tasks += (loop.create_task(_renewing(self.expected.credentials), name="producer's certificate"),)
         return self
 
     async def __aexit__(
@@ -199,9 +212,9 @@ class Producer:
     ) -> None:
         """End at once: sends that were written fail as unknown, the others as not appended."""
         self._is_closing = True
-        if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.routes.stop()
         for pending in self._window:
             self._fail(

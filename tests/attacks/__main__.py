@@ -156,7 +156,7 @@ def run_all(directory: Path, attacks: Sequence[Attack], *, takes_rocketmq: bool)
 def run(directory: Path, only: Sequence[str], page: Path | None) -> int:
     """Exit code."""
     shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
+    directory.mkdir(parents=True)
     wanted = [
         (name, [attack for attack in group if not only or any(text in f"{attack.port} {attack.name}" for text in only)])
         for name, group in (

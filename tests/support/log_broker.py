@@ -14,13 +14,17 @@ from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.routes import RouteBroker, RouteState
 from rollcall_ha.controller.contract.ids import BrokerId, BrokerName, ClusterName, Incarnation, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.session import BrokerState, ProbeAnswer
+from rollcall_ha.node.remoting.secured import Door
 from tests.support.log_tools import STORE_HOST, open_log
 
 
 class LogBroker:
     """One replica; ``confirms_at_once`` stands for a set of one."""
 
-    def __init__(self, root: Path, broker_id: int, *, limits: PutLimits | None = None) -> None:
+    def __init__(
+        self, root: Path, broker_id: int, *, limits: PutLimits | None = None, door: Door | None = None
+    ) -> None:
+        """``door`` None: its port is plain."""
         self.log = open_log(root, segment_bytes=256 * 1024)
         self.broker_id = BrokerId(broker_id)
         self.confirms_at_once = True
@@ -46,7 +50,7 @@ class LogBroker:
             limits=limits,
         )
         self.service = ListenService(put=self.put, log=self.log, routes=self, probes=self)
-        self.server = listen_server(self.service)
+        self.server = listen_server(self.service, door=door)
 
     @property
     def address(self) -> str:

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from rollcall_ha.broker.client import producer as client_producer
 from rollcall_ha.broker.client.producer import Producer, SendFailedError, SendResult
 from rollcall_ha.broker.protocol.codes import SendOutcome
 from rollcall_ha.controller.contract.ids import MasterEpoch
+from rollcall_ha.node.certified import PeerKind
+from rollcall_ha.node.remoting.secured import Door
+from rollcall_ha.node.tls import Credentials, TlsFiles
+from tests.support.fleet_certs import FleetCertificates
 from tests.support.log_broker import LogBroker
 from tests.support.log_tools import log_bytes, read_by_the_document
 
@@ -207,5 +212,37 @@ def test_a_number_that_the_log_has_forgotten_is_never_taken_for_new(tmp_path: Pa
             assert producer.counters.gap == 1
         assert bodies(broker) == [b"x", b"y"]
         await broker.stop()
+
+    run(body)
+
+
+def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It showed the certificate of its start for ever; no broker took it any more once that had ended."""
+    monkeypatch.setattr(client_producer, "LOOK_INTERVAL_MS", 1)
+    certificates = FleetCertificates(tmp_path / "certificates")
+
+    def made(kind: PeerKind, name: str, set_key: str = "") -> Credentials:
+        file = certificates.issue(kind, name, set_key=set_key)
+        files = TlsFiles(authority=certificates.authority_file, certificate=file, key=file.with_suffix(".key"))
+        return Credentials(files, fleet=certificates.fleet, name=None)
+
+    async def body() -> None:
+        of_broker, own = made(PeerKind.BROKER, "b-1", "demo/b"), made(PeerKind.CLIENT, "client")
+        broker = LogBroker(tmp_path / "log", 1, door=Door(credentials=of_broker))
+        await broker.start()
+        broker.lead(1)
+        broker.set_route(1, 1, broker)
+        async with Producer([broker.address], credentials=own) as producer:
+            await producer.send("T", b"before")
+            old = own.own.serial
+            certificates.issue(PeerKind.CLIENT, "client")
+            await until(lambda: own.own.serial != old)
+            of_broker.revoke({old})
+            await until(lambda: producer.counters.links == 2)
+            await producer.send("T", b"after")
+        await broker.stop()
+        assert bodies(broker) == [b"before", b"after"]
 
     run(body)

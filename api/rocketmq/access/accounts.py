@@ -1,8 +1,8 @@
 """
 The accounts of RocketMQ's peers: access keys, their secrets, and what each may do.
 
-Here: the file that ``rocketmq.credentials`` of the fleet file names, and looking for a changed one. Not here: signatures
-(``signatures``), codes (``rights``). Raises ``ConfigError`` with the file and the remedy, never with a secret.
+Here: the file that ``rocketmq.credentials`` of the fleet file names, and looking for a changed one. Not here:
+signatures (``signatures``), codes (``rights``). Raises ``ConfigError`` with the file and the remedy, never with a secret.
 
 Rule 1: the file is refused if others than its owner can read it.
 Rule 2: it is read at the start of a controller and whenever it was changed; while a changed one cannot be used, the
@@ -23,11 +23,11 @@ from rollcall_ha.controller.contract.names import text_complaint
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.node.config import ConfigError
 from rollcall_ha.node.telemetry import get_logger
+from rollcall_ha.node.tls import LOOK_INTERVAL_MS
 
 SECRET_CHARACTERS_MIN = 8
 SECRET_BYTES = 32
 EVERY_SET = "*"
-LOOK_INTERVAL_MS = 1_000
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
