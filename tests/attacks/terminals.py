@@ -33,8 +33,8 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202ereversed\u2066\r\nOK  forged"
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What a terminal obeys, but the ends of lines and tabs of our own tables."""
 FORGED = re.compile(r"^OK  forged", re.MULTILINE)
-ESCAPED = "x1b"
-"""What is left of the escape character when it is written out, by any of the formats."""
+CAME_THROUGH = "owned"
+"""What every format leaves of a forged text."""
 FORMATS = ("table", "wide", "tsv", "json", "yaml")
 APPLY_ID = 3101
 
@@ -122,7 +122,7 @@ def lied_to(form: str, scene: Scene) -> str:
             text = shown_by(scene, *arguments, *told, controllers=address)
             if found := OBEYED.findall(text) or FORGED.findall(text):
                 return f"NOT HARMLESS: {arguments} in {form} printed {found[:4]!r}"
-            escaped += text.count(ESCAPED) + text.count("u001b")
+            escaped += text.count(CAME_THROUGH)
             lines += text.count("\n")
         served = count()
     if not served or not escaped:

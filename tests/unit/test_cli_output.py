@@ -93,7 +93,7 @@ def test_a_name_cannot_clear_the_screen(form: output.Format) -> None:
 
 @pytest.mark.parametrize("form", [output.Format.JSON, output.Format.YAML])
 def test_json_and_yaml_turned_the_text_of_a_terminal(form: output.Format) -> None:
-    """They printed C1 controls and turned text as they came; a program reads what was sent all the same."""
+    """They printed controls above 0x7f and turned text as they came; a program reads what was sent all the same."""
     hostile = "c\x1b[2J\x9b2J\u202e\tx\n\x7f\u2066y 数据"
     document = {"name": hostile, "plain": "数据", hostile: ["yes", 1, None]}
     stream = io.StringIO()

@@ -2,7 +2,8 @@
 The accounts of RocketMQ's peers: access keys, their secrets, and what each may do.
 
 Here: the file that ``rocketmq.credentials`` of the fleet file names, and looking for a changed one. Not here:
-signatures (``signatures``), codes (``rights``). Raises ``ConfigError`` with the file and the remedy, never with a secret.
+signatures (``signatures``), codes (``rights``). Raises ``ConfigError`` with the file and the remedy, never with a
+secret.
 
 Rule 1: the file is refused if others than its owner can read it.
 Rule 2: it is read at the start of a controller and whenever it was changed; while a changed one cannot be used, the
