@@ -14,7 +14,6 @@ ROUNDS  ?= 10
 FAILOVERS ?= 1000000
 EVENTS_M ?= 10,20,40
 LARGE_M ?= 100
-RUN     := PYTHONDONTWRITEBYTECODE=1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down machines \

@@ -26,6 +26,8 @@ from rollcall_ha.controller.core.tokens import digest_of
 from rollcall_ha.node.certified import PeerKind
 from tests.support.rest_server import RestThread
 
+pytestmark = pytest.mark.slow
+"""The whole file: the fast stage leaves out schemathesis (``deploy/check.sh``)."""
 EXAMPLES = int(os.environ.get("ROLLCALL_SCHEMA_EXAMPLES", "8"))
 """Of each operation that the caller may use; a third of it of the others."""
 UNKNOWN, FORBIDDEN = 401, 403
@@ -69,7 +71,6 @@ def map_query(_context: Any, query: dict[str, Any] | None) -> dict[str, Any] | N
 
 # The controllers of this process draw their election timeouts while Hypothesis draws its cases: it cannot tell who drew.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
-@pytest.mark.slow
 @pytest.mark.parametrize("role", [None, *Role], ids=str)
 def test_answers_are_those_that_the_document_promises_to_each_role(
     server: RestThread, tokens: dict[Role | None, str], role: Role | None

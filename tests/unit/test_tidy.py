@@ -8,6 +8,7 @@ is still above one is in ``ALLOWED`` with its present length, and an entry that 
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 import tomllib
@@ -55,6 +56,22 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file, walked once for all tests."""
+    return tuple(ast.walk(tree(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees() -> Iterator[None]:
+    """A million nodes live until the last test here, and no longer: the collector would walk them while they are made."""
+    gc.disable()
+    yield
+    for cached in (nodes, tree):
+        cached.cache_clear()
+    gc.enable()
+
+
 def name_of(path: Path) -> str:
     """``broker/log/__init__.py`` is ``rollcall_ha.broker.log``; tests keep their own top."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -70,7 +87,7 @@ def where(path: Path, node: ast.AST | None = None) -> str:
 def imports(path: Path) -> tuple[tuple[str, int], ...]:
     """(module, line) of everything that a file imports, late imports too, those for types only as well."""
     found = []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -124,7 +141,7 @@ def test_everything_is_imported_through_the_namespace() -> None:
     texts = [
         (path, node.value, node.lineno)
         for path in files(*PACKAGES, "tests")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_TEXT.fullmatch(node.value)
     ]
     bare = [
@@ -164,7 +181,7 @@ def lengths() -> Iterator[tuple[str, int, int]]:
     """(what, its lines, its limit) of every module and function of ours."""
     for path in files(*PACKAGES):
         yield where(path), len(path.read_text().splitlines()), MODULE_LINES_MAX
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{where(path)}::{node.name}", (node.end_lineno or 0) - node.lineno + 1, FUNCTION_LINES_MAX
 
@@ -185,7 +202,7 @@ def test_allowances_are_still_needed() -> None:
 
 
 def calls(path: Path) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+    return (node for node in nodes(path) if isinstance(node, ast.Call))
 
 
 def is_call_of(call: ast.Call, owner: str, method: str) -> bool:
