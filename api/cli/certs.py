@@ -379,7 +379,8 @@ def _print(rows: Iterable[CertificateRow], form: Format, verdict: str, *footers:
         for row in rows
     )
     parts: tuple[str | Table, ...] = (Table(columns=COLUMNS, rows=lines), *footers)
-    print_report(Report(document=rows, verdict=verdict, mood=Mood.GOOD, parts=parts), form)
+    names = tuple(row.name for row in rows)
+    print_report(Report(document=rows, verdict=verdict, mood=Mood.GOOD, parts=parts, names=names), form)
 
 
 def _failed(error: AuthorityError | OSError) -> Exception:

@@ -199,8 +199,8 @@ def _refused(error: RefusedError, form: Format) -> typer.Exit:
     from rollcall_ha.api.cli.output import print_report
 
     # A program reads the refusal where it reads answers; a person's pipe must not get it as data.
-    is_for_programs = form in (Format.JSON, Format.YAML, Format.TSV)
-    print_report(refusal_report(error.problem), form, stream=sys.stdout if is_for_programs else sys.stderr)
+    stream, shown = (sys.stdout, form) if form.is_for_programs else (sys.stderr, Format.TABLE)
+    print_report(refusal_report(error.problem), shown, stream=stream)
     is_about_rights = error.problem.status in (401, 403)
     return typer.Exit(int(CommandExit.NOT_PERMITTED if is_about_rights else CommandExit.REFUSED))
 

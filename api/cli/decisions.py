@@ -99,7 +99,8 @@ def elected_report(answer: Elected) -> Report:
     follow = f"Next: rollcall explain {name} {epoch}"
     read = f"applied at index {output.number(answer.view.index)}"
     parts = (f"Then: {change_line(verdict)}.", candidate_table(verdict), follow)
-    return Report(document=answer, verdict=first, mood=Mood.GOOD, read=read, parts=parts)
+    names = (str(answer.view.set_key),)
+    return Report(document=answer, verdict=first, mood=Mood.GOOD, read=read, parts=parts, names=names)
 
 
 def refusal_report(problem: Problem) -> Report:

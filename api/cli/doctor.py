@@ -314,6 +314,7 @@ def page_of(facts: Facts, findings: Sequence[Finding]) -> Report:
         read=f"{output.utc(facts.now_ms)} by rollcall {__version__}",
         mood={"OK": Mood.GOOD, "WARNING": Mood.WARNING}.get(word, Mood.BAD),
         parts=(*parts, *([""] if skipped else []), *skipped),
+        names=tuple(one.subject for one in findings),
     )
 
 

@@ -139,6 +139,7 @@ def _import_report(lines: Sequence[ImportLine], *, is_dry_run: bool) -> Report:
         verdict=f"{word}  import {done} sets; the first epoch of each here is the next one{tail}",
         mood=Mood.WARNING if refused else Mood.GOOD,
         parts=(Table(columns=titles, rows=rows), follow) if done else (Table(columns=titles, rows=rows),),
+        names=tuple(row[0] for row in rows),
     )
 
 
@@ -162,6 +163,7 @@ def _export_report(lines: Sequence[ExportLine], *, is_dry_run: bool) -> Report:
         verdict=f"{word}  export {len(lines) - refused} sets, each in an epoch above ours{tail}",
         mood=Mood.WARNING if refused else Mood.GOOD,
         parts=(Table(columns=titles, rows=rows),),
+        names=tuple(row[0] for row in rows),
     )
 
 

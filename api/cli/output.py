@@ -1,14 +1,17 @@
 """
-How anything that the CLI says is put on the screen: numbers, ages, tables and the four formats.
+How anything that the CLI says is put on the screen: numbers, ages, tables and the formats.
 
 Here: formatting of single values, ``Report`` and printing it. Not here: what a command shows (``tables``,
 ``decisions``).
 
 Rule 1: one verdict line first; then tables; then footers. A part that says nothing is left out.
 Rule 2: numbers are right-aligned with thousands separators; unknown is a word, never -1.
-Rule 3: ``json`` and ``yaml`` are the answer of REST as it is, so their keys are those of ``controller.contract.views``.
+Rule 3: ``json`` and ``yaml`` are the answer of REST with what a reader needs beside it (``for_programs``): its keys are
+those of ``controller.contract.views`` with the same raw integers, ``format`` says in which version, and beside each
+instant in milliseconds stands the same in ISO 8601. Keys come, and neither go nor change within a version (adr/0018).
 Rule 4: colour only on a terminal. ``tsv`` has one header line per table and no alignment; its numbers are plain, sizes
-and offsets in bytes, durations and ages in seconds; a value that is unknown or does not apply is empty.
+and offsets in bytes, durations and ages in seconds; a value that is unknown or does not apply is empty. ``name`` has
+what other commands take, one to a line.
 Rule 5: text is shown, never obeyed: brokers choose their names, and operators read them on a terminal.
 """
 
@@ -55,6 +58,13 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
     TSV = "tsv"
+    NAME = "name"
+    """Names alone, one to a line, for ``xargs``."""
+
+    @property
+    def is_for_programs(self) -> bool:
+        """Whether a refusal, too, is printed where answers are. Of ``name`` none is: it would be taken for a name."""
+        return self in (Format.JSON, Format.YAML, Format.TSV)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +126,8 @@ class Report:
     mood: Mood = Mood.PLAIN
     parts: tuple[str | Table, ...] = ()
     """Tables and lines in the order of printing."""
+    names: tuple[str, ...] = ()
+    """What ``name`` prints, each once: what other commands take for an argument."""
 
 
 LINE_WIDTH = 110
@@ -132,11 +144,13 @@ def print_report(report: Report, form: Format, *, stream: TextIO | None = None) 
     """Print to ``stream``, by default standard output, at once."""
     stream = stream or sys.stdout
     if form is Format.JSON:
-        text = msgspec.json.format(msgspec.json.encode(report.document), indent=2).decode()
+        text = msgspec.json.format(msgspec.json.encode(for_programs(report.document)), indent=2).decode()
         # Only texts have them, and these are quoted: a program reads what was sent, and a terminal obeys nothing.
         stream.write(text.translate(_ESCAPED_IN_QUOTES) + "\n")
     elif form is Format.YAML:
         stream.write(_as_yaml(report.document))
+    elif form is Format.NAME:
+        stream.write("".join(f"{_raw(name)}\n" for name in dict.fromkeys(report.names)))
     elif form is Format.TSV:
         for part in report.parts:
             if isinstance(part, Table):
@@ -215,9 +229,37 @@ def _as_yaml(document: object) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent)
-    plain = msgspec.json.decode(msgspec.json.encode(document))
-    text = str(yaml.dump(plain, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+    text = str(yaml.dump(for_programs(document), Dumper=Dumper, sort_keys=False, allow_unicode=True))
     return text.translate(_ESCAPED_IN_QUOTES)
+
+
+FORMAT_VERSION = "rollcall/v1"
+"""Of ``json`` and ``yaml``; another one when a key goes or changes its meaning."""
+_INSTANT = "AtMs"
+_OTHER_INSTANTS = {"lastElectionMs": "lastElectionAt"}
+_HASHED = "chain"
+
+
+def for_programs(document: object) -> dict[str, object]:
+    """The document as ``json`` and ``yaml`` print it (rule 3); a list becomes ``items``: it has no place for keys."""
+    plain = _with_instants(msgspec.json.decode(msgspec.json.encode(document)))
+    return {"format": FORMAT_VERSION, **(plain if isinstance(plain, dict) else {"items": plain})}
+
+
+def _with_instants(value: object) -> object:
+    """``electedAtMs`` with ``electedAt`` behind it."""
+    if isinstance(value, list):
+        return [_with_instants(one) for one in value]
+    # An event is covered by its hash as it is: with a key more, its record could be read and never be verified.
+    if not isinstance(value, dict) or _HASHED in value:
+        return value
+    made: dict[str, object] = {}
+    for key, one in value.items():
+        made[key] = _with_instants(one)
+        name = key.removesuffix("Ms") if key.endswith(_INSTANT) else _OTHER_INSTANTS.get(key)
+        if name is not None and isinstance(one, int):
+            made[name] = iso_utc(one)
+    return made
 
 
 # --- single values ---------------------------------------------------------------------------------------------------
@@ -275,6 +317,15 @@ def utc(stamp_ms: int | None) -> str:
     if stamp_ms is None:
         return UNKNOWN
     return datetime.fromtimestamp(stamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def iso_utc(stamp_ms: int) -> str | None:
+    """``2026-11-22T18:25:00.042Z``; None: the calendar does not reach so far."""
+    try:
+        second = datetime.fromtimestamp(stamp_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return f"{second:%Y-%m-%dT%H:%M:%S}.{stamp_ms % 1000:03d}Z"
 
 
 def yes_no(value: bool) -> str:

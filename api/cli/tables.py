@@ -213,6 +213,7 @@ def status_report(fleet: FleetStatus, controllers: Sequence[ControllerRow], *, i
         mood=judgement.mood,
         read=read_line(fleet.freshness),
         parts=tuple(parts),
+        names=tuple(str(status.view.set_key) for status in fleet.sets),
     )
 
 
@@ -347,7 +348,8 @@ def sets_report(page: SetPage) -> Report:
         )
     table = Table(columns=columns, rows=tuple(rows))
     verdict = _count(page.sets_total, "broker set")
-    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table,))
+    names = tuple(str(status.view.set_key) for status in page.sets)
+    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table,), names=names)
 
 
 def _level(status: ControllerStatus) -> str:
@@ -375,7 +377,8 @@ def controllers_report(rows: Sequence[ControllerRow]) -> Report:
     verdict = f"OK  {leaders[0]} leads with authority" if leaders else "NO LEADER  no controller leads with authority"
     document = [{"address": row.address, "status": row.status, "trouble": row.trouble or None} for row in rows]
     mood = Mood.GOOD if leaders else Mood.BAD
-    return Report(document=document, verdict=verdict, mood=mood, parts=(Table(columns=columns, rows=tuple(lines)),))
+    table = Table(columns=columns, rows=tuple(lines))
+    return Report(document=document, verdict=verdict, mood=mood, parts=(table,), names=tuple(row.name for row in rows))
 
 
 # --- history ---------------------------------------------------------------------------------------------------------
@@ -418,7 +421,13 @@ def history_report(page: HistoryPage) -> Report:
     if page.rows:
         footers.append(f"Why: rollcall explain {page.set_key.name} {page.rows[0].master_epoch}")
     verdict = f"{page.set_key.name}  {_count(len(page.rows), 'reign')}"
-    return Report(document=page, verdict=verdict, read=read_line(page.freshness), parts=(table, *footers))
+    return Report(
+        document=page,
+        verdict=verdict,
+        read=read_line(page.freshness),
+        parts=(table, *footers),
+        names=tuple(str(row.master_epoch) for row in page.rows),
+    )
 
 
 def _history_row(row: HistoryRow) -> tuple[str, ...]:
@@ -502,7 +511,8 @@ def events_report(page: EventPage) -> Report:
     parts: list[str | Table] = [table] if page.events else ["No events."]
     if page.gap:
         parts.insert(0, f"GAP  {page.gap}")
-    return Report(document=page, read=read_line(page.freshness), parts=tuple(parts))
+    names = tuple(row[0] for row in table.rows)
+    return Report(document=page, read=read_line(page.freshness), parts=tuple(parts), names=names)
 
 
 def event_row(record: EventRecord) -> tuple[str, ...]:

@@ -112,7 +112,9 @@ def tokens_report(answer: TokensAnswer, *, now_ms: int) -> Report:
     rows = tuple(_row(token, now_ms) for token in answer.tokens)
     in_force = sum(row[4] == "in force" for row in rows)
     verdict = f"OK  {in_force} of {len(rows)} tokens are in force"
-    return Report(document=answer, verdict=verdict, mood=Mood.GOOD, parts=(Table(columns=_COLUMNS, rows=rows),))
+    table = Table(columns=_COLUMNS, rows=rows)
+    names = tuple(token.token_id for token in answer.tokens)
+    return Report(document=answer, verdict=verdict, mood=Mood.GOOD, parts=(table,), names=names)
 
 
 def _row(token: TokenStatus, now_ms: int) -> tuple[str, ...]:

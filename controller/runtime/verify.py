@@ -133,8 +133,9 @@ def _of_file(path: Path) -> Iterator[Line]:
         for page in _documents(path.read_text(encoding="utf-8")):
             for raw in _decode_exported(page).events:
                 number += 1
-                # As it was hashed: ``rollcall events -o json`` breaks it into lines.
-                yield Line(where=f"{path}: event {number}", text=msgspec.json.format(bytes(raw), indent=-1))
+                # As it was hashed: ``rollcall events -o json`` breaks it into lines, and escapes what a terminal obeys.
+                text = msgspec.json.encode(msgspec.json.decode(raw))
+                yield Line(where=f"{path}: event {number}", text=text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         yield Line(where=f"{path}: after event {number}", text=f"no events: {error}".encode())
 

@@ -104,7 +104,7 @@ class Site:
         done = self.ask(at, "controllers", "-o", "json")
         if done.returncode != 0:
             return {}
-        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        rows: list[dict[str, Any]] = json.loads(done.stdout)["items"]
         return {row["status"]["name"]: row["status"]["role"] for row in rows if row["status"] is not None}
 
     def leader(self, at: str, *, other_than: str = "") -> str:

@@ -42,7 +42,7 @@ def certs(fleet: Fleet, *arguments: str) -> list[dict[str, Any]]:
     config = str(fleet.directory / FLEET_FILE_NAME)
     done = rollcall(fleet, "certs", *arguments, "--config", config, "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["items"]
     return found
 
 

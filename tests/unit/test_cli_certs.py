@@ -38,7 +38,7 @@ def certs(fleet: Path, verb: str, *arguments: str) -> Result:
 
 def rows(done: Result) -> list[dict[str, Any]]:
     assert done.exit_code == 0, done.output
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["items"]
     return found
 
 

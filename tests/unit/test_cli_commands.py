@@ -39,6 +39,7 @@ from rollcall_ha.controller.contract.views import (
     StopEnd,
     WriteStop,
 )
+from rollcall_ha.controller.runtime.verify import verify
 from rollcall_ha.controller.runtime.views import ProblemCode
 from tests.support.core_builders import Fleet
 from tests.support.fake_controllers import (
@@ -98,6 +99,7 @@ def everywhere(method: str, path: str, value: object) -> dict[tuple[str, str, st
 STATUS = {(name, "GET", "/v1/status"): fleet_status(name) for name in NAMES} | {
     ("c1", "GET", "/v1/status"): fleet_status("c2"),
 }
+EACH = {(name, "GET", "/v1/status"): fleet_status(name) for name in NAMES}
 SETS = everywhere("GET", "/v1/sets", set_page(set_status()))
 
 
@@ -424,13 +426,51 @@ def test_a_fault_that_nobody_saw_is_shown_by_its_bounds(rollcall: Run) -> None:
 
 
 def test_formats_agree_with_each_other(rollcall: Run) -> None:
-    """json and yaml hold the answer of REST, tsv the rows of the table."""
+    """json and yaml hold the answer of REST, with its version and its instants as dates; tsv the rows of the table."""
     as_json = json.loads(rollcall(SETS, "sets", "-o", "json").out)
     as_yaml = yaml.safe_load(rollcall(SETS, "sets", "-o", "yaml").out)
     as_tsv = rollcall(SETS, "sets", "-o", "tsv").out.splitlines()
 
-    assert as_json == as_yaml == json.loads(msgspec.json.encode(set_page(set_status())))
+    answered = json.loads(msgspec.json.encode(set_page(set_status())))
+    assert as_json == as_yaml
+    assert as_json.pop("format") == "rollcall/v1"
+    assert as_json["sets"][0].pop("lastElectionAt") == "2023-11-14T22:13:20.000Z"
+    assert as_json == answered
     assert [line.split("\t")[0] for line in as_tsv] == ["SET", "demo/broker-a"]
+
+
+def test_names_are_what_other_commands_take(rollcall: Run) -> None:
+    """One to a line, each once, nothing else; of a refusal nothing, for it would be taken for a name."""
+    assert rollcall(SETS, "sets", "-o", "name").out == "demo/broker-a\n"
+    assert rollcall(STATUS, "status", "-o", "name").out == "demo/broker-a\n"
+    assert rollcall(EACH, "controllers", "-o", "name").out.split() == ["c1", "c2", "c3"]
+    page = HistoryPage(freshness=freshness(), set_key=KEY, rows=(history_row(8), history_row(7)), next_before=None)
+    script = {("c1", "GET", f"{SET_PATH}/history"): page}
+    assert rollcall(script, "history", "demo/broker-a", "-o", "name").out == "8\n7\n"
+    refused = everywhere("POST", f"{SET_PATH}/elect", problem(409, "NOT_MASTER", verdict=verdict(winner=None)))
+    ran = rollcall(refused, "elect", "demo/broker-a", "-o", "name")
+    assert (ran.code, ran.out, "NOT_MASTER" in ran.err) == (1, "", True)
+
+
+def test_a_list_has_its_version_too(rollcall: Run) -> None:
+    """An array has no place for it."""
+    page = json.loads(rollcall(EACH, "controllers", "-o", "json").out)
+
+    assert page["format"] == "rollcall/v1"
+    assert [one["status"]["name"] for one in page["items"]] == ["c1", "c2", "c3"]
+
+
+def test_events_in_json_are_as_they_were_hashed(rollcall: Run, tmp_path: Path) -> None:
+    """With a date beside its stamp, no exported event could be verified."""
+    fleet = Fleet().serving()
+    fleet.do(CleanReplicas(set_key=KEY, reason="tidy \u202e up"))
+    page = EventPage(freshness=freshness(), events=tuple(fleet.records), next_from=None)
+    out = rollcall({("c1", "GET", "/v1/events"): page}, "events", "-o", "json").out
+    file = tmp_path / "events.json"
+    file.write_text(out)
+
+    assert json.loads(out)["format"] == "rollcall/v1"
+    assert (verify(file).wrong, verify(file).events) == ((), len(fleet.records))
 
 
 def test_status_as_tsv_has_the_columns_of_wide_and_plain_numbers(rollcall: Run) -> None:

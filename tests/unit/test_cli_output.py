@@ -103,7 +103,7 @@ def test_json_and_yaml_turned_the_text_of_a_terminal(form: output.Format) -> Non
     assert not set(stream.getvalue()) & {"\x1b", "\x9b", "\x7f", "\u202e", "\u2066", "\t"}
     assert "数据" in stream.getvalue(), "what is harmless stays readable"
     read = msgspec.json.decode if form is output.Format.JSON else yaml.safe_load
-    assert read(stream.getvalue()) == document
+    assert read(stream.getvalue()) == {"format": output.FORMAT_VERSION, **document}
 
 
 def test_numbers_of_tsv_are_plain() -> None:
@@ -153,3 +153,16 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -
     assert printed(io.StringIO()) == "OK  fine\n"
     monkeypatch.setenv("NO_COLOR", "1")
     assert printed(Terminal()) == "OK  fine\n"
+
+
+def test_instants_of_programs_are_integers_and_dates() -> None:
+    """At every depth, behind the integer; what is no date of the calendar is null, and what is null has none."""
+    document = {"a": [{"electedAtMs": 1_763_651_400_042, "ageMs": 5}], "beganAtMs": None, "lastElectionMs": 2**60}
+
+    assert output.for_programs(document) == {
+        "format": "rollcall/v1",
+        "a": [{"electedAtMs": 1_763_651_400_042, "electedAt": "2025-11-20T15:10:00.042Z", "ageMs": 5}],
+        "beganAtMs": None,
+        "lastElectionMs": 2**60,
+        "lastElectionAt": None,
+    }

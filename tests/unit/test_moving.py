@@ -296,7 +296,7 @@ def test_import_shows_what_it_reads_and_does(rollcall: Callable[..., Result]) ->
     lines = dry.stdout.splitlines()
     assert lines[0].startswith("WOULD  import 1 sets")
     assert lines[3].split() == ["c1/broker-a", "create", "1", "7", "{1,2}", "{1,2,3}", "4"]
-    assert json.loads(done.stdout)[0]["order"]["masterEpoch"] == 7
+    assert json.loads(done.stdout)["items"][0]["order"]["masterEpoch"] == 7
 
 
 def test_import_says_where_it_stops(rollcall: Callable[..., Result]) -> None:
