@@ -287,13 +287,17 @@ class Client:
         limit: int = 200,
         wait_ms: int = 0,
         is_newest: bool = False,
+        by: str | None = None,
     ) -> EventPage:
         """
         Events from ``start`` on, or the newest ones; without any, the answer is held up to ``wait_ms``.
 
+        ``by``: only those that this caller (name, or role:name) asked for; a controller from before this question sends
+        all. A page without any is the end only if its ``next_from`` is None.
+
         Raises ``ClientError``.
         """
-        text = self.events_text(start=start, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest)
+        text = self.events_text(start=start, key=key, limit=limit, wait_ms=wait_ms, is_newest=is_newest, by=by)
         return self._decode(text, EventPage)
 
     def events_text(
@@ -304,6 +308,7 @@ class Client:
         limit: int = 200,
         wait_ms: int = 0,
         is_newest: bool = False,
+        by: str | None = None,
     ) -> bytes:
         """``events`` as they were sent, with fields that only a newer controller knows. Raises ``ClientError``."""
         params = {"limit": str(limit), "waitMs": str(wait_ms)}
@@ -313,6 +318,8 @@ class Client:
             params["set"] = str(key)
         if is_newest:
             params["newest"] = "true"
+        if by is not None:
+            params["by"] = by
         return self._ask(_Call(method="GET", path="/v1/events", params=params, wait_ms=wait_ms))
 
     # --- orders ------------------------------------------------------------------------------------------------------

@@ -537,13 +537,6 @@ def caller_text(record: EventRecord) -> str:
     return f"{caller} ({'unproven' if caller.proved_by is ProvedBy.NOTHING else caller.proved_by})"
 
 
-def is_asked_by(record: EventRecord, name: str) -> bool:
-    """Whether ``name``, or ``role:name``, asked for it; a record without a proven caller goes by its own words."""
-    caller = record.principal
-    told = record.requested_by if caller is UNSET else str(caller)
-    return name in (told, told.partition(":")[2], record.requested_by)
-
-
 _NESTED_FACTS = {
     "verdict": ("winner", "syncStateSet", "grade", "isAccepted", "cutBytes"),
     "milestone": ("phase", "elapsedUs", "brokerId"),

@@ -62,6 +62,7 @@ from rollcall_ha.controller.contract.commands import (
     SayGoodbye,
 )
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.names import TEXT_CHARS_MAX
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import (
     AlterDecided,
@@ -276,17 +277,29 @@ class Routes:
 
     async def events(
         self,
+        *,
         start: FromMark = None,
         limit: Annotated[int, Query(ge=1, le=PAGE_EVENTS_MAX)] = PAGE_EVENTS_MAX,
         wait_ms: Annotated[int, Query(alias="waitMs", ge=0, le=EVENTS_WAIT_MS_MAX)] = 0,
         set_key: Annotated[str | None, Query(alias="set", max_length=520)] = None,
         newest: Annotated[bool, Query()] = False,
+        by: Annotated[str | None, Query(max_length=TEXT_CHARS_MAX)] = None,
     ) -> Response:
-        """Events from a mark on, or the newest ones; with none there, the answer is held for up to ``waitMs``."""
+        """
+        Events from a mark on, or the newest ones; with none there, the answer is held for up to ``waitMs``.
+
+        ``by``: only those that this caller (name, or role:name) asked for; nextFrom says where the search goes on.
+        """
         if newest and start is not None:
             raise BadRequestBody(422, "newest and from exclude each other: from a mark on, or the last ones")
+        if newest and by is not None:
+            raise BadRequestBody(
+                422, "newest and by exclude each other: one caller's events are searched from a mark on"
+            )
         key = parse_set_key(set_key) if set_key is not None else None
-        page = await self._queries.events(_mark(start), limit=limit, wait_ms=wait_ms, set_key=key, is_newest=newest)
+        page = await self._queries.events(
+            _mark(start), limit=limit, wait_ms=wait_ms, set_key=key, is_newest=newest, by=by
+        )
         return _json(page)
 
     async def stream(self, request: Request, start: FromMark = None) -> Response:

@@ -382,6 +382,13 @@ class EventRecord(Value):
         return EventRef(term=self.term, index=self.index, ordinal=self.ordinal)
 
 
+def is_asked_by(record: EventRecord, name: str) -> bool:
+    """Whether ``name``, or ``role:name``, asked for it; a record without a proven caller goes by its own words."""
+    caller = record.principal
+    told = record.requested_by if caller is UNSET else str(caller)
+    return name in (told, told.partition(":")[2], record.requested_by)
+
+
 def chain_of(previous: str, record: EventRecord) -> str:
     """Hash of ``record`` in the chain that ended in ``previous``; ``record.chain`` is ignored."""
     blank = msgspec.structs.replace(record, chain="")

@@ -18,8 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TypeVar
 
+import msgspec
+
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, OperatorCommand
-from rollcall_ha.controller.contract.events import ClockStepped, EventRecord, MasterElected
+from rollcall_ha.controller.contract.events import ClockStepped, EventRecord, MasterElected, is_asked_by
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
@@ -51,7 +53,7 @@ from rollcall_ha.controller.core.preview import foresee
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.stops import stops_of
 from rollcall_ha.controller.replication.ports import Published
-from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, Page
+from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, EventJournal, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -64,6 +66,8 @@ HISTORY_ROWS_MAX = 500
 HISTORY_EVENTS_MAX = 50_000
 """Events of one set that one history or explanation looks through."""
 EVENTS_WAIT_MS_MAX = 30_000
+SEARCH_PAGES_MAX = 10
+"""Pages of the record that one question for a caller's events looks through."""
 
 
 class Consistency(StrEnum):
@@ -278,17 +282,21 @@ class Queries:
         wait_ms: int,
         set_key: SetKey | None = None,
         is_newest: bool = False,
+        by: str | None = None,
     ) -> EventPage:
         """
         Events from ``start`` on, or the newest ones; with none there, the answer is held for up to ``wait_ms``.
 
-        Never raises.
+        ``by``: only those that this caller asked for, from ``start`` on; an answer without any goes on at its
+        ``next_from``, if it has one. Never raises.
         """
 
         def read() -> Page:
             journal = self._service.journal
             if is_newest:
                 return journal.read_newest(limit=limit, set_key=set_key)
+            if by is not None:
+                return _read_asked_by(journal, by, start, limit=limit, set_key=set_key)
             return journal.read(start, limit=limit, set_key=set_key)
 
         loop = asyncio.get_running_loop()
@@ -300,7 +308,7 @@ class Queries:
             last, further = self._service.journal.last, self._service.next_events_synced
             page = await self._on_reader(read)
             left_ms = int((deadline - loop.time()) * 1000)
-            if page.records or left_ms <= 0:
+            if page.next_from is not None or left_ms <= 0:
                 gap = _gap_text(page.gap) if page.gap is not None else None
                 return EventPage(
                     freshness=self.freshness(self._service.published),
@@ -395,6 +403,33 @@ class Queries:
             certificates_revoked=len(published.state.revoked),
             tokens_in_force=self._tokens_in_force(published.state),
         )
+
+
+def _read_asked_by(
+    journal: EventJournal[FleetState], by: str, start: EventRef | None, *, limit: int, set_key: SetKey | None
+) -> Page:
+    """
+    Up to ``limit`` events that ``by`` asked for, from ``start`` on, of ``SEARCH_PAGES_MAX`` pages. Blocking.
+
+    ``next_from`` is behind the last event that was looked at; None: there was none.
+    """
+    found: list[EventRecord] = []
+    position, following, gap = start, None, None
+    # Not the whole record at once: of somebody who never asked for anything, every file of the journal would be read,
+    # and all other reads wait behind this one.
+    for _ in range(SEARCH_PAGES_MAX):
+        page = journal.read(position, limit=PAGE_EVENTS_MAX, set_key=set_key)
+        gap = gap or page.gap
+        for record in page.records:
+            following = msgspec.structs.replace(record.ref, ordinal=record.ordinal + 1)
+            if is_asked_by(record, by):
+                found.append(record)
+            if len(found) == limit:
+                return Page(records=tuple(found), next_from=following, gap=gap)
+        if page.next_from is None:
+            break
+        position = page.next_from
+    return Page(records=tuple(found), next_from=following, gap=gap)
 
 
 def _place_after(keys: list[SetKey], after: str | None) -> int:

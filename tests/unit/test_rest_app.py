@@ -18,7 +18,7 @@ import pytest
 
 from rollcall_ha.api.rest import routes
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas
-from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned
+from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned, is_asked_by
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.values import EventRef
@@ -329,6 +329,44 @@ def test_sets_come_in_pages_that_join_without_gap(tmp_path: Path) -> None:
             after = f"&after={page.next_after}"
         assert found == names
         assert (await leader.http.get("/v1/sets?after=nonsense")).status_code == 404
+
+    _run(tmp_path, scenario)
+
+
+def test_the_record_of_one_caller_was_read_whole_by_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages hold the orders of that caller only, and go on where a bounded search has stopped."""
+    monkeypatch.setattr("rollcall_ha.controller.runtime.queries.SEARCH_PAGES_MAX", 1)
+    monkeypatch.setattr("rollcall_ha.controller.runtime.queries.PAGE_EVENTS_MAX", 2)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        for number, name in enumerate(("alice", "bob", "bob", "bob", "alice", "bob")):
+            told = {"X-Requested-By": f"admin:{name}"}
+            await leader.http.post("/v1/broker-ids", json=broker_id_body(number + 1), headers=told)
+        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+
+        async def walked(query: str) -> list[tuple[EventRecord, ...]]:
+            pages: list[tuple[EventRecord, ...]] = []
+            mark = "0.0.0"
+            while True:
+                answer = await leader.http.get(f"/v1/events?limit=2&from={mark}{query}")
+                assert answer.status_code == 200, answer.text
+                page = msgspec.json.decode(answer.content, type=EventPage)
+                if page.next_from is None:
+                    return pages
+                pages.append(page.events)
+                mark = f"{page.next_from.term}.{page.next_from.index}.{page.next_from.ordinal}"
+
+        whole = [record for page in await walked("") for record in page]
+        counts = {}
+        for name in ("alice", "admin:bob", "mallory"):
+            pages = await walked(f"&by={name}")
+            found = [record for page in pages for record in page]
+            assert found == [record for record in whole if is_asked_by(record, name)]
+            assert len(pages) >= len(whole) // 2, "a search of two events at a time"
+            counts[name] = len(found)
+        assert counts == {"alice": 2, "admin:bob": 4, "mallory": 0}
+        assert (await leader.http.get("/v1/events?by=alice&newest=true")).status_code == 422
 
     _run(tmp_path, scenario)
 
