@@ -158,6 +158,7 @@ class ReplicaReporter:
             ("write_stops_total", "Stops of writes that began.", writes.watch.stops),
             ("writes_stopped_seconds_total", "In stops of writes, the present one included.", writes.stopped_us / 1e6),
             ("write_stops_dropped_total", "Not reported for want of a session.", writes.reports.dropped),
+            ("write_stops_untold", "Whose beginning or end no controller has taken yet.", writes.reports.untold),
             ("alarm", "1 if a human must look.", bool(alarm)),
         ]
         lag_bytes = self._lag_bytes()

@@ -61,6 +61,11 @@ class WriteReports:
         self._failures = 0
         self._retry_at_us = 0
 
+    @property
+    def untold(self) -> int:
+        """Stops whose beginning or end the controllers lack."""
+        return sum(one.is_due for one in self._pending)
+
     def note(self, stop: Stop) -> None:
         """``stop`` began or ended; the value is the same, changed in place."""
         if not any(one.stop is stop for one in self._pending):

@@ -309,9 +309,11 @@ def test_stops_while_no_controller_answers_are_told_later_as_they_were() -> None
     assert told(reports, Told.UNKNOWN, 6_000) == (1, 5_000, 4_000)
     reports.note(second)
     assert told(reports, Told.UNKNOWN, 7_000) is None, "a pause"
+    assert reports.untold == 2
     reports.session_opened()
     assert told(reports, Told.TAKEN, 60_000) == (1, 59_000, 4_000)
     assert told(reports, Told.TAKEN, 60_000) == (2, 51_000, None)
+    assert reports.untold == 0, "its end has not come"
 
 
 def test_an_end_that_comes_while_the_beginning_is_under_way_is_told_too() -> None:
