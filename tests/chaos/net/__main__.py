@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 
 from rollcall_ha.api.errors import ClientError
+from rollcall_ha.controller.contract.views import HistoryPage
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.machines import MachinesError
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
@@ -66,9 +67,22 @@ def commit() -> str:
     return (head.stdout.strip() or "unknown") + ("+" if status.stdout.strip() else "")
 
 
+def now() -> str:
+    """UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def record(stage: Stage) -> tuple[dict[int, Any], dict[str, Any]]:
-    """Reigns by epoch and stops by their event, as JSON."""
-    found = msgspec.to_builtins(stage.fleet.client().history(stage.key))
+    """Reigns by epoch and stops by their event, as JSON. Raises ``LauncherError``: no controller tells."""
+    pages: list[HistoryPage] = []
+
+    def is_told() -> bool:
+        with contextlib.suppress(ClientError):
+            pages[:] = [stage.fleet.client().history(stage.key)]
+        return bool(pages)
+
+    wait_until(is_told, deadline_s=RECORD_S, what="the history")
+    found = msgspec.to_builtins(pages[0])
     rows = {row["masterEpoch"]: row for row in found["rows"]}
     stops = {json.dumps(stop["event"]): stop for stop in found.get("stops", ())}
     return rows, stops
@@ -124,7 +138,7 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
     try:
         with FAULTS[scenario](stage):
             _keep_up(work)
-    except LauncherError as error:
+    except (LauncherError, ClientError) as error:
         stuck = str(error).splitlines()[0]
     stage.machines.heal()
     stuck = stuck or is_whole_again(stage)
@@ -137,7 +151,7 @@ def tried(stage: Stage, work: Load, scenario: str, seed: int, failed: Path) -> T
     gap_ms = longest_gap_ms(stamps, began_ns, ended_ns)
     rows, stops = new_record(stage, before)
     trial = Trial(
-        commit=commit(), at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"), seed=seed, scenario=scenario,
+        commit=commit(), at=now(), seed=seed, scenario=scenario,
         hit=", ".join(stage.hit), gap_ms=round(gap_ms, 1), elections=len(rows),
         acked=sum(began_ns < stamp < ended_ns for stamp in stamps), lost=0, doubled=0, stuck=stuck,
         record=untrue(gap_ms, rows, stops),
@@ -169,21 +183,36 @@ def batch(stage: Stage, scenarios: Sequence[str], seed: int, failed: Path, ends_
 
     Text stands for a fault that this machine cannot do. What the audit finds is put down to the last one.
     """
-    trial: Trial | None = None
-    with load(stage.fleet, in_flight=2, body_bytes=64, pause_ms=PAUSE_MS) as work:
-        for scenario in scenarios:
-            if time.monotonic() > ends_at or (trial is not None and trial.stuck):
-                break
-            try:
-                one = tried(stage, work, scenario, seed, failed)
-            except NotHere as error:
-                yield f"{scenario}: {error}"
-                continue
-            if trial is not None:
-                yield trial
-            trial = one
+    trial, scenario = None, "none"
+    try:
+        with load(stage.fleet, in_flight=2, body_bytes=64, pause_ms=PAUSE_MS) as work:
+            for scenario in scenarios:
+                if time.monotonic() > ends_at or (trial is not None and trial.stuck):
+                    break
+                try:
+                    one = tried(stage, work, scenario, seed, failed)
+                except NotHere as error:
+                    yield f"{scenario}: {error}"
+                    continue
+                if trial is not None:
+                    yield trial
+                trial = one
+    except LauncherError as error:
+        # Nothing is acknowledged, or no controller tells the record: between two faults, and the fleet was whole.
+        if trial is not None:
+            yield trial
+        trial = unfinished(scenario, seed, str(error).splitlines()[0])
+        keep(stage, trial, failed)
     if trial is not None:
         yield audited(stage, trial, failed)
+
+
+def unfinished(scenario: str, seed: int, stuck: str) -> Trial:
+    """A fault that did not come to its end."""
+    return Trial(
+        commit=commit(), at=now(), seed=seed, scenario=scenario, hit="", gap_ms=0.0, elections=0, acked=0, lost=0,
+        doubled=0, stuck=stuck, record="",
+    )  # fmt: skip
 
 
 def audited(stage: Stage, trial: Trial, failed: Path) -> Trial:
