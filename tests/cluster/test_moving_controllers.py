@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.deploy.local.processes import wait_until
 from rollcall_ha.node.remoting.blocking import BlockingLink
 from rollcall_ha.node.remoting.fastjson import quote_keys
 from rollcall_ha.node.remoting.frame import Frame
@@ -96,6 +98,12 @@ def answers(address: str) -> list[dict[str, Any]]:
         return [meaning(link.ask(code, fields, body)) for code, fields, body in EXPORT]
 
 
+def serves(leader: str) -> bool:
+    """Whether it answers what only a leader answers; this reads, and changes nothing."""
+    answer = asking.ask(leader, 1012, SET)
+    return answer is not None and answer.code != RefusalCode.NOT_LEADER
+
+
 @pytest.fixture
 def java_controller(tmp_path: Path) -> Iterator[str]:
     """One real controller that leads."""
@@ -108,7 +116,10 @@ def java_controller(tmp_path: Path) -> Iterator[str]:
     with JavaFleet(tmp_path / "java", rocketmq) as java:
         address = java.start_controllers(1)
         java.wait_listening("jc0", deadline_s=LEADER_DEADLINE_S)
-        yield asking.wait_leader(address, deadline_s=LEADER_DEADLINE_S)
+        leader = asking.wait_leader(address, deadline_s=LEADER_DEADLINE_S)
+        # It names itself as the leader a moment before it serves as one, and refuses orders until then.
+        wait_until(lambda: serves(leader), deadline_s=LEADER_DEADLINE_S, what="a leader of Java that serves")
+        yield leader
         # Told to end, a controller of Java takes ten seconds; nobody needs what it keeps.
         java.kill("jc0")
 

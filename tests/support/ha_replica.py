@@ -138,7 +138,7 @@ class SlaveReplica:
         self.details.append(detail)
 
 
-async def until(condition: Callable[[], bool], *, deadline_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], *, deadline_s: float = 30.0) -> None:
     """Wait for a condition by turns of the loop, with a deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s

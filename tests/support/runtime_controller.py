@@ -41,7 +41,8 @@ from tests.support.memory_log import MemoryGroup, MemoryLog
 
 FLEET = FleetIncarnation("0123456789abcdef" * 2)
 NAMES = (ControllerName("c1"), ControllerName("c2"), ControllerName("c3"))
-DEADLINE_S = 5.0
+DEADLINE_S = 30.0
+"""Of a condition that comes true: reached only if it does not, however busy the machine is."""
 
 
 @dataclass(slots=True)
@@ -105,6 +106,15 @@ async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - any condition of any thread
             await asyncio.sleep(0.002)
+
+
+async def recorded(controller: Controller) -> None:
+    """
+    Return when all that this member has applied can be read from its journal.
+
+    An operation is answered when it is applied; the journal's thread syncs its events a little later, on each member.
+    """
+    await until(lambda: controller.journal.synced_index == controller.service.published.index)
 
 
 def settings_of(

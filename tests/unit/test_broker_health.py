@@ -60,7 +60,7 @@ def serving(
         server = HealthServer(Telemetry(), lambda: snapshot, credentials=credentials)
         await server.start("127.0.0.1", 0)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await scene(server)
         finally:
             await server.stop()

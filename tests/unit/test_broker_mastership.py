@@ -171,7 +171,7 @@ def test_a_reign_goes_on_above_a_seq_that_somebody_else_used_in_its_name() -> No
         reign = reign_of(Gate(), ask=ask)
         reign.serve()
         # Broker 2 never shakes hands: it is proposed for removal.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await ours.wait()
         assert (asked[0].seq, asked[-1].seq) == (1, 901)
         reign.leave("the test ends", "")

@@ -20,7 +20,7 @@ from tests.support.log_broker import LogBroker
 from tests.support.log_tools import log_bytes, read_by_the_document
 
 
-async def until(condition: object, *, seconds: float = 5.0) -> None:
+async def until(condition: object, *, seconds: float = 30.0) -> None:
     """Wait for ``condition()`` with a deadline."""
     assert callable(condition)
     async with asyncio.timeout(seconds):

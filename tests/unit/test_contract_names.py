@@ -25,7 +25,7 @@ from rollcall_ha.controller.runtime.settings import settings_from
 from rollcall_ha.node.config import BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
 from tests.support.names_world import NameWorld
 from tests.support.rocketmq_wire import Port, with_port
-from tests.support.runtime_controller import NAMES, Controller, broker_id_body, make_set, running_group
+from tests.support.runtime_controller import NAMES, Controller, broker_id_body, make_set, recorded, running_group
 
 SCREEN_CLEARED = "\x1b[2J"
 BAD = (SCREEN_CLEARED, "a\nOK  forged", "a/b", "", " a", "a ", "a\u202eb", "a\u200bb", "\ud800", "a" * 256)
@@ -143,5 +143,6 @@ def test_the_fleet_file_is_held_to_the_same_rule() -> None:
 
 async def _events_of_callers(leader: Controller) -> list[EventRecord]:
     """Not those of the leader itself: on a slow machine it finds the replicas silent meanwhile."""
+    await recorded(leader)
     page = msgspec.json.decode((await leader.http.get("/v1/events")).content, type=EventPage)
     return [record for record in page.events if not record.requested_by.startswith("controller:")]

@@ -489,7 +489,7 @@ def test_failover_of_a_java_fleet_is_on_record_like_any_other(tmp_path: Path) ->
             rows = answer.json()["rows"]
             return dict(rows[0]) if rows else {}
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len((row := await newest()).get("missing", ())) != 3:  # noqa: ASYNC110 - HTTP
                 await asyncio.sleep(0.01)
         assert (row["masterEpoch"], row["kind"], row["grade"]) == (2, "failover", "unknown")

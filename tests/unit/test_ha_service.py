@@ -198,7 +198,7 @@ def test_foreign_protocols_and_nonsense_close_their_own_connection_only(
         await until(lambda: 2 in world.master.acks)
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(first)
-        await asyncio.wait_for(reader.read(), 2)
+        await asyncio.wait_for(reader.read(), 30)
         writer.close()
         world.master.log.append(b"still here")
         world.master.server.log_extended()

@@ -14,7 +14,7 @@ from rollcall_ha.broker.client.producer import Producer, ProducerCounters, SendR
 from rollcall_ha.deploy.local import ledger
 from rollcall_ha.deploy.local.producer import Load, read_counts
 
-DEADLINE_S = 5.0
+DEADLINE_S = 30.0
 
 
 class Echo:

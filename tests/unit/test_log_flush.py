@@ -9,7 +9,7 @@ from rollcall_ha.broker.log.flush import GroupFlusher
 from rollcall_ha.controller.contract.ids import FlushMode
 from rollcall_ha.epoch.model import LogOffset
 
-DEADLINE_S = 5.0
+DEADLINE_S = 30.0
 
 
 def make(

@@ -59,7 +59,7 @@ def with_server(
         port = free_port()
         await server.start("127.0.0.1", port)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await scenario(echo, server, port)
         finally:
             await server.stop()
@@ -232,7 +232,7 @@ def test_an_owner_that_raises_ends_no_later_sweep(monkeypatch: pytest.MonkeyPatc
             link = _Idle(table.limits)
             link.note_opened(None, loop.time())
             table.admit(link)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while link.close_cause is None:  # noqa: ASYNC110 - a value of the link
                     await asyncio.sleep(0.002)
             table.ended(link)

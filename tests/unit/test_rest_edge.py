@@ -23,9 +23,9 @@ from tests.support.runtime_controller import (
     broker_id_body,
     listen,
     make_set,
+    recorded,
     register_body,
     running_group,
-    until,
 )
 
 ELECT = "/v1/sets/demo/broker-a/elect"
@@ -224,7 +224,7 @@ def test_no_register_code_leaves_a_controller(tmp_path: Path) -> None:
             answer = await leader.http.post(where, json=body)
             assert answer.status_code == status
             seen += answer.text
-        await until(lambda: leader.journal.synced_index == leader.service.published.index)
+        await recorded(leader)
         paths = (await leader.http.get("/openapi.json")).json()["paths"]
         reads = [_example(path) for path, methods in paths.items() if "get" in methods] + ["/v1/sets/demo/b"]
         for path in reads:

@@ -163,7 +163,7 @@ class _Client(_Echo):
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 (of any loop)
             await asyncio.sleep(0.002)
 
