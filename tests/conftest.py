@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("rollcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rollcall")
+
+# The contexts of whoever runs the tests: a command without an address would go to a fleet of his.
+os.environ["XDG_CONFIG_HOME"] = os.devnull
 
 
 def pytest_collection_finish() -> None:

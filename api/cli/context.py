@@ -1,14 +1,17 @@
 """
 Where the controllers are, who asks them, and which exit code an outcome has.
 
-Here: addresses, authority, certificate and token from options, environment or a fleet file; errors of the client as
-messages and exit codes. Not here: commands (``reads``, ``orders``, ``run``), texts of answers (``tables``,
-``decisions``), use of certificates (``api.identity``).
+Here: addresses, authority, certificate and token from options, environment, a context or a fleet file; errors of the
+client as messages and exit codes. Not here: commands (``reads``, ``orders``, ``run``), texts of answers (``tables``,
+``decisions``), use of certificates (``api.identity``), the file of contexts (``contexts``).
 
 Exit codes: 0 done; 1 refused, with the reason; 2 wrong use; 3 no controller leads; 4 unreachable; 5 outcome unknown;
 6 degraded, only for ``status --check`` and ``doctor``; 7 not permitted: nobody known asks, or without the role, or the
 controller is not proved; 8 timed out, only for ``wait``; 141 standard output was closed by its reader.
-Rule: a token is never an option: command lines are seen by every user of a machine.
+Rule 1: a token is never an option: command lines are seen by every user of a machine.
+Rule 2: options count before the environment, that before a context that is named (``--context``, ``ROLLCALL_CONTEXT``),
+that before a fleet file of the current directory, and that before the context in use. The nearest counts: with ``prod``
+in use, an election in the demo's directory must not be one in production.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import typer
 from rollcall_ha.api.cli.output import Format, harmless
 
 if TYPE_CHECKING:
+    from rollcall_ha.api.cli.contexts import Context
     from rollcall_ha.api.client import Client
     from rollcall_ha.api.errors import RefusedError
     from rollcall_ha.api.identity import Identity
@@ -66,6 +70,7 @@ class CommonOptions:
     config: Path | None = None
     authority: Path | None = None
     identity: Path | None = None
+    context: str = ""
 
 
 OPTIONS = CommonOptions()
@@ -94,14 +99,18 @@ def end_without_output(stdout: TextIO, error: OSError) -> NoReturn:
 
 def controller_addresses() -> tuple[str, ...]:
     """
-    From ``--controllers``, else the environment, else the fleet file.
+    From ``--controllers``, else the environment, else by rule 2.
 
     Raises:
-        typer.Exit: none of them is there (2); the message names all three.
+        typer.Exit: none of them is there (2); the message names them.
     """
     named = OPTIONS.controllers or os.environ.get(ENVIRONMENT, "")
     if named:
         return tuple(address.strip() for address in named.split(",") if address.strip())
+    chosen = chosen_context()
+    if chosen is not None:
+        complain(f"(context {chosen.name})")
+        return chosen.controllers
     found = fleet_file()
     if found is not None:
         path, fleet = found
@@ -111,15 +120,20 @@ def controller_addresses() -> tuple[str, ...]:
         return tuple(section.rest for section in fleet.controllers.values())
     raise fail(
         f"rollcall: where are the controllers? Use --controllers host:port,… or set {ENVIRONMENT}, "
-        f"or work in the directory of a fleet file: {' or '.join(map(str, FLEET_FILES))} (make demo-up).",
+        f"or name a context (rollcall context add), or work in the directory of a fleet file: "
+        f"{' or '.join(map(str, FLEET_FILES))} (make demo-up).",
         CommandExit.WRONG_USE,
     )
 
 
 def fleet_file() -> tuple[Path, FleetFile] | None:
-    """That of ``--config``, else one in the current directory, the demo's last. Raises ``typer.Exit``: unusable (2)."""
-    path = OPTIONS.config or next((path for path in FLEET_FILES if path.exists()), None)
-    if path is None:
+    """
+    That of ``--config``, else one in the current directory, the demo's last; None: there is none, or a context counts.
+
+    Raises ``typer.Exit``: unusable (2).
+    """
+    path = _fleet_file_path()
+    if path is None or chosen_context() is not None:
         return None
     from rollcall_ha.node.config import ConfigError, load_fleet_file
 
@@ -129,16 +143,48 @@ def fleet_file() -> tuple[Path, FleetFile] | None:
         raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
 
 
+def _fleet_file_path() -> Path | None:
+    return OPTIONS.config or next((path for path in FLEET_FILES if path.exists()), None)
+
+
+def chosen_context() -> Context | None:
+    """The context that counts by rule 2. Raises ``typer.Exit``: it, or the file of contexts, cannot be used (2)."""
+    from rollcall_ha.api.cli import contexts
+
+    named = OPTIONS.context or ("" if OPTIONS.config else os.environ.get(contexts.CONTEXT_VARIABLE, ""))
+    # One says where the fleet is, and so does the other: whichever were taken, an order could go to the wrong one.
+    if OPTIONS.context and OPTIONS.config is not None:
+        raise fail(
+            f"rollcall: --context {OPTIONS.context} and --config {OPTIONS.config} are two fleets; name one of them",
+            CommandExit.WRONG_USE,
+        )
+    if not named and _fleet_file_path() is not None:
+        return None
+    try:
+        return contexts.chosen(os.environ, named)
+    except contexts.ContextError as error:
+        raise fail(f"rollcall: {error}", CommandExit.WRONG_USE) from None
+
+
 def identity() -> Identity:
     """
-    Whom to trust and what to show: by options, else the environment, else the files beside the fleet file.
+    Whom to trust and what to show: by options, else the environment, else by the context or the files beside the fleet
+    file (rule 2).
 
-    Raises ``typer.Exit``: the fleet file is there and unusable (2).
+    Raises ``typer.Exit``: the context or the fleet file is there and unusable (2).
     """
     from rollcall_ha.api.identity import Identity
 
     named = Identity.of_environment(os.environ)
     authority, certificate = OPTIONS.authority or named.authority, OPTIONS.identity or named.certificate
+    chosen = chosen_context() if authority is None else None
+    if chosen is not None and chosen.authority:
+        # Only with its own authority, as below. A token of the environment counts before its file (``make_client``).
+        return Identity(
+            authority=Path(chosen.authority),
+            certificate=certificate or (Path(chosen.identity) if chosen.identity else None),
+            token_file=named.token_file or (Path(chosen.token_file) if chosen.token_file else None),
+        )
     found = fleet_file() if authority is None or certificate is None else None
     if found is not None and found[1].tls is not None and not found[1].fleet.insecure:
         _, fleet = found

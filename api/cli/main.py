@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from rollcall_ha import __version__
-from rollcall_ha.api.cli import certs_app, context, tokens_app
+from rollcall_ha.api.cli import certs_app, context, contexts_app, tokens_app
 from rollcall_ha.api.cli.output import Format
 from rollcall_ha.api.cli.waiting import Until
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
@@ -63,10 +63,11 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def _options(
+    *,
     controllers: Annotated[
         str,
         typer.Option(
-            help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, ./rollcall.toml or ./.demo's."
+            help="host:port,… of the controllers' REST ports; else ROLLCALL_CONTROLLERS, a context, or a fleet file."
         ),
     ] = "",
     config: Annotated[
@@ -78,11 +79,14 @@ def _options(
     identity: Annotated[
         Path | None, typer.Option(help="NAME.pem, its key beside it; else ROLLCALL_IDENTITY, or the fleet's admin.pem.")
     ] = None,
+    of_context: Annotated[
+        str, typer.Option("--context", help="A fleet of rollcall context list; else ROLLCALL_CONTEXT.")
+    ] = "",
     version: Annotated[  # noqa: ARG001 - the callback answers before anything else is read
         bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    context.OPTIONS.controllers = controllers
+    context.OPTIONS.controllers, context.OPTIONS.context = controllers, of_context
     context.OPTIONS.config, context.OPTIONS.authority, context.OPTIONS.identity = config, authority, identity
 
 
@@ -367,6 +371,7 @@ def init(
 
 
 app.add_typer(certs_app.app, name="certs")
+app.add_typer(contexts_app.app, name="context")
 app.add_typer(tokens_app.app, name="tokens")
 
 ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
