@@ -6,6 +6,8 @@ Here: pure functions over stamps and the record as JSON; the lines that rounds a
 Rule 1: the longest time without an acknowledgement is not shorter than the longest outage on record, and not longer than
 all of them together; give or take max(10 %, 100 ms): the machine runs nine processes on its cores. Shorter than
 ``NOTICED_MS`` need not be on record: stops of less than a second in the middle of a reign are not recorded.
+No more is allowed for a bad network: the client's link to the master is good (``faults``, rule 2), so an answer is never late
+by it, and the record is read when no broker has a stop left to tell.
 Rule 2: nothing is averaged over scenarios: a fast kill must not hide a slow partition.
 """
 
