@@ -42,6 +42,7 @@ from tests.chaos.net.verdict import ROCKETMQ_RTO_MS, Trial, append, longest_gap_
 from tests.support.fleet_story import Load, judge, load, plain
 
 DEFAULT_DIRECTORY = Path(".chaos-net")
+ROOT = Path(__file__).parents[3]
 ROUNDS_FILE = Path(__file__).with_name("rounds.jsonl")
 AUDITED_FAULTS = 8
 """Between two audits: each reads the files from their beginning."""
@@ -61,9 +62,10 @@ def say(text: str) -> None:
 
 
 def commit() -> str:
-    """The one that is tried; with ``+`` if files differ from it."""
+    """The one that is tried; with ``+`` if files differ from it, but for that of the rounds, which grows with each line."""
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    status = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False)
+    command = ["git", "status", "--porcelain", "-uno", "--", ":/", f":(exclude,top){ROUNDS_FILE.relative_to(ROOT)}"]
+    status = subprocess.run(command, capture_output=True, text=True, check=False)
     return (head.stdout.strip() or "unknown") + ("+" if status.stdout.strip() else "")
 
 
