@@ -42,7 +42,7 @@ def _asked(words: str = "", exit_code: int = 0) -> Asked:
     return Asked(words=tuple(words.split()), exit_code=exit_code)
 
 
-REFUSED, WRONG_USE, UNREACHABLE, CANNOT_START = 1, 2, 4, 64
+REFUSED, WRONG_USE, UNREACHABLE, DEGRADED, CANNOT_START = 1, 2, 4, 6, 64
 NOBODY = "127.0.0.1:9"
 """No RocketMQ controller is there: what comes back is the reason."""
 PLANS: Mapping[str, tuple[Asked, ...]] = {
@@ -53,6 +53,16 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "events": (_asked("--limit 5"), _asked("--oldest --limit 5 -o json")),
     "controllers": (_asked(),),
     "controllers list": (_asked(),),
+    # Two controllers, and the ports between nodes, are out of reach from the operator's machine: that is a finding.
+    "doctor": (_asked("", DEGRADED), _asked("-o json", DEGRADED)),
+    "wait": (_asked("{set} --until serving --timeout 20"),),
+    "verify": (_asked("nowhere", WRONG_USE),),
+    "context add": (_asked("walk --controllers 127.0.0.1:1"),),
+    "context use": (_asked("walk"), _asked("--none")),
+    "context list": (_asked(),),
+    "context remove": (_asked("walk"),),
+    "completion": (_asked("bash"),),
+    "man": (_asked("pages"),),
     "elect": (
         _asked("{set} --to {other} --dry-run"),
         _asked("{set} --to {other} --yes --reason walk"),
@@ -167,6 +177,7 @@ def _ask(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=COMMAND_SECONDS_MAX,
-        env=our_environment(),
+        # On the operator's disk: the contexts of whoever runs the walk stay as they are.
+        env=our_environment() | {"ROLLCALL_CONTEXTS": "contexts.json"},
         stdin=subprocess.DEVNULL,
     )
