@@ -17,7 +17,7 @@ LARGE_M ?= 100
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock check test test-pythons unit property wire interop interop-short interop-move scenario sim sim-mutants cluster chaos docs cited-numbers spark judge-raft coverage demo demo-up demo-down machines \
-        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse record-truth attacks machines-test chaos-net chaos-net-short clean
+        bench bench-vs-rocketmq bench-analytics analytics-demo analytics-truth kill-controllers port-abuse record-truth attacks machines-test chaos-net chaos-net-short man clean
 
 help:            ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -154,6 +154,9 @@ chaos-net-short: $(STAMP)  ## five minutes of it, with scenarios that are drawn;
 
 kill-controllers: $(STAMP)  ## kill -9 all controllers under load, ROUNDS times
 	@$(BIN)/python -m tests.chaos.kill_controllers --rounds $(ROUNDS)
+
+man: $(STAMP)      ## manual pages of every command into build/man
+	@$(BIN)/rollcall man build/man
 
 clean:           ## remove caches and build results; keeps .venv and .demo
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from rollcall_ha import __version__
 from rollcall_ha.api.cli import certs_app, context, contexts_app, tokens_app
 from rollcall_ha.api.cli.output import Format
+from rollcall_ha.api.cli.shells import Shell
 from rollcall_ha.api.cli.waiting import Until
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
@@ -509,6 +510,27 @@ app.add_typer(
     ),
     name="analytics",
 )
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell that reads it.")]) -> None:
+    """Print what bash, zsh or fish has to be told to complete commands and options."""
+    from rollcall_ha.api.cli import shells
+
+    typer.echo(shells.script_of(shell), nl=False)
+
+
+@app.command("man")
+def manual_pages(directory: Annotated[Path, typer.Argument(help="A folder; it is made if it is missing.")]) -> None:
+    """Write the manual page of every command, of the same texts as --help."""
+    from rollcall_ha.api.cli import manpages
+
+    try:
+        written = manpages.write(directory)
+    except OSError as error:
+        told = f"rollcall: {directory} cannot be written: {error.strerror}; name another folder"
+        raise context.fail(told, context.CommandExit.WRONG_USE) from None
+    typer.echo(f"OK  {len(written)} pages in {directory}; read one: man {directory / 'rollcall.1'}")
 
 
 @app.command(
