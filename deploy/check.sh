@@ -67,7 +67,7 @@ all() {
     tests interop tests/interop
     tests scenario tests/scenario
     step sim "$bin/python" -m tests.sim --seeds "${SEEDS:-100}"
-    tests docs tests/docs
+    tests docs -n 2 --dist loadfile tests/docs
     # A fleet mostly waits for its own deadlines: two of them, of two files, hardly feel each other.
     tests cluster -n 2 --dist loadfile tests/cluster tests/blackbox
     # A test file keeps one core busy, with a Java of its own; programs that they start need no second compiler for a minute.
