@@ -28,6 +28,7 @@ from pathlib import Path
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
+from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.deploy.local.machines import Machines
 from rollcall_ha.deploy.local.partitions import Cuts, bridge, one_way, ring, two_way
 from rollcall_ha.deploy.local.processes import LauncherError, wait_until
@@ -271,6 +272,10 @@ def disk_full(stage: Stage) -> Iterator[None]:
             file.write(bytes(1 << 20))
             file.flush()
     try:
+        # It takes what its last segments have room for.
+        stopped = Condition.WRITES_STOPPED
+        what = "to have its writes stopped by a full disk"
+        stage.fleet.wait_set(stage.key, lambda found: found.view.condition is stopped, what=what, deadline_s=HEAL_S)
         yield
     finally:
         filler.unlink(missing_ok=True)

@@ -24,8 +24,8 @@ from tests.chaos.net.versions import TwoVersions
 
 NAMESPACE = "CHAOS_NAMESPACE"
 DISK_BYTES = 256 << 20
-SEGMENT_BYTES = 128 << 10
-"""Of a second: a full disk is felt when the segment is full that was made before."""
+SEGMENT_BYTES = 256 << 10
+"""Of two seconds: a full disk is felt when the segment is full that was made before. A slow disk has time to make one."""
 
 
 @contextmanager
