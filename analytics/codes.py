@@ -48,6 +48,8 @@ KINDS: Mapping[str, int] = {
     "certificate-revoked": 25,
     "token-issued": 26,
     "token-revoked": 27,
+    "switchover-ordered": 28,
+    "switchover-ended": 29,
 }
 
 PHASES: Mapping[str, int] = {
@@ -73,6 +75,7 @@ CAUSES: Mapping[str, int] = {
     SilenceCause.GOODBYE: 4,
     SilenceCause.WRITES_STOPPED: 5,
     SilenceCause.REVOKED: 6,
+    SilenceCause.DRAINED: 7,
 }
 
 ELECTION_KINDS: Mapping[str, int] = {
@@ -82,6 +85,7 @@ ELECTION_KINDS: Mapping[str, int] = {
     ElectionKind.REQUESTED: 4,
     ElectionKind.UNCLEAN: 5,
     ElectionKind.HANDOVER: 6,
+    ElectionKind.SWITCHOVER: 7,
 }
 
 STOP_REASONS: Mapping[str, int] = {

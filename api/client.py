@@ -21,22 +21,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar, Unpack
-from urllib.parse import quote, urlsplit
+from typing import Any, TypeVar, Unpack
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
+from rollcall_ha.api import bodies
+from rollcall_ha.api.bodies import ElectionGuards, SwitchoverOptions
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.api.identity import Identity, NotTrusted, trouble_of
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
-from rollcall_ha.controller.contract.commands import ApplyBrokerId, ImportSet
+from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, ApplyBrokerId, ImportSet
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
-    PAGE_SETS_MAX,
     CertificatesAnswer,
     ControllersAnswer,
     ControllerStatus,
@@ -49,6 +50,7 @@ from rollcall_ha.controller.contract.views import (
     Problem,
     SetAnswer,
     SetPage,
+    SwitchoverAnswer,
     TokensAnswer,
 )
 
@@ -75,6 +77,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         Explanation,
         EventPage,
         ElectionPreview,
+        SwitchoverAnswer,
         OrderPreview,
         CertificatesAnswer,
         TokensAnswer,
@@ -89,14 +92,6 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 _TRY_ELSEWHERE = frozenset({"NO_LEADER", "NOT_LEADER", "NOT_READY"})
 _OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 _UNAUTHENTICATED = "UNAUTHENTICATED"
-
-
-class ElectionGuards(TypedDict, total=False):
-    """An election is refused if another broker would win, or if the set has moved on."""
-
-    designated: BrokerId | None
-    expect_master: BrokerId | None
-    expect_epoch: MasterEpoch | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +239,7 @@ class Client:
         base = base_url(address, self._scheme)
 
         def page(after: str | None) -> FleetStatus:
-            call = _Call(method="GET", path="/v1/status", params=_page_params("local", after))
+            call = _Call(method="GET", path="/v1/status", params=bodies.page_params("local", after))
             return self._decode(self._once(base, call), FleetStatus)
 
         return _all_pages(page)
@@ -256,28 +251,30 @@ class Client:
 
     def status(self) -> FleetStatus:
         """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
-        return _all_pages(lambda after: self._read("/v1/status", FleetStatus, _page_params("linearizable", after)))
+        return _all_pages(
+            lambda after: self._read("/v1/status", FleetStatus, bodies.page_params("linearizable", after))
+        )
 
     def sets(self, *, consistency: str = "linearizable", limit_ms: int | None = None) -> SetPage:
         """All sets, page after page, each within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
 
         def page(after: str | None) -> SetPage:
-            return self._read("/v1/sets", SetPage, _page_params(consistency, after), limit_ms=limit_ms)
+            return self._read("/v1/sets", SetPage, bodies.page_params(consistency, after), limit_ms=limit_ms)
 
         return _all_pages(page)
 
     def set(self, key: SetKey, *, limit_ms: int | None = None) -> SetAnswer:
         """One set, within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
-        return self._read(_set_path(key), SetAnswer, limit_ms=limit_ms)
+        return self._read(bodies.set_path(key), SetAnswer, limit_ms=limit_ms)
 
     def history(self, key: SetKey, *, limit: int = 50, before: MasterEpoch | None = None) -> HistoryPage:
         """The last ``limit`` reigns, newest first. Raises ``ClientError``."""
         params = {"limit": str(limit)} | ({"before": str(before)} if before is not None else {})
-        return self._read(f"{_set_path(key)}/history", HistoryPage, params)
+        return self._read(f"{bodies.set_path(key)}/history", HistoryPage, params)
 
     def explain(self, key: SetKey, epoch: MasterEpoch) -> Explanation:
         """The decision record of one epoch. Raises ``ClientError``."""
-        return self._read(f"{_set_path(key)}/epochs/{epoch}", Explanation)
+        return self._read(f"{bodies.set_path(key)}/epochs/{epoch}", Explanation)
 
     def events(
         self,
@@ -332,11 +329,11 @@ class Client:
 
         Raises ``ClientError``; what would be refused raises ``RefusedError``, as the real order would.
         """
-        body = _election_body(guards) | {"dryRun": True}
+        body = bodies.election_body(guards) | {"dryRun": True}
         if accepted_loss_bytes is None:
-            return self._post(f"{_set_path(key)}/elect", body, ElectionPreview, None)
+            return self._post(f"{bodies.set_path(key)}/elect", body, ElectionPreview, None)
         body["acceptedLossBytes"] = accepted_loss_bytes
-        return self._post(f"{_set_path(key)}/elect-unclean", body, ElectionPreview, None)
+        return self._post(f"{bodies.set_path(key)}/elect-unclean", body, ElectionPreview, None)
 
     def elect(
         self,
@@ -347,8 +344,34 @@ class Client:
         **guards: Unpack[ElectionGuards],
     ) -> Elected:
         """Elect by policy, clean only. Raises ``ClientError``; a refusal carries the verdict on every replica."""
-        body = _election_body(guards) | {"reason": reason}
-        return self._post(f"{_set_path(key)}/elect", body, Elected, request_id)
+        body = bodies.election_body(guards) | {"reason": reason}
+        return self._post(f"{bodies.set_path(key)}/elect", body, Elected, request_id)
+
+    def preview_switchover(self, key: SetKey, **order: Unpack[SwitchoverOptions]) -> OrderPreview:
+        """What ``switch_over`` would order, as ``preview_election``. Raises ``ClientError``."""
+        body = bodies.switchover_body(order) | {"dryRun": True}
+        return self._post(f"{bodies.set_path(key)}/switchover", body, OrderPreview, None)
+
+    def switch_over(
+        self,
+        key: SetKey,
+        *,
+        reason: str = "",
+        request_id: RequestId | None = None,
+        **order: Unpack[SwitchoverOptions],
+    ) -> SwitchoverAnswer:
+        """
+        Let the master drain and hand over; returns at its end, which may be that the old master serves again.
+
+        Raises ``ClientError``. While leaders change it may still go on when this returns: ``row.end`` is None.
+        """
+        identity, body = request_id or new_request_id(), bodies.switchover_body(order) | {"reason": reason}
+        # Each leader that it meets gives it its deadline anew; three are what this call waits for.
+        until = self._clock() + 3 * order.get("deadline_ms", SWITCHOVER_DEADLINE_MS) / 1000 + LIMIT_MS / 1000
+        while True:
+            answer = self._post(f"{bodies.set_path(key)}/switchover", body, SwitchoverAnswer, identity)
+            if answer.row.end is not None or self._clock() >= until:
+                return answer
 
     def elect_unclean(
         self,
@@ -360,15 +383,15 @@ class Client:
         **guards: Unpack[ElectionGuards],
     ) -> Elected:
         """Elect outside the SyncStateSet: the only call that can lose. Raises ``ClientError``."""
-        body = _election_body(guards) | {"reason": reason, "acceptedLossBytes": accepted_loss_bytes}
-        return self._post(f"{_set_path(key)}/elect-unclean", body, Elected, request_id)
+        body = bodies.election_body(guards) | {"reason": reason, "acceptedLossBytes": accepted_loss_bytes}
+        return self._post(f"{bodies.set_path(key)}/elect-unclean", body, Elected, request_id)
 
     def bootstrap(
         self, key: SetKey, *, master: BrokerId, reason: str = "", request_id: RequestId | None = None
     ) -> Elected:
         """First election by an operator's decision (R8). Raises ``ClientError``."""
         body = {"master": master, "reason": reason}
-        return self._post(f"{_set_path(key)}/bootstrap", body, Elected, request_id)
+        return self._post(f"{bodies.set_path(key)}/bootstrap", body, Elected, request_id)
 
     def clean(
         self,
@@ -381,24 +404,24 @@ class Client:
     ) -> Done:
         """Remove replicas, or with none named the whole set; epochs stay in a tombstone. Raises ``ClientError``."""
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "reason": reason}
-        return self._post(f"{_set_path(key)}/clean", body, Done, request_id)
+        return self._post(f"{bodies.set_path(key)}/clean", body, Done, request_id)
 
     def preview_clean(
         self, key: SetKey, *, broker_ids: Sequence[BrokerId] = (), is_unclean: bool = False
     ) -> OrderPreview:
         """What ``clean`` would do, as ``preview_election``. Raises ``ClientError``."""
         body = {"brokerIds": list(broker_ids), "isUnclean": is_unclean, "dryRun": True}
-        return self._post(f"{_set_path(key)}/clean", body, OrderPreview, None)
+        return self._post(f"{bodies.set_path(key)}/clean", body, OrderPreview, None)
 
     def preview_import(self, command: ImportSet) -> OrderPreview:
         """What ``import_set`` would do, as ``preview_election``. Raises ``ClientError``."""
-        body = {**_import_body(command), "dryRun": True}
-        return self._post(f"{_set_path(command.set_key)}/import", body, OrderPreview, None)
+        body = {**bodies.import_body(command), "dryRun": True}
+        return self._post(f"{bodies.set_path(command.set_key)}/import", body, OrderPreview, None)
 
     def import_set(self, command: ImportSet, *, request_id: RequestId | None = None) -> Done:
         """Know a set that moves here from RocketMQ's controllers. Raises ``ClientError``."""
-        body = _import_body(command)
-        return self._post(f"{_set_path(command.set_key)}/import", body, Done, request_id)
+        body = bodies.import_body(command)
+        return self._post(f"{bodies.set_path(command.set_key)}/import", body, Done, request_id)
 
     def raise_level(
         self,
@@ -443,7 +466,7 @@ class Client:
 
     def revoke_token(self, token_id: str, *, reason: str = "", request_id: RequestId | None = None) -> Done:
         """Take a token back. Raises ``ClientError``."""
-        return self._post(f"/v1/tokens/{quote(token_id, safe='')}/revoke", {"reason": reason}, Done, request_id)
+        return self._post(f"/v1/tokens/{bodies.quoted(token_id)}/revoke", {"reason": reason}, Done, request_id)
 
     def apply_broker_id(self, command: ApplyBrokerId) -> IdGranted:
         """Bind a broker id to a register code for ever: the same code gets the same id. Raises ``ClientError``."""
@@ -655,10 +678,6 @@ def _resolved(host: str, port: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(where[0]) for *_, where in found))
 
 
-def _page_params(consistency: str, after: str | None) -> dict[str, str]:
-    return {"consistency": consistency, "limit": str(PAGE_SETS_MAX)} | ({"after": after} if after else {})
-
-
 def _all_pages(page: Callable[[str | None], Page]) -> Page:
     """The first page with the sets of all pages: the first is the oldest, so its freshness holds for all."""
     first: Page = page(None)
@@ -678,22 +697,3 @@ def _hinted(address: str | None) -> str | None:
     except ValueError:
         return None
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def _set_path(key: SetKey) -> str:
-    return f"/v1/sets/{quote(key.cluster, safe='')}/{quote(key.name, safe='')}"
-
-
-def _import_body(command: ImportSet) -> dict[str, Any]:
-    body: dict[str, Any] = msgspec.to_builtins(command)
-    del body["command"], body["setKey"]
-    return body
-
-
-def _election_body(guards: ElectionGuards) -> dict[str, Any]:
-    named = {
-        "designated": guards.get("designated"),
-        "expectMaster": guards.get("expect_master"),
-        "expectEpoch": guards.get("expect_epoch"),
-    }
-    return {name: value for name, value in named.items() if value is not None}

@@ -138,6 +138,7 @@ class Mastership:
         self._is_serving = False
         self._is_over = False
         self._draining_since_s: float | None = None
+        self._may_serve_again = False
         self._is_drained = False
         self._in_flight: ProposeAlter | None = None
         self._in_sync: set[BrokerId] = set()
@@ -180,11 +181,17 @@ class Mastership:
         self._handle(self.sync.log_extended(self._context.log.max_offset))
         self._handle(self.sync.log_synced(self._context.log.flushed_offset))
 
-    def drain(self) -> None:
+    def drain(self, *, may_serve_again: bool) -> None:
         """No new sends from here on; ``on_drained`` when all that were taken are answered."""
+        self._may_serve_again = may_serve_again
         self._draining_since_s = self._loop.time()
         self._show_gate()
         self._note_drained()
+
+    def serve_again(self) -> None:
+        """Sends are taken again; what was drained counts no more."""
+        self._draining_since_s, self._is_drained = None, False
+        self._show_gate()
 
     @property
     def drained_us(self) -> int:
@@ -260,8 +267,10 @@ class Mastership:
 
     def write_facts(self) -> WriteFacts | None:
         """The reign as a look of ``WriteWatch`` wants it; None = the gate is not open yet, or closes on purpose."""
-        # A planned stop is measured from the master's word on; as a stop of writes it would be counted twice.
-        if not self._is_serving or self._draining_since_s is not None:
+        # A planned stop is measured from the master's word on; as a stop of writes it would be counted twice. A drain
+        # that may be taken back is looked at: forgotten, the stops of this reign would be counted from 1 again.
+        is_stopping = self._draining_since_s is not None and not self._may_serve_again
+        if not self._is_serving or is_stopping:
             return None
         sync = self.sync
         return WriteFacts(

@@ -38,7 +38,6 @@ from rollcall_ha.broker.core.role_io import (
     SendLinkReport,
     SessionEstablished,
     SessionLost,
-    StartDraining,
     StartSlaveLink,
     Stop,
     StopAnswered,
@@ -418,11 +417,16 @@ class Replica:
 
         self._ask(RequestCode.SESSION_ENTERED, action.report).add_done_callback(answered)
 
-    def start_draining(self, action: StartDraining) -> None:
+    def start_draining(self, *, may_serve_again: bool) -> None:
         """The reign goes on, without new sends."""
-        del action
         if self._reign is not None:
-            self._reign.drain()
+            self._reign.drain(may_serve_again=may_serve_again)
+
+    def stop_draining(self) -> None:
+        """The gate first: sends that waited for another master are taken here."""
+        if self._reign is not None:
+            self._reign.serve_again()
+        self.listen.room_is_ready()
 
     def tell_stop(self, action: TellStop) -> None:
         """The controllers elect another master, or show this slave to its master as about to stop."""
@@ -452,6 +456,7 @@ class Replica:
             session_ordinal=ordinal,
             master_epoch=action.master_epoch,
             drained_us=self._reign.drained_us if self._reign is not None else 0,
+            switchover=UNSET if action.switchover is None else action.switchover,
         )
         self._ask(RequestCode.SESSION_STOPPING, command).add_done_callback(answered)
 

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
+from rollcall_ha.broker.core.goals import GoalKind
 from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import (
     AdoptView,
@@ -49,6 +50,7 @@ from rollcall_ha.broker.core.role_io import (
     Step,
     StepDone,
     StepFailed,
+    StopDraining,
     StopSlaveLink,
     TellStop,
     WriteCleanMark,
@@ -95,7 +97,9 @@ class RoleOwner(Protocol):
 
     def send_entered(self, action: SendEntered) -> None: ...
 
-    def start_draining(self, action: StartDraining) -> None: ...
+    def start_draining(self, *, may_serve_again: bool) -> None: ...
+
+    def stop_draining(self) -> None: ...
 
     def tell_stop(self, action: TellStop) -> None: ...
 
@@ -217,7 +221,10 @@ class RoleShell:
             self._owner.send_entered(action)
         elif isinstance(action, StartDraining):
             _log.info("draining", master_epoch=action.master_epoch)
-            self._owner.start_draining(action)
+            self._owner.start_draining(may_serve_again=self.machine.goal.kind is GoalKind.REIGN)
+        elif isinstance(action, StopDraining):
+            _log.info("serves_again", master_epoch=action.master_epoch)
+            self._owner.stop_draining()
         elif isinstance(action, TellStop):
             self._owner.tell_stop(action)
         elif isinstance(action, SendLinkReport):

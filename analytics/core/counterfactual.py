@@ -31,7 +31,12 @@ MAY_NOT_CLAIM = (
     "Without --gaps no false failover on top is claimed, and that is not a zero.",
 )
 
-_CLEAN_KINDS = (ElectionKind.FAILOVER, ElectionKind.HANDOVER, ElectionKind.REQUESTED)
+_CLEAN_KINDS = (
+    ElectionKind.FAILOVER,
+    ElectionKind.HANDOVER,
+    ElectionKind.REQUESTED,
+    ElectionKind.SWITCHOVER,
+)
 
 _decode = msgspec.json.Decoder(EventRecord).decode
 

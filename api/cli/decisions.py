@@ -11,9 +11,9 @@ from msgspec import UNSET
 from rollcall_ha.api.cli import output
 from rollcall_ha.api.cli.output import Mood, Report, Table
 from rollcall_ha.api.cli.tables import EVENT_COLUMNS, caller_text, event_row, outage, read_line, spans_of
-from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned
+from rollcall_ha.controller.contract.events import EventRecord, MasterElected, ReplicasCleaned, SwitchoverOrdered
 from rollcall_ha.controller.contract.replies import Elected
-from rollcall_ha.controller.contract.values import Phase
+from rollcall_ha.controller.contract.values import Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.verdicts import (
     CandidateOutcome,
     CandidateVerdict,
@@ -21,7 +21,7 @@ from rollcall_ha.controller.contract.verdicts import (
     LossVerdict,
     Verdict,
 )
-from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem
+from rollcall_ha.controller.contract.views import ElectionPreview, Explanation, OrderPreview, Problem, SwitchoverAnswer
 
 _CANDIDATE_COLUMNS = output.columns("RANK", ">BROKER", "VERDICT", ">EPOCH", ">MAX OFFSET", ">HEARD", ">PRIO", "REASON")
 
@@ -80,6 +80,41 @@ def clean_preview_report(preview: OrderPreview) -> Report:
                 f"with {master}, masterEpoch {event.master_epoch}, SyncStateSet {output.id_set(event.sync_state_set)}."
             )
     return Report(document=preview, verdict=" ".join(lines), read=read_line(preview.freshness))
+
+
+def switchover_preview_report(preview: OrderPreview) -> Report:
+    """What ``switchover`` would order."""
+    lines = [
+        f"Would switch over from broker {event.master} to {event.target} in masterEpoch {event.master_epoch}: it is "
+        f"{output.size(event.lag_bytes)} behind; not done within {event.deadline_ms:,} ms, broker {event.master} "
+        "serves again."
+        for event in preview.events
+        if isinstance(event, SwitchoverOrdered)
+    ]
+    return Report(document=preview, verdict=" ".join(lines), read=read_line(preview.freshness))
+
+
+def switchover_report(answer: SwitchoverAnswer) -> Report:
+    """``switchover``, at its end."""
+    row, name = answer.row, answer.view.set_key.name
+    rows = [
+        ("order to election", row.elected_ms),
+        ("order to entered", row.entered_ms),
+        ("order to its end", row.took_ms),
+    ]
+    shown = [(what, output.duration_us(None if took_ms is None else took_ms * 1_000)) for what, took_ms in rows]
+    shown.insert(0, ("no sends before the election", output.duration_us(row.drained_us)))
+    table = Table(columns=output.columns("PHASE", ">TOOK"), rows=tuple(shown))
+    follow = f"Next: rollcall history {name}"
+    if row.end is SwitchoverEnd.DONE:
+        first = f"OK  broker {row.to_master} is master of {name} in masterEpoch {row.epoch}, no more {row.from_master}"
+        return Report(document=answer, verdict=first, mood=Mood.GOOD, parts=(table, follow))
+    if row.end is None:
+        first = f"GOES ON  {name} switches over from broker {row.from_master} to {row.to_master}"
+        return Report(document=answer, verdict=first, mood=Mood.BAD, parts=(table, follow))
+    master = "no master" if answer.view.master is None else f"broker {answer.view.master}"
+    first = f"NOT DONE  {row.end}: {row.reason}; {name} has {master}"
+    return Report(document=answer, verdict=first, mood=Mood.BAD, parts=(table, follow))
 
 
 def _loss_forecast(preview: ElectionPreview) -> str:

@@ -21,6 +21,7 @@ from rollcall_ha.api.cli import certs_app, context, contexts_app, tokens_app
 from rollcall_ha.api.cli.output import Format
 from rollcall_ha.api.cli.shells import Shell
 from rollcall_ha.api.cli.waiting import Until
+from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
 app = typer.Typer(
@@ -243,6 +244,42 @@ def elect(
         request_id=_identity(request_id),
     )
     orders.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
+
+
+@app.command()
+def switchover(
+    name: SetArgument,
+    *,
+    to: Annotated[int | None, typer.Option(help="This broker id; by policy without it.")] = None,
+    deadline_ms: Annotated[
+        int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
+    ] = SWITCHOVER_DEADLINE_MS,
+    max_lag: Annotated[
+        int, typer.Option(metavar="BYTES", help="Refuse a target that is further behind.")
+    ] = SWITCHOVER_LAG_BYTES,
+    expect_master: ExpectMasterOption = None,
+    expect_epoch: ExpectEpochOption = None,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Let the master drain and hand over to another member; it follows the new one, or serves again."""
+    from rollcall_ha.api.cli import orders
+
+    order = orders.OperatorOptions(
+        form=output,
+        expect_master=None if expect_master is None else BrokerId(expect_master),
+        expect_epoch=None if expect_epoch is None else MasterEpoch(expect_epoch),
+        reason=reason,
+        is_dry_run=dry_run,
+        is_confirmed=yes,
+        request_id=_identity(request_id),
+    )
+    orders.switch_over(
+        name, order, to=None if to is None else BrokerId(to), deadline_ms=deadline_ms, max_lag_bytes=max_lag
+    )
 
 
 @app.command()

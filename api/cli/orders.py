@@ -1,5 +1,5 @@
 """
-Commands that change something: elect, bootstrap, clean, raise-level.
+Commands that change something: elect, switchover, bootstrap, clean, raise-level.
 
 Rule 1: only ``elect --unclean --accept-loss BYTES`` can lose messages; it and ``clean`` need ``--yes`` or an answer.
 Rule 2: a script is never asked: without a terminal, an order that needs a confirmation is refused as wrong use.
@@ -20,7 +20,7 @@ from rollcall_ha.api.cli.context import CommandExit
 from rollcall_ha.api.cli.output import Format, Mood, Report, print_report
 
 if TYPE_CHECKING:
-    from rollcall_ha.api.client import ElectionGuards
+    from rollcall_ha.api.bodies import ElectionGuards, SwitchoverOptions
     from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
 
 
@@ -70,6 +70,36 @@ def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss
                 key, accepted_loss_bytes=accept_loss_bytes, reason=order.reason, request_id=order.request_id, **guards
             )
         print_report(decisions.elected_report(answer), order.form)
+
+
+def switch_over(
+    name: str, order: OperatorOptions, *, to: BrokerId | None, deadline_ms: int, max_lag_bytes: int
+) -> None:
+    """Let the master hand over, ``to`` this broker or by policy, and wait for the end."""
+    from rollcall_ha.api.cli import decisions
+    from rollcall_ha.controller.contract.values import SwitchoverEnd
+
+    wanted: SwitchoverOptions = {
+        "to": to,
+        "expected_master": order.expect_master,
+        "expected_master_epoch": order.expect_epoch,
+        "deadline_ms": deadline_ms,
+        "max_lag_bytes": max_lag_bytes,
+    }
+    with context.client(order.form) as asking:
+        key = context.set_key(asking, name)
+        if order.is_dry_run:
+            print_report(decisions.switchover_preview_report(asking.preview_switchover(key, **wanted)), order.form)
+            return
+        if not order.is_confirmed and _may_ask():
+            found = asking.preview_switchover(key, **wanted)
+            print_report(decisions.switchover_preview_report(found), Format.TABLE, stream=sys.stderr)
+            confirm("Switch over?", order)
+        answer = asking.switch_over(key, reason=order.reason, request_id=order.request_id, **wanted)
+        print_report(decisions.switchover_report(answer), order.form)
+        # A script goes on by the exit code: the master is not where it was ordered to be.
+        if answer.row.end is not SwitchoverEnd.DONE:
+            raise typer.Exit(CommandExit.REFUSED)
 
 
 def bootstrap(name: str, order: OperatorOptions, *, master: BrokerId) -> None:

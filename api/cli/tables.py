@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import Phase
+from rollcall_ha.controller.contract.values import Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.views import (
     CertificateStatus,
     ControllerStatus,
@@ -33,6 +33,7 @@ from rollcall_ha.controller.contract.views import (
     SetPage,
     SetStatus,
     StopEnd,
+    SwitchoverRow,
     WriteStop,
 )
 from rollcall_ha.node.certified import WARNING_DAYS
@@ -413,6 +414,9 @@ def history_report(page: HistoryPage) -> Report:
     )
     lines = [(row.elected_at_ms, _history_row(row)) for row in page.rows]
     lines += [(stop.began_at_ms, _stop_row(stop, columns)) for stop in page.stops]
+    # One that is done is the reign that it made.
+    undone = [row for row in page.switchovers if row.end is not SwitchoverEnd.DONE]
+    lines += [(row.ordered_at_ms, _switchover_row(row, columns)) for row in undone]
     # Sorted by their beginnings alone, a reign and a stop of the same millisecond keep their order.
     table = Table(columns=columns, rows=tuple(row for _, row in sorted(lines, key=lambda line: -line[0])))
     footers: list[str | Table] = []
@@ -490,6 +494,21 @@ def _stop_row(stop: WriteStop, columns: Iterable[Column]) -> tuple[str, ...]:
         "TOTAL": output.NOT_APPLICABLE if stop.stopped_us is None else output.duration_us(stop.stopped_us),
         "PROOF": STOP_ENDS.get(stop.end, str(stop.end)),
         "BY": f"broker:{stop.broker_id}",
+    }
+    return tuple(cells.get(column.title, output.NOT_APPLICABLE) for column in columns)
+
+
+def _switchover_row(row: SwitchoverRow, columns: Iterable[Column]) -> tuple[str, ...]:
+    """An order to switch over that did not come to its end, or has not yet."""
+    cells = {
+        "EPOCH": str(row.from_epoch),
+        "WHEN": output.utc(row.ordered_at_ms),
+        "KIND": "switchover",
+        "CAUSE": row.reason or "goes on",
+        "FROM->TO": f"{row.from_master}->{row.to_master}",
+        "TOTAL": output.NOT_APPLICABLE if row.took_ms is None else output.duration_us(row.took_ms * 1_000),
+        "PROOF": "goes on" if row.end is None else f"not done: {row.end}",
+        "BY": row.requested_by,
     }
     return tuple(cells.get(column.title, output.NOT_APPLICABLE) for column in columns)
 

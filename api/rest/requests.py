@@ -16,6 +16,7 @@ from typing import Annotated, dataclass_transform
 
 import msgspec
 
+from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.values import ImportedReplica
@@ -42,6 +43,18 @@ class ElectBody(RequestBody):
     designated: BrokerId | None = None
     expect_master: BrokerId | None = None
     expect_epoch: MasterEpoch | None = None
+
+
+class SwitchoverBody(RequestBody):
+    """POST /v1/sets/{cluster}/{set}/switchover: the master drains, ``to`` is elected, and the old master follows it."""
+
+    to: BrokerId | None = None
+    """None: by policy, among the members."""
+    expected_master: BrokerId | None = None
+    expected_master_epoch: MasterEpoch | None = None
+    deadline_ms: int = SWITCHOVER_DEADLINE_MS
+    """Of the whole switchover; then the old master serves again."""
+    max_lag_bytes: int = SWITCHOVER_LAG_BYTES
 
 
 class ElectUncleanBody(ElectBody):

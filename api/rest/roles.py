@@ -37,6 +37,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "getOpenApi": _VIEWERS,
     "listCertificates": _VIEWERS,
     "electMaster": _OPERATORS,
+    "switchOver": _OPERATORS,
     # An admin's, as all that follow: its word decides which log is the truth.
     "bootstrapSet": _ADMINS,
     "electMasterUnclean": _ADMINS,

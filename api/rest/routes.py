@@ -27,6 +27,7 @@ from rollcall_ha.api.rest.guard import caller_of
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.principals import complaint_of_replica, printable
 from rollcall_ha.api.rest.problems import refused
+from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.requests import (
     BootstrapBody,
     CleanBody,
@@ -39,6 +40,7 @@ from rollcall_ha.api.rest.requests import (
     RequestIdText,
     RevokeCertificateBody,
     RevokeTokenBody,
+    SwitchoverBody,
 )
 from rollcall_ha.api.rest.schemas import answers, body, only_problems, operation_id
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER, RefusalCode
@@ -55,6 +57,7 @@ from rollcall_ha.controller.contract.commands import (
     ImportSet,
     IssueToken,
     OperatorCommand,
+    OrderSwitchover,
     RaiseFeatureLevel,
     RegisterReplica,
     RevokeCertificate,
@@ -87,6 +90,7 @@ from rollcall_ha.controller.contract.views import (
     OrderPreview,
     SetAnswer,
     SetPage,
+    SwitchoverAnswer,
     TokensAnswer,
 )
 from rollcall_ha.controller.core.fleet import below_level
@@ -102,6 +106,8 @@ from rollcall_ha.controller.runtime.service import ControllerService
 
 BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
+SWITCHOVER_WAIT_MS_MAX = 2_500
+SWITCHOVER_RELAYED_WAIT_MS_MAX = 500
 STREAM_IDLE_MS = 5_000
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """A proxy must neither keep events for others nor gather them before it passes them on."""
@@ -142,6 +148,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     for kind in (
         ElectBody,
         ElectUncleanBody,
+        SwitchoverBody,
         BootstrapBody,
         CleanBody,
         ImportBody,
@@ -339,6 +346,7 @@ class Routes:
     def _add_orders(self) -> None:
         add, of_set = partial(self._add_post, "act"), "/sets/{cluster}/{set}"
         add(f"{of_set}/elect", self.elect, ElectBody, Elected, ElectionPreview)
+        add(f"{of_set}/switchover", self.switch_over, SwitchoverBody, SwitchoverAnswer, OrderPreview)
         add(f"{of_set}/elect-unclean", self.elect_unclean, ElectUncleanBody, Elected, ElectionPreview)
         add(f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected, ElectionPreview)
         add(f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
@@ -356,6 +364,32 @@ class Routes:
             reason=order.reason,
         )
         return await self._order(request, order, command)
+
+    async def switch_over(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """
+        Let the master drain and hand over; answered at its end (R29).
+
+        After ``SWITCHOVER_WAIT_MS_MAX``, or half a second through another controller, the answer says that it goes on
+        (``row.end`` is null): the same request, with the same request id, waits on.
+        """
+        order = await _read_body(request, SwitchoverBody)
+        command = OrderSwitchover(
+            set_key=_key(cluster, name),
+            target=order.to,
+            expected_master=order.expected_master,
+            expected_epoch=order.expected_master_epoch,
+            deadline_ms=order.deadline_ms,
+            max_lag_bytes=order.max_lag_bytes,
+            reason=order.reason,
+        )
+        answer = await self._order(request, order, command)
+        if order.dry_run or answer.status_code != 200:
+            return answer
+        request_id = self._request_id(request, order)
+        # The controller in between gives up after ``FORWARD_MS_MAX``, and says that the outcome is unknown.
+        wait_ms = SWITCHOVER_RELAYED_WAIT_MS_MAX if is_relayed(request) else SWITCHOVER_WAIT_MS_MAX
+        found = await self._queries.switchover(command.set_key, request_id, wait_ms=wait_ms)
+        return _answer_of_query(found, request_id)
 
     async def elect_unclean(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect outside the SyncStateSet: the only verb that can lose."""
@@ -565,6 +599,12 @@ def _answer(reply: AnyReply, request_id: RequestId) -> Response:
     if isinstance(reply, Refused):
         return refused(reply, request_id=request_id)
     return _json(reply, {REQUEST_ID_HEADER: request_id})
+
+
+def _answer_of_query(found: SwitchoverAnswer | Refused, request_id: RequestId) -> Response:
+    if isinstance(found, Refused):
+        return refused(found, request_id=request_id)
+    return _json(found, {REQUEST_ID_HEADER: request_id})
 
 
 def _requested_by(request: Request, kind: str = "admin") -> str:

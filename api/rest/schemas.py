@@ -22,6 +22,7 @@ from rollcall_ha.api.rest.requests import (
     RaiseLevelBody,
     RevokeCertificateBody,
     RevokeTokenBody,
+    SwitchoverBody,
 )
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
@@ -39,6 +40,7 @@ from rollcall_ha.controller.contract.views import (
     Problem,
     SetAnswer,
     SetPage,
+    SwitchoverAnswer,
     TokensAnswer,
 )
 from rollcall_ha.controller.runtime.queries import Consistency
@@ -63,6 +65,7 @@ OPERATION_IDS = {
     "events": "listEvents",
     "stream": "streamEvents",
     "elect": "electMaster",
+    "switch_over": "switchOver",
     "elect_unclean": "electMasterUnclean",
     "bootstrap": "bootstrapSet",
     "clean": "cleanReplicas",
@@ -125,6 +128,8 @@ DOCUMENTED: tuple[type, ...] = (
     SayGoodbye,
     SetAnswer,
     SetPage,
+    SwitchoverAnswer,
+    SwitchoverBody,
     TokensAnswer,
 )
 

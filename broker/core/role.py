@@ -18,7 +18,8 @@ goal       lines
 =========  ==========================================================================================================
 FENCED     link-stopped, promised
 FOLLOW     other-link-stopped, unmarked, promised, link-started, cut, role-published
-REIGN      link-stopped, unmarked, promised, entry-recorded, entered, prepared, role-published, entered-reported
+REIGN      link-stopped, unmarked, promised, entry-recorded, entered, prepared, role-published, entered-reported,
+           switching, switch-told
 LEAVE      draining, stop-told
 ISOLATED   link-stopped
 STOPPED    link-stopped, log-closed, marked, goodbye-said, exited
@@ -92,6 +93,7 @@ from rollcall_ha.broker.core.role_lines import (
     next_action,
     note_begun,
     note_done,
+    order_of,
     role_of,
 )
 from rollcall_ha.controller.contract.ids import Incarnation, SetKey
@@ -179,7 +181,9 @@ class RoleMachine:
     def next_due_us(self) -> int | None:
         """When a ``RoleTick`` is needed; None = not at all."""
         facts = self._facts
-        all_due = (self._retry_due_us, facts.entered_due_us, self._leave_due_us, facts.stop_due_us)
+        all_due = (
+            self._retry_due_us, facts.entered_due_us, self._leave_due_us, facts.stop_due_us, facts.order_due_us
+        )  # fmt: skip
         return min((due_us for due_us in all_due if due_us is not None), default=None)
 
     # --- inputs ------------------------------------------------------------------------------------------------------
@@ -239,21 +243,34 @@ class RoleMachine:
             self._facts.entered_due_us = None
         if self._facts.stop_due_us is not None and self._facts.stop_due_us <= self._now_us:
             self._facts.stop_due_us = None
+        if self._facts.order_due_us is not None and self._facts.order_due_us <= self._now_us:
+            # Cut off from the controllers, it would never hear that they have withdrawn the order, and promise 3 says
+            # that sending does not need them. Elected or not, its target promises the next epoch before it acks there.
+            self._facts.given_up = self._facts.order
+            self._note_order()
         if self._leave_due_us is not None and self._leave_due_us <= self._now_us:
             self._set_own_goal(GoalKind.STOPPED, "asked to stop; its time to hand over has passed")
 
     def _on_stop(self, event: Stop | Drained | StopAnswered) -> None:
         facts, is_leaving = self._facts, self._goal.kind is GoalKind.LEAVE
         if isinstance(event, Drained):
-            facts.is_drained = facts.is_drained or event.master_epoch == facts.reign
+            facts.is_drained = facts.is_drained or (facts.is_draining and event.master_epoch == facts.reign)
         elif isinstance(event, StopAnswered):
             if is_leaving and not event.is_over:
                 facts.is_stop_told = False
                 facts.stop_due_us = self._now_us + self._retry_us
             elif is_leaving:
                 self._set_own_goal(GoalKind.STOPPED, "asked to stop")
+            elif facts.order is not None:
+                # Refused for good: the view that follows says why. Asked as often as a lost answer, it would be asked
+                # twenty times a second until then.
+                facts.is_stop_told = False
+                facts.stop_due_us = self._now_us + (self._retry_us_max if event.is_over else self._retry_us)
         elif event.leave_ms > 0 and self._is_worth_leaving():
             self._leave_due_us = self._now_us + event.leave_ms * 1_000
+            # It drains for an order: what it asks for from here on is a successor because it stops.
+            facts.order = facts.order_due_us = facts.stop_due_us = None
+            facts.is_stop_told = False
             self._set_own_goal(GoalKind.LEAVE, "asked to stop")
         else:
             self._set_own_goal(GoalKind.STOPPED, "asked to stop")
@@ -312,10 +329,21 @@ class RoleMachine:
         if self._goal.kind is GoalKind.REIGN and view.master_incarnation == self._facts.incarnation:
             self._facts.own_view = view
         self._offer_to_reign(view)
+        self._note_order()
         is_leaving = self._goal.kind is GoalKind.LEAVE
         if is_leaving and not is_awaited(view, self._facts.broker_id, self._goal.master_epoch):
             self._set_own_goal(GoalKind.STOPPED, "asked to stop")
         self._note_in_sync()
+
+    def _note_order(self) -> None:
+        """The order that the newest view of this reign shows, with its time from now on, or none (R29)."""
+        facts, order = self._facts, order_of(self._facts, self._goal)
+        name = None if order is None else order.order
+        if self._goal.kind is not GoalKind.REIGN or name == facts.order:
+            return
+        facts.order = name
+        facts.order_due_us = None if order is None else self._now_us + order.deadline_ms * 1_000
+        facts.is_stop_told, facts.stop_due_us = False, None
 
     def _on_link(self, event: TruncationPlanned | LinkOpened | SlaveLinkClosed) -> None:
         link = self._facts.link
@@ -414,7 +442,10 @@ class RoleMachine:
         # Never again (W3): a late view (2, us) after we left 2 for 3 would begin epoch 2 a second time, with another
         # start.
         self._left_epoch = max(self._left_epoch, self._facts.reign)
-        self._facts.reign = None
+        facts = self._facts
+        facts.reign = facts.order = facts.order_due_us = facts.stop_due_us = None
+        # What the reign that is over has drained says nothing of the next one.
+        facts.is_draining = facts.is_drained = facts.is_stop_told = False
 
     def _offer_to_reign(self, view: SetView) -> None:
         facts = self._facts

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rollcall_ha.broker.core.durable import EpochMarks
 from rollcall_ha.controller.contract.commands import ReportEntered
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, RequestId
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import CleanMark, Milestone, Phase, StoredView
@@ -358,10 +358,23 @@ class StartDraining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TellStop:
-    """Over the session: this replica is about to stop. Answered by ``StopAnswered``, unless a view is the answer."""
+class StopDraining:
+    """Sends are taken again: the order to switch over is withdrawn, and this replica reigns on (R29)."""
 
     master_epoch: MasterEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellStop:
+    """
+    Over the session: this replica is about to stop, or has drained for an order to switch over.
+
+    Answered by ``StopAnswered``, unless a view is the answer.
+    """
+
+    master_epoch: MasterEpoch
+    switchover: RequestId | None = None
+    """The order; None: it stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +417,7 @@ RoleAction = (
     | PersistView
     | SendEntered
     | StartDraining
+    | StopDraining
     | TellStop
     | SendLinkReport
     | ReportMilestone

@@ -29,14 +29,15 @@ from rollcall_ha.broker.core.role_io import (
     StartSlaveLink,
     Step,
     StepDone,
+    StopDraining,
     StopSlaveLink,
     TellStop,
     TruncationPlanned,
     WriteCleanMark,
 )
 from rollcall_ha.controller.contract.commands import ReportEntered
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, SetKey
-from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, LogOffset, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.replies import SetView, SwitchoverView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import CleanMark
 from rollcall_ha.epoch.model import NO_EPOCH, EpochEntry
@@ -96,6 +97,12 @@ class Facts:
     is_entered_settled: bool = False
     is_entered_asked: bool = False
     entered_due_us: int | None = None
+    order: RequestId | None = None
+    """The order to switch over for which this reign drains (R29)."""
+    order_due_us: int | None = None
+    """When it goes on as master all the same."""
+    given_up: RequestId | None = None
+    """The order that it drained for until that moment."""
     is_draining: bool = False
     is_drained: bool = False
     is_stop_told: bool = False
@@ -114,7 +121,15 @@ class Facts:
 
 
 LineAction = (
-    Step | StartSlaveLink | ResumeSlaveLink | PublishRole | SendEntered | StartDraining | TellStop | ExitProcess
+    Step
+    | StartSlaveLink
+    | ResumeSlaveLink
+    | PublishRole
+    | SendEntered
+    | StartDraining
+    | StopDraining
+    | TellStop
+    | ExitProcess
 )
 Line = Callable[[Facts, Goal], LineAction | None]
 
@@ -230,6 +245,33 @@ def _entered_reported(facts: Facts, goal: Goal) -> LineAction | None:
     )
 
 
+def order_of(facts: Facts, goal: Goal) -> SwitchoverView | None:
+    """The order that this reign has to drain for, by the newest view that names it; None: there is none."""
+    order = facts.own_view.switchover if facts.own_view is not None else None
+    if order is None or goal.kind is not GoalKind.REIGN or facts.reign != goal.master_epoch:
+        return None
+    # Its election is held: this view is of the reign before, or of our way back, in which nothing is drained.
+    is_ours = order.master_epoch == facts.reign and order.elected_epoch is None
+    return order if is_ours and order.order != facts.given_up else None
+
+
+def _switching(facts: Facts, goal: Goal) -> LineAction | None:
+    if facts.reign is None or facts.is_draining == (facts.order is not None):
+        return None
+    # Withdrawn: drained for nobody, the set would take no sends until it is restarted (R29).
+    kind = StopDraining if facts.is_draining else StartDraining
+    return kind(master_epoch=goal.master_epoch)
+
+
+def _switch_told(facts: Facts, goal: Goal) -> LineAction | None:
+    is_waiting = facts.is_stop_told or facts.stop_due_us is not None or not facts.has_session
+    # Told before the last byte is confirmed, the target might not have it: cut from us, and its sender is told
+    # "outcome unknown" (R29).
+    if facts.order is None or not facts.is_drained or is_waiting:
+        return None
+    return TellStop(master_epoch=goal.master_epoch, switchover=facts.order)
+
+
 def _draining(facts: Facts, goal: Goal) -> LineAction | None:
     return None if facts.reign is None or facts.is_draining else StartDraining(master_epoch=goal.master_epoch)
 
@@ -299,6 +341,9 @@ LINES: dict[GoalKind, dict[str, Line]] = {
         "role-published": _role_published,
         # Last: the controllers stop their election deadline when they hear it, and nobody else would begin to serve.
         "entered-reported": _entered_reported,
+        # By an operator's order, while its view shows it.
+        "switching": _switching,
+        "switch-told": _switch_told,
     },
     GoalKind.LEAVE: {"draining": _draining, "stop-told": _stop_told},
     GoalKind.ISOLATED: {"link-stopped": _link_stopped},
@@ -339,6 +384,8 @@ def note_begun(facts: Facts, action: LineAction) -> None:
         facts.is_entered_asked = True
     elif isinstance(action, StartDraining):
         facts.is_draining = True
+    elif isinstance(action, StopDraining):
+        facts.is_draining = facts.is_drained = False
     elif isinstance(action, TellStop):
         facts.is_stop_told = True
     elif isinstance(action, ExitProcess):

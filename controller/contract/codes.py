@@ -112,6 +112,9 @@ class RefusalCode(IntEnum):
     FORBIDDEN = 21020
     """The caller is known and may not do this: its role, its set, or its certificate or token, which is revoked."""
     UNKNOWN_TOKEN = 21021
+    SWITCHOVER_UNDER_WAY = 21022
+    NO_SWITCHOVER = 21023
+    """The order that the request names is not, or no longer, under way (R29)."""
 
 
 HTTP_STATUS: dict[RefusalCode, int] = {

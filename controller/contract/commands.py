@@ -43,10 +43,16 @@ from rollcall_ha.controller.contract.values import (
     Value,
 )
 
-FEATURE_LEVEL = 3
+FEATURE_LEVEL = 4
 """Highest level of operations and snapshots that this code understands (R15)."""
 FIRST_FEATURE_LEVEL = 1
 """The level of every state before its first entry, for ever: an old log is replayed from there (C8)."""
+
+SWITCHOVER_DEADLINE_MS = 5_000
+SWITCHOVER_DEADLINE_MS_MIN = 100
+SWITCHOVER_DEADLINE_MS_MAX = 60_000
+"""Sends wait meanwhile, if the target does not confirm."""
+SWITCHOVER_LAG_BYTES = 16 * 1024 * 1024
 
 STOP_DETAIL_CHARS_MAX = 240
 """Of a stop's ``detail``: it is kept in replicated state."""
@@ -184,6 +190,35 @@ class AnnounceStop(Command, tag="AnnounceStop"):
     """The epoch that it knows: that of its own reign, or of the master that it follows."""
     drained_us: int = 0
     """Of a master: for how long it has taken no sends, on its own clock."""
+    switchover: RequestId | UnsetType = UNSET
+    """Of a master: it has drained for this order, and does not stop."""
+
+
+class OrderSwitchover(Command, tag="OrderSwitchover"):
+    """
+    Let the serving master hand its reign to another member and follow it (R29). Needs evidence; answered by ``Done``.
+
+    The request id names the order. It ends with ``SwitchoverEnded``: done, or the old master serves again.
+    """
+
+    set_key: SetKey
+    target: BrokerId | None = None
+    """None: by policy, among the members."""
+    expected_master: BrokerId | None = None
+    expected_epoch: MasterEpoch | None = None
+    deadline_ms: int = SWITCHOVER_DEADLINE_MS
+    """From the moment when the leading controller hears of the order, on its own clock (R14)."""
+    max_lag_bytes: int = SWITCHOVER_LAG_BYTES
+    """A target that is further behind is refused: sends would wait until it has caught up."""
+    reason: str = ""
+
+
+class EndSwitchover(Command, tag="EndSwitchover"):
+    """The leading controller withdraws an order whose deadline has passed, before its election."""
+
+    set_key: SetKey
+    order: RequestId
+    reason: str
 
 
 class ElectMaster(Command, tag="ElectMaster"):
@@ -361,6 +396,8 @@ AnyCommand = (
     | MarkAlive
     | SayGoodbye
     | AnnounceStop
+    | OrderSwitchover
+    | EndSwitchover
     | ElectMaster
     | ElectUnclean
     | Bootstrap
@@ -379,7 +416,14 @@ AnyCommand = (
 Electing = ElectMaster | ElectUnclean | Bootstrap
 """Orders that are decided on evidence, too."""
 OperatorCommand = (
-    Electing | CleanReplicas | ImportSet | RaiseFeatureLevel | RevokeCertificate | IssueToken | RevokeToken
+    Electing
+    | OrderSwitchover
+    | CleanReplicas
+    | ImportSet
+    | RaiseFeatureLevel
+    | RevokeCertificate
+    | IssueToken
+    | RevokeToken
 )
 """Orders of people."""
 

@@ -45,6 +45,7 @@ from rollcall_ha.controller.contract.values import (
     SilenceCause,
     StopReason,
     StoredView,
+    SwitchoverEnd,
     Value,
 )
 from rollcall_ha.controller.contract.verdicts import Intactness, LossVerdict, Verdict
@@ -154,6 +155,31 @@ class StopAnnounced(Event, tag="stop-announced"):
     broker_id: BrokerId
     incarnation: Incarnation
     session_ordinal: SessionOrdinal
+
+
+class SwitchoverOrdered(Event, tag="switchover-ordered"):
+    """From here on the master takes no sends, has all confirmed, and asks for the election of the target (R29)."""
+
+    order: RequestId
+    master: BrokerId
+    master_incarnation: Incarnation
+    master_epoch: MasterEpoch
+    target: BrokerId
+    target_incarnation: Incarnation
+    lag_bytes: int
+    """By which the target was behind, by the evidence."""
+    deadline_ms: int
+    reason: str
+
+
+class SwitchoverEnded(Event, tag="switchover-ended"):
+    order: RequestId
+    end: SwitchoverEnd
+    master: BrokerId | None
+    """Of the set, after it."""
+    master_epoch: MasterEpoch
+    target: BrokerId
+    reason: str
 
 
 class GoodbyeSaid(Event, tag="goodbye-said"):
@@ -338,6 +364,8 @@ AnyEvent = (
     | ReplicaAlive
     | GoodbyeSaid
     | StopAnnounced
+    | SwitchoverOrdered
+    | SwitchoverEnded
     | MasterElected
     | ElectionFailed
     | SyncStateSetAltered

@@ -28,9 +28,11 @@ from rollcall_ha.controller.contract.commands import (
     AnnounceStop,
     Barrier,
     Command,
+    EndSwitchover,
     ImportSet,
     IssueToken,
     Operation,
+    OrderSwitchover,
     RegisterReplica,
     ReportClockStep,
     ReportWrites,
@@ -47,6 +49,8 @@ from rollcall_ha.controller.contract.events import (
     OwnerBound,
     ReplicaRegistered,
     StopAnnounced,
+    SwitchoverEnded,
+    SwitchoverOrdered,
     TokenIssued,
     TokenRevoked,
     WritesResumed,
@@ -67,6 +71,8 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     RevokeCertificate: 3,
     IssueToken: 3,
     RevokeToken: 3,
+    OrderSwitchover: 4,
+    EndSwitchover: 4,
 }
 EVENTS_SINCE: dict[type[Event], int] = {
     ClockStepped: 2,
@@ -77,6 +83,8 @@ EVENTS_SINCE: dict[type[Event], int] = {
     CertificateRevoked: 3,
     TokenIssued: 3,
     TokenRevoked: 3,
+    SwitchoverOrdered: 4,
+    SwitchoverEnded: 4,
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
@@ -88,6 +96,7 @@ FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     ReplicaRegistered: {"ended": 2},
     Operation: {"principal": 3},
     EventRecord: {"principal": 3},
+    AnnounceStop: {"switchover": 4},
 }
 """Fields that were added to a type of an earlier level."""
 WORDS_SINCE: dict[Enum, int] = {
@@ -98,6 +107,10 @@ WORDS_SINCE: dict[Enum, int] = {
     RefusalCode.NOT_THE_OWNER: 3,
     RefusalCode.FORBIDDEN: 3,
     RefusalCode.UNKNOWN_TOKEN: 3,
+    ElectionKind.SWITCHOVER: 4,
+    SilenceCause.DRAINED: 4,
+    RefusalCode.SWITCHOVER_UNDER_WAY: 4,
+    RefusalCode.NO_SWITCHOVER: 4,
 }
 """Members that were added to an enumeration of an earlier level."""
 

@@ -18,6 +18,7 @@ from rollcall_ha.controller.contract.ids import (
     Incarnation,
     LogOffset,
     MasterEpoch,
+    RequestId,
     SessionOrdinal,
     SetKey,
     SyncStateSet,
@@ -80,6 +81,19 @@ class AlterVerdict(Value):
     sync_state_set_epoch: SyncStateSetEpoch
 
 
+class SwitchoverView(Value):
+    """An order to switch over, while it is under way."""
+
+    order: RequestId
+    master: BrokerId
+    master_epoch: MasterEpoch
+    """The reign that drains."""
+    target: BrokerId
+    deadline_ms: int
+    elected_epoch: MasterEpoch | None
+    """Of the target, or of the old master on its way back; None: nobody is elected yet."""
+
+
 class SetView(Value):
     """Authoritative state of one set at (term, index). A broker adopts it by R2 and R9 only."""
 
@@ -103,6 +117,8 @@ class SetView(Value):
     """The newest masterEpoch that began without a clean election: explains a cut below confirm (R26)."""
     next_id: BrokerId = BrokerId(0)
     """The id that the next newcomer gets; 0 = a controller that does not say it yet."""
+    switchover: SwitchoverView | None = None
+    """The order that is under way (R29); None = there is none."""
 
 
 def for_brokers(view: SetView) -> SetView:

@@ -119,6 +119,24 @@ class SilenceCause(StrEnum):
     """Of a detection only: the master lives, its writes stopped, and an election ended that."""
     REVOKED = "revoked"
     """Its session ended because its certificate was revoked (R28)."""
+    DRAINED = "drained"
+    """Of a detection only: the master lives, and took no sends because it was ordered to hand over."""
+
+
+class SwitchoverEnd(StrEnum):
+    """How an order to switch over ended. By the three in the middle the old master keeps its set, or gets it back."""
+
+    DONE = "done"
+    DEADLINE = "deadline"
+    """The master did not announce in time that it has drained."""
+    TARGET_LOST = "target-lost"
+    """Before its election: silent, restarted, about to stop, no member any more, or not eligible."""
+    NOT_ENTERED = "not-entered"
+    """The target was elected and did not enter: the old master was elected again."""
+    MASTER_LOST = "master-lost"
+    """The old master is gone: a failover follows."""
+    OVERTAKEN = "overtaken"
+    """Another election or an operator's cleaning came between."""
 
 
 class EventRef(Value):

@@ -28,6 +28,8 @@ class ElectionKind(StrEnum):
     UNCLEAN = "unclean"
     HANDOVER = "handover"
     """The master asked to stop, or said goodbye while it was alive: planned, never a failover."""
+    SWITCHOVER = "switchover"
+    """An operator's order that the master drained for, or its way back: planned, never a failover."""
 
 
 class Intactness(StrEnum):

@@ -17,12 +17,13 @@ from rollcall_ha.controller.contract.ids import (
     FleetIncarnation,
     LogOffset,
     MasterEpoch,
+    RequestId,
     SetKey,
 )
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import EventRef, Phase, RevokedCertificate, StopReason, Value
+from rollcall_ha.controller.contract.values import EventRef, Phase, RevokedCertificate, StopReason, SwitchoverEnd, Value
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
 PAGE_SETS_MAX = 500
@@ -248,6 +249,42 @@ class WriteStop(Value):
     event: EventRef
 
 
+class SwitchoverRow(Value):
+    """One order to switch over; times are differences of stamps, by the clocks of the leading controllers."""
+
+    order: RequestId
+    requested_by: str
+    from_master: BrokerId
+    to_master: BrokerId
+    """The target, whether it became master or not."""
+    from_epoch: MasterEpoch
+    epoch: MasterEpoch | None
+    """The newest that was elected by it: of the target, or of the old master on its way back. None: nobody was."""
+    ordered_at_ms: int
+    """UTC."""
+    end: SwitchoverEnd | None
+    """None: under way."""
+    reason: str
+    """Of the end."""
+    drained_us: int | None
+    """For how long the master had taken no sends when it asked for the election, on its clock; None: it did not ask."""
+    elected_ms: int | None
+    """From the order to the election."""
+    entered_ms: int | None
+    """From the order until the one who was elected had entered; None: nobody was elected."""
+    took_ms: int | None
+    """From the order to its end."""
+    event: EventRef
+    """The order."""
+
+
+class SwitchoverAnswer(Value):
+    """Answer of POST .../switchover; ``row.end`` None: it goes on, ask again with the same request id."""
+
+    row: SwitchoverRow
+    view: SetView
+
+
 class HistoryPage(Value):
     freshness: Freshness
     set_key: SetKey
@@ -255,6 +292,8 @@ class HistoryPage(Value):
     next_before: MasterEpoch | None
     stops: tuple[WriteStop, ...] = ()
     """Stops of writes in the reigns of ``rows``, newest first."""
+    switchovers: tuple[SwitchoverRow, ...] = ()
+    """Orders to switch over in the reigns of ``rows``, newest first, those that were rolled back too."""
 
 
 class Explanation(Value):

@@ -2,8 +2,9 @@
 Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
-``decide_election``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``, ``fleet``,
-``callers``, ``revocations``, ``tokens``), changing the state (``evolve``, ``apply``).
+``decide_election``, ``decide_switchover``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``,
+``fleet``, ``callers``, ``revocations``, ``tokens``), the end of a switchover that a decision brings about
+(``switchover_ends``), changing the state (``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
 Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
@@ -12,7 +13,10 @@ Rule 2: a decision names every change as an event; a change without an event doe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+from msgspec import UNSET
 
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
@@ -24,12 +28,14 @@ from rollcall_ha.controller.contract.commands import (
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
+    EndSwitchover,
     ImportSet,
     InitialiseFleet,
     IssueToken,
     MarkAlive,
     MarkSilent,
     Operation,
+    OrderSwitchover,
     RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
@@ -42,6 +48,7 @@ from rollcall_ha.controller.contract.commands import (
     TakeLeadership,
 )
 from rollcall_ha.controller.contract.events import ClockStepped
+from rollcall_ha.controller.contract.ids import SetKey
 from rollcall_ha.controller.core.alters import decide_alter
 from rollcall_ha.controller.core.callers import refuse_caller
 from rollcall_ha.controller.core.cleaning import decide_clean
@@ -51,6 +58,7 @@ from rollcall_ha.controller.core.decide_election import (
     decide_elect_unclean,
     decide_handover,
 )
+from rollcall_ha.controller.core.decide_switchover import decide_drained, decide_end, decide_order
 from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
 from rollcall_ha.controller.core.ids import decide_apply_id
@@ -60,6 +68,7 @@ from rollcall_ha.controller.core.milestones import decide_entered, decide_milest
 from rollcall_ha.controller.core.registration import decide_register
 from rollcall_ha.controller.core.revocations import decide_revoke_certificate
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.core.switchover_ends import with_end
 from rollcall_ha.controller.core.tokens import decide_issue_token, decide_revoke_token
 from rollcall_ha.controller.core.writes import decide_writes
 
@@ -103,10 +112,14 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             "the fleet is not initialised: it has no incarnation yet",
             "retry when a controller leads",
         )
-    return _BY_COMMAND[type(operation.command)](fleet, operation, operation.command)
+    decision = _BY_COMMAND[type(operation.command)](fleet, operation, operation.command)
+    key: SetKey | None = getattr(operation.command, "set_key", None)
+    return replace(decision, events=with_end(fleet.sets.get(key) if key is not None else None, decision.events))
 
 
 def _decide_announced_stop(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
+    if command.switchover is not UNSET:
+        return decide_drained(fleet, operation, command)
     set_state = fleet.sets.get(command.set_key)
     is_master = set_state is not None and set_state.is_master_alive and set_state.master == command.broker_id
     return (decide_handover if is_master else decide_stopping)(fleet, operation, command)
@@ -135,6 +148,8 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     MarkAlive: decide_alive,
     SayGoodbye: decide_goodbye,
     AnnounceStop: _decide_announced_stop,
+    OrderSwitchover: decide_order,
+    EndSwitchover: decide_end,
     ElectMaster: decide_elect,
     ElectUnclean: decide_elect_unclean,
     Bootstrap: decide_bootstrap_command,

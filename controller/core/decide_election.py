@@ -20,7 +20,14 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as replace_value
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import AnnounceStop, Bootstrap, ElectMaster, ElectUnclean, Operation
+from rollcall_ha.controller.contract.commands import (
+    AnnounceStop,
+    Bootstrap,
+    ElectMaster,
+    ElectUnclean,
+    Operation,
+    OrderSwitchover,
+)
 from rollcall_ha.controller.contract.events import ElectionFailed, MasterElected
 from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, SyncStateSet
 from rollcall_ha.controller.contract.replies import Refused
@@ -86,6 +93,9 @@ def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) 
     if recovering is None and not case.set_state.is_established:
         return decide_first(case.set_state, operation, command, case.evidence)
     policy, further = _clean_policy(case.set_state, case.evidence)
+    back = _way_back(case)
+    if back is not None:
+        return back
     # A member that is about to stop would be master for a moment; for want of others it still holds every byte.
     ranking = _rank(case, policy, {**further, **_stopping(case.set_state), **case.set_aside})
     if ranking.winner is None:
@@ -100,6 +110,31 @@ def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) 
     is_member = ranking.winner in case.set_state.sync_state_set
     kind = ElectionKind.UNCLEAN if not is_member else _clean_kind(case)
     return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=kind))
+
+
+def _way_back(case: _Case) -> Decision | None:
+    """
+    The election of the old master whose successor by an order did not enter, if it may be elected (R29).
+
+    By policy it might be a third replica: the operator's order would have moved the set to a place that nobody chose.
+    """
+    pending = case.set_state.pending_switchover
+    is_targets = pending is not None and pending.elected_epoch == case.set_state.master_epoch
+    if case.command.designated is not None:
+        return None
+    if pending is None or not is_targets or case.set_state.has_entered or case.set_state.last_master != pending.target:
+        return None
+    # By the same rules as any clean election: it must be a member that is alive and intact, or policy decides (R6).
+    found = succession(
+        case.fleet,
+        case.set_state,
+        case.operation,
+        case.evidence,
+        set_aside=case.set_aside,
+        designated=pending.master,
+        reason=f"rolled back: {case.command.reason}",
+    )
+    return elected(found.elected(ElectionKind.SWITCHOVER)) if found.winner is not None else None
 
 
 def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
@@ -122,14 +157,9 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
             requested=command.master_epoch,
             current=present.master_epoch,
         )
-    # It becomes the beginning of an outage on record.
-    if not 0 <= command.drained_us <= DRAINED_US_MAX:
-        return refuse(
-            operation,
-            RefusalCode.INVALID_ARGUMENT,
-            f"it says that it drains since {command.drained_us} us; 0 to {DRAINED_US_MAX} are possible",
-            "stop without a successor",
-        )
+    refusal = refuse_impossible_drain(operation, command, "stop without a successor")
+    if refusal is not None:
+        return refusal
     evidence = validate_evidence(present, operation)
     if isinstance(evidence, Decision):
         return evidence
@@ -137,27 +167,79 @@ def decide_handover(fleet: FleetState, operation: Operation, command: AnnounceSt
     leaving = replace_value(replica, is_stopping=True)
     replicas = tuple(leaving if one.broker_id == leaving.broker_id else one for one in present.replicas)
     set_state = replace_value(present, replicas=replicas)
-    case = _Case(
-        fleet=fleet,
-        set_state=set_state,
-        operation=operation,
-        command=ElectMaster(set_key=command.set_key, reason="handed over: asked to stop"),
-        evidence=evidence,
-        # Also others that are about to stop, not even for want of heirs: a fleet that is shut down would hand its sets
-        # round.
-        set_aside=_stopping(set_state),
-    )
-    policy, further = _clean_policy(set_state, evidence)
-    ranking = _rank(case, policy, {**further, **case.set_aside})
-    if ranking.winner is None or ranking.winner not in set_state.sync_state_set:
+    found = succession(fleet, set_state, operation, evidence, set_aside={}, reason="handed over: asked to stop")
+    if found.winner is None:
         # No failed election: nothing failed, the master still serves.
         return refuse(
             operation,
             RefusalCode.NO_ELIGIBLE_REPLICA,
-            f"nobody to hand over to: {ranking.reasons}",
+            f"nobody to hand over to: {found.reasons}",
             "stop without a successor",
         )
-    return elected(_elected(case, ranking, ranking.winner, policy=policy, kind=ElectionKind.HANDOVER))
+    return elected(found.elected(ElectionKind.HANDOVER))
+
+
+def refuse_impossible_drain(operation: Operation, command: AnnounceStop, hint: str) -> Decision | None:
+    """The refusal of a time without sends that cannot be: it becomes the beginning of an outage on record."""
+    if 0 <= command.drained_us <= DRAINED_US_MAX:
+        return None
+    return refuse(
+        operation,
+        RefusalCode.INVALID_ARGUMENT,
+        f"it says that it drains since {command.drained_us} us; 0 to {DRAINED_US_MAX} are possible",
+        hint,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Succession:
+    """The heirs of a master that lives and leaves its reign."""
+
+    _case: _Case
+    _ranking: Ranking
+    _policy: ElectionPolicy
+
+    @property
+    def winner(self) -> BrokerId | None:
+        """A member, or None: nobody may be elected."""
+        winner = self._ranking.winner
+        return winner if winner in self._case.set_state.sync_state_set else None
+
+    @property
+    def reasons(self) -> str:
+        """Why each of the others may not."""
+        return str(self._ranking.reasons)
+
+    def verdict(self, kind: ElectionKind) -> Verdict:
+        """Of an election that is not held."""
+        return _verdict(self._case, self._ranking, policy=self._policy, kind=kind)
+
+    def elected(self, kind: ElectionKind) -> MasterElected:
+        """The election of ``winner``."""
+        assert self.winner is not None
+        return _elected(self._case, self._ranking, self.winner, policy=self._policy, kind=kind)
+
+
+def succession(
+    fleet: FleetState,
+    set_state: SetState,
+    operation: Operation,
+    evidence: Evidence,
+    *,
+    set_aside: Mapping[BrokerId, str],
+    designated: BrokerId | None = None,
+    reason: str,
+) -> Succession:
+    """Rank the heirs of a living master, by policy or for ``designated`` alone; ``set_aside`` may not win."""
+    # Also others that are about to stop, not even for want of heirs: a fleet that is shut down would hand its sets
+    # round.
+    aside = {**_stopping(set_state), **set_aside}
+    command = ElectMaster(set_key=set_state.set_key, designated=designated, reason=reason)
+    case = _Case(
+        fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence, set_aside=aside
+    )
+    policy, further = _clean_policy(set_state, evidence)
+    return Succession(_case=case, _ranking=_rank(case, policy, {**further, **aside}), _policy=policy)
 
 
 def decide_elect_unclean(fleet: FleetState, operation: Operation, command: ElectUnclean) -> Decision:
@@ -217,7 +299,7 @@ def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Ca
     if isinstance(set_state, Decision):
         return set_state
     # The caller's expectation first, then the evidence: a script that meant epoch 7 must not depose the master of 8.
-    expectation = _validate_expectation(set_state, operation, command)
+    expectation = refuse_expectation(set_state, operation, command)
     if expectation is not None:
         return expectation
     evidence = validate_evidence(set_state, operation)
@@ -238,7 +320,10 @@ def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Ca
     return _with_living_master(case)
 
 
-def _validate_expectation(set_state: SetState, operation: Operation, command: _Electing) -> Decision | None:
+def refuse_expectation(
+    set_state: SetState, operation: Operation, command: _Electing | OrderSwitchover
+) -> Decision | None:
+    """The refusal of an order that was meant for another master or another epoch."""
     for name, expected, current in (
         ("master", command.expected_master, set_state.master),
         ("masterEpoch", command.expected_epoch, set_state.master_epoch),

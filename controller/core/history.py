@@ -19,7 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rollcall_ha.controller.contract.events import EventRecord, LossGraded, MasterElected, MilestoneReached
+from rollcall_ha.controller.contract.events import (
+    EventRecord,
+    LossGraded,
+    MasterElected,
+    MilestoneReached,
+    SwitchoverOrdered,
+)
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.controller.contract.values import Milestone, Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict
@@ -36,6 +42,7 @@ class _Reign:
 
     elected: EventRecord
     event: MasterElected
+    requested_by: str
     milestones: list[Milestone] = field(default_factory=list)
     loss: LossVerdict | None = None
 
@@ -48,15 +55,27 @@ def history_of(records: Iterable[EventRecord]) -> tuple[HistoryRow, ...]:
         records: Events of one set, in order; others are ignored. A repeated event changes nothing (S81).
     """
     reigns: dict[MasterEpoch, _Reign] = {}
+    switched_by = ""
     for record in records:
         event = record.event
-        if isinstance(event, MasterElected):
-            reigns.setdefault(event.master_epoch, _Reign(elected=record, event=event))
+        if isinstance(event, SwitchoverOrdered):
+            switched_by = record.requested_by
+        elif isinstance(event, MasterElected):
+            reigns.setdefault(
+                event.master_epoch, _Reign(elected=record, event=event, requested_by=_requester(record, switched_by))
+            )
         elif isinstance(event, MilestoneReached) and event.milestone.master_epoch in reigns:
             reigns[event.milestone.master_epoch].milestones.append(event.milestone)
         elif isinstance(event, LossGraded) and event.verdict.master_epoch in reigns:
             reigns[event.verdict.master_epoch].loss = event.verdict
     return tuple(_row(reigns[epoch]) for epoch in sorted(reigns, reverse=True))
+
+
+def _requester(record: EventRecord, switched_by: str) -> str:
+    """The operator behind it: of a switchover the master that has drained asks for the election, by an order."""
+    event = record.event
+    is_ordered = isinstance(event, MasterElected) and event.verdict.kind is ElectionKind.SWITCHOVER
+    return switched_by if is_ordered and switched_by else record.requested_by
 
 
 def _row(reign: _Reign) -> HistoryRow:
@@ -82,7 +101,7 @@ def _row(reign: _Reign) -> HistoryRow:
         grade=loss.grade if loss is not None else None,
         loss_bytes=_loss_bytes(loss),
         cut_bytes=loss.cut_bytes if loss is not None else None,
-        requested_by=reign.elected.requested_by,
+        requested_by=reign.requested_by,
         event=reign.elected.ref,
         total_us_max=None if total_us is None or uncertainty_us is None else total_us + uncertainty_us,
         waited_us=_waited_us(_milestone(reign.milestones, Phase.FIRST_ACK, event), durations[Phase.FIRST_ACK]),
@@ -125,6 +144,7 @@ def _cause(event: MasterElected) -> str:
         SilenceCause.GOODBYE: "stopped cleanly",
         SilenceCause.WRITES_STOPPED: "its writes had stopped",
         SilenceCause.REVOKED: "its certificate was revoked",
+        SilenceCause.DRAINED: "drained for a switchover",
     }[stamps.cause]
 
 

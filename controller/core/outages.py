@@ -42,7 +42,7 @@ from rollcall_ha.controller.contract.events import (
     WritesStopped,
 )
 from rollcall_ha.controller.contract.values import DetectionStamps, SilenceCause
-from rollcall_ha.controller.contract.verdicts import Intactness
+from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
 from rollcall_ha.controller.core import gates
 from rollcall_ha.controller.core.state import FleetState, Outage, SetState, WritesState
 
@@ -84,7 +84,7 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
         # A reign may begin with too few in sync, and its master tell that before it tells that it has entered.
         return replace(after, outage=_stopped(after.writes), alive_at_ms=at_ms)
     if isinstance(event, MasterElected):
-        return replace(after, alive_at_ms=None)
+        return replace(after, alive_at_ms=None, outage=_drained(before, record, event, at_ms))
     if isinstance(event, SyncStateSetAltered):
         return replace(after, alive_at_ms=at_ms)
     if isinstance(event, ReplicaAlive | SessionOpened) and event.broker_id == after.master:
@@ -101,6 +101,23 @@ def noted(before: SetState, after: SetState, record: EventRecord, at_ms: int) ->
     if begun is None:
         return after
     return replace(after, outage=begun if known is None else _joined(known, begun, record, at_ms))
+
+
+def _drained(before: SetState, record: EventRecord, event: MasterElected, at_ms: int) -> Outage | None:
+    """
+    Of a switchover: the old master took no sends before it. If its successor does not enter, the election after it ends
+    the same outage (rule 1).
+    """
+    if event.verdict.kind is not ElectionKind.SWITCHOVER or before.outage is not None or event.detection is None:
+        return before.outage
+    since_ms = at_ms - event.detection.fault_age_us // US_PER_MS
+    return Outage(
+        found_by=record.ref,
+        found_at_ms=at_ms,
+        cause=SilenceCause.DRAINED,
+        first_sign_at_ms=since_ms,
+        alive_at_ms=since_ms,
+    )
 
 
 def _joined(known: Outage, begun: Outage, record: EventRecord, at_ms: int) -> Outage:

@@ -44,6 +44,7 @@ from rollcall_ha.controller.contract.values import (
     SilenceCause,
     StopReason,
     StoredView,
+    SwitchoverEnd,
     Value,
 )
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness, LossVerdict
@@ -226,6 +227,39 @@ class Outage(Value):
     """Its master had stopped writes before it was lost: ``alive_at_ms`` is when, and no sign of life is later."""
 
 
+class Switchover(Value):
+    """The newest order to switch over (R29)."""
+
+    order: RequestId
+    ordered_by: EventRef
+    requested_by: str
+    """The caller, as on record with the order."""
+    master: BrokerId
+    master_incarnation: Incarnation
+    master_epoch: MasterEpoch
+    """The reign that drains."""
+    target: BrokerId
+    target_incarnation: Incarnation
+    deadline_ms: int
+    ordered_at_ms: int
+    """Stamp of its entry, as all times here: for people, nothing is decided by it."""
+    drained_us: int = 0
+    """For how long the master had taken no sends when it asked for the election."""
+    elected_at_ms: int | None = None
+    elected_epoch: MasterEpoch | None = None
+    """Of the target, or of the old master on its way back; None: nobody is elected yet."""
+    end: SwitchoverEnd | None = None
+    """None: under way."""
+    ended_at_ms: int | None = None
+    reason: str = ""
+    """Of its end."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self.end is None
+
+
 class SetState(Value):
     """
     One broker set. ``sync_state_set`` is the committed set; ``bound_incarnations`` names each member's incarnation.
@@ -277,6 +311,13 @@ class SetState(Value):
     alive_at_ms: int | None = None
     """Of the newest entry that the present master itself caused, as times of ``Outage``; None: there is none."""
     is_tombstone: bool = False
+    switchover: Switchover | UnsetType = UNSET
+    """The newest one, its end included; UNSET: none was ever ordered."""
+
+    @property
+    def pending_switchover(self) -> Switchover | None:
+        """The order that is under way."""
+        return self.switchover if isinstance(self.switchover, Switchover) and self.switchover.is_under_way else None
 
     def replica(self, broker_id: BrokerId | None) -> ReplicaState | None:
         """The replica of this id, if there is one."""

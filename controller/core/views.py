@@ -11,6 +11,7 @@ from rollcall_ha.controller.contract.replies import Condition, MemberView, SetVi
 from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.controller.core.importing import highest_shown, stale_reason
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
+from rollcall_ha.controller.core.switchovers import switchover_view
 from rollcall_ha.controller.core.writes import stop_words
 
 _UNCONFIGURED = SetConfiguration()
@@ -41,6 +42,7 @@ def set_view(fleet: FleetState, set_state: SetState, *, term: int, index: int) -
         condition_reason=reason,
         unclean_epoch=set_state.unclean_epoch,
         next_id=set_state.next_id,
+        switchover=switchover_view(set_state),
     )
 
 

@@ -1,8 +1,8 @@
 """
 The leader's duties as one machine: sessions, elections and milestones behind one set of inputs.
 
-Here: which part gets which input. Not here: rules (``sessions``, ``election_duty``, ``milestones``), clocks and sockets
-(``service``; the simulation drives this same class).
+Here: which part gets which input. Not here: rules (``sessions``, ``election_duty``, ``switchover_duty``,
+``milestones``), clocks and sockets (``service``; the simulation drives this same class).
 
 Rule 1: every input has the time as an argument; every answer is a list of ``Action``, done by the shell.
 Rule 2: before ``take`` and after ``stand_down`` inputs change nothing: the soft state of a former leader is older than
@@ -40,6 +40,7 @@ from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, ProbeOutcome
 from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
+from rollcall_ha.controller.runtime.switchover_duty import SwitchoverDuty
 
 OWN_ORDERS = "controller:"
 """Begins the names by which controllers propose; operators' and brokers' have others."""
@@ -81,6 +82,7 @@ class LeaderDuties:
             draw_epoch_jump=draw_epoch_jump,
             in_flight_max=elections_in_flight_max,
         )
+        self.switchovers = SwitchoverDuty(view_of=view_of, elections=self.elections)
         self.milestones = Milestones()
         self.is_active = False
         self._requested_ns: dict[SetKey, int] = {}
@@ -92,6 +94,8 @@ class LeaderDuties:
         self.stand_down()
         self.is_active = True
         self.sessions.arm(keys, now_ns)
+        for key in keys:
+            self.switchovers.set_changed(key, now_ns)
         return [action for key in keys for action in self.elections.set_changed(key, None, now_ns)]
 
     def stand_down(self) -> None:
@@ -101,6 +105,7 @@ class LeaderDuties:
         # at the first tick.
         self.sessions.disarm()
         self.elections.disarm()
+        self.switchovers.disarm()
         self.milestones.disarm()
         self._requested_ns.clear()
 
@@ -121,6 +126,7 @@ class LeaderDuties:
             # Sessions first: the evidence of an election must name the session that this entry has just opened (R14).
             self.sessions.track(key, now_ns)
             actions += self.elections.set_changed(key, ref, now_ns)
+            self.switchovers.set_changed(key, now_ns)
         return actions
 
     def _stamp_election(self, record: EventRecord, event: MasterElected, key: SetKey, now_ns: int) -> None:
@@ -215,7 +221,8 @@ class LeaderDuties:
         if not self.is_active:
             return []
         found = self._with_elections(self.sessions.tick(now_ns), now_ns)
-        return [*found, *self.elections.tick(now_ns), *self.milestones.flush()]
+        elections = [*self.elections.tick(now_ns), *self.switchovers.tick(now_ns)]
+        return [*found, *elections, *self.milestones.flush()]
 
     def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:
         """With the elections that follow from them."""

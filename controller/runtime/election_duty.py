@@ -246,7 +246,15 @@ class ElectionDuty:
                 deadline_ns=now_ns + self._timing.entered_deadline_ms * NS_PER_MS,
             )
 
-    def _replace_winner(self, key: SetKey, entering: Entering, now_ns: int) -> None:
+    def overdue(self, key: SetKey, limit: str, now_ns: int) -> list[Action]:
+        """The winner that is entering this set has no more time, by ``limit``."""
+        entering = self._entering.pop(key, None)
+        if entering is None:
+            return []
+        self._replace_winner(key, entering, now_ns, limit=limit)
+        return self._propose_queued(now_ns)
+
+    def _replace_winner(self, key: SetKey, entering: Entering, now_ns: int, *, limit: str = "") -> None:
         view = self._view_of(key)
         if view is None or view.master_epoch != entering.master_epoch or view.has_entered:
             # Its ``entered`` was applied, or a later election was: replacing now would depose a master that serves.
@@ -255,7 +263,7 @@ class ElectionDuty:
             set_key=key,
             since_ns=now_ns,
             reason=f"broker {entering.master} did not enter masterEpoch {entering.master_epoch} "
-            f"within {self._timing.entered_deadline_ms} ms",
+            f"within {limit or f'{self._timing.entered_deadline_ms} ms'}",
         )
         self._pending[key] = pending
         self._enqueue(pending)

@@ -19,7 +19,9 @@ from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
+from msgspec import UNSET
 
+from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, OperatorCommand
 from rollcall_ha.controller.contract.events import ClockStepped, EventRecord, MasterElected, is_asked_by
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
@@ -45,6 +47,7 @@ from rollcall_ha.controller.contract.views import (
     SetAnswer,
     SetPage,
     SetStatus,
+    SwitchoverAnswer,
     TokensAnswer,
 )
 from rollcall_ha.controller.core.explain import explain
@@ -52,11 +55,14 @@ from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.preview import foresee
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.stops import stops_of
+from rollcall_ha.controller.core.switchovers import row_of, switchovers_of
 from rollcall_ha.controller.replication.ports import Published
+from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, EventJournal, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
 from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.views import set_status, token_status
 from rollcall_ha.node.certificates_held import CertificatesHeld
 
@@ -253,6 +259,35 @@ class Queries:
             return ElectionPreview(freshness=freshness, verdict=reply.verdict, grade_note=_grade_note(reply))
         return OrderPreview(freshness=freshness, events=events)
 
+    async def switchover(self, key: SetKey, order: RequestId, *, wait_ms: int) -> SwitchoverAnswer | Refused:
+        """
+        How an order that was taken goes on: its end, or where it is after ``wait_ms``.
+
+        Raises ``EntryOutcomeUnknown``: this controller does not lead any more, and the order goes on under the next.
+        """
+        until_ns = self._service.now_ns() + wait_ms * NS_PER_MS
+        while True:
+            # Taken before the look: an end that is recorded between the look and the wait is not missed.
+            synced = self._service.next_events_synced
+            if not self._service.authority().is_held:
+                raise EntryOutcomeUnknown(order, "another controller leads by now")
+            view, set_state = self._service.view_of(key), self._service.published.state.sets.get(key)
+            found = set_state.switchover if set_state is not None else UNSET
+            if view is None or found is UNSET or found.order != order:
+                return Refused(
+                    code=RefusalCode.NO_SWITCHOVER,
+                    reason=f"order {order} ended before the one that is known of {key} now",
+                    hint=f"see its end with: rollcall history {key.name}",
+                    requested=order,
+                    current=None if found is UNSET else found.order,
+                )
+            rest_ms = (until_ns - self._service.now_ns()) // NS_PER_MS
+            if not found.is_under_way or rest_ms <= 0:
+                return SwitchoverAnswer(row=row_of(found), view=view)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rest_ms / 1000):
+                    await synced.wait()
+
     # --- who may what ------------------------------------------------------------------------------------------------
 
     async def certificates(self, consistency: Consistency) -> CertificatesAnswer:
@@ -338,6 +373,7 @@ class Queries:
             rows=tuple(rows[:limit]),
             next_before=rows[limit - 1].master_epoch if len(rows) > limit else None,
             stops=tuple(stop for stop in stops_of(records) if stop.master_epoch in shown),
+            switchovers=tuple(row for row in switchovers_of(records) if {row.from_epoch, row.epoch} & shown),
         )
 
     async def explanation(self, key: SetKey, epoch: MasterEpoch, consistency: Consistency) -> Explanation:

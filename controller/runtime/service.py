@@ -37,6 +37,7 @@ from rollcall_ha.controller.contract.commands import (
     InitialiseFleet,
     Operation,
     OperatorCommand,
+    OrderSwitchover,
     RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
@@ -356,7 +357,7 @@ class ControllerService:
 
     def evidence_for(self, command: OperatorCommand) -> Evidence | None:
         """The leader's soft facts about the set of an election that an operator orders; other orders need none."""
-        view = self.view_of(command.set_key) if isinstance(command, Electing) else None
+        view = self.view_of(command.set_key) if isinstance(command, Electing | OrderSwitchover) else None
         return None if view is None else self._evidence(view)
 
     def _evidence(self, view: SetView) -> Evidence:
@@ -455,8 +456,9 @@ class ControllerService:
         if view is None or view.master != command.broker_id:
             return None
         since_us = command.drained_us
+        cause = SilenceCause.GOODBYE if command.switchover is UNSET else SilenceCause.DRAINED
         stamps = DetectionStamps(
-            cause=SilenceCause.GOODBYE, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us
+            cause=cause, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us
         )
         return msgspec.structs.replace(self._evidence(view), detection=stamps)
 

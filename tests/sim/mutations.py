@@ -2,7 +2,7 @@
 The fixed list of mutants: which rule, what goes wrong without it, and the one function that is replaced.
 
 Here: the whole list. Not here: its parts (``mutations_sets``, ``mutations_elections``, ``mutations_replicas``, ``mutations_reigns``,
-``mutations_disks``, ``mutations_quorum``, ``mutations_callers``), running it (``mutants``), cases that one machine is enough for (``directed``).
+``mutations_disks``, ``mutations_quorum``, ``mutations_callers``, ``mutations_switchovers``), running it (``mutants``), cases that one machine is enough for (``directed``).
 """
 
 from __future__ import annotations
@@ -15,5 +15,6 @@ from tests.sim.mutations_quorum import QUORUM
 from tests.sim.mutations_reigns import REIGNS
 from tests.sim.mutations_replicas import REPLICAS
 from tests.sim.mutations_sets import SETS
+from tests.sim.mutations_switchovers import SWITCHOVERS
 
-MUTATIONS: tuple[Mutation, ...] = (*SETS, *ELECTIONS, *REPLICAS, *REIGNS, *DISKS, *QUORUM, *CALLERS)
+MUTATIONS: tuple[Mutation, ...] = (*SETS, *ELECTIONS, *REPLICAS, *REIGNS, *DISKS, *QUORUM, *CALLERS, *SWITCHOVERS)

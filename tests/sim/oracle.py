@@ -34,6 +34,7 @@ from rollcall_ha.epoch.codec import encode_history
 from tests.sim.amnesia import Watch
 from tests.sim.log import RECORD_BYTES, ReplicaDisk
 from tests.sim.rocketmq import RocketmqLaws
+from tests.sim.switchovers import SwitchoverJudge
 from tests.sim.violation import Violation
 from tests.support.sim_kernel import Kernel
 
@@ -108,6 +109,7 @@ class Oracle:
         """Of the set of RocketMQ brokers, which have no disk here; set by the world."""
         self._chain_at: list[tuple[int, str]] = [(0, "")]
         self._leader_of_term: dict[int, str] = {}
+        self._orders = SwitchoverJudge(self.counts)
 
     def facts(self, key: SetKey) -> SetFacts:
         """Of one set."""
@@ -151,6 +153,7 @@ class Oracle:
         """The controllers begin again with ``known``, or with nothing (R7). What clients and disks hold stays a fact."""
         before, self.state = self.state, known
         self._leader_of_term.clear()
+        self._orders = SwitchoverJudge(self.counts, known)
         self._chain_at = [(0, "")]
         if known is not None:
             self._chain_at = [(0, "")] * known.index + [(known.term, known.chain_head)]
@@ -190,6 +193,7 @@ class Oracle:
         if key == self.rocketmq.key:
             self.rocketmq.happened(event)
             return
+        self._orders.applied(key, event)
         facts = self.facts(key)
         if isinstance(event, MasterElected | SyncStateSetAltered):
             facts.left_as_learners.clear()

@@ -11,6 +11,7 @@ from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FlushMode
 from tests.sim.faults import Chaos
 from tests.sim.raft import raft_quorum
+from tests.sim.switchovers import SwitchoverOrders
 from tests.sim.violation import Violation
 from tests.sim.world import Shape, World, product_inside
 from tests.support.sim_kernel import MS, SECOND, Counts, SimulationStalled
@@ -39,6 +40,7 @@ def shape_of(seed: int) -> Shape:
         learners=1 if seed % 3 == 1 else 0,
         rocketmq_replicas=2 + seed // 6 % 2 if seed % 6 == 0 else 0,
         producers=2,
+        orders_switchovers=seed % 2 == 1,
         flush=FlushMode.SYNC if seed % 4 == 3 else FlushMode.ASYNC,
         pause_ms=(10, 25, 60)[seed % 3],
     )
@@ -64,6 +66,8 @@ def _run(world: World, steps_max: int) -> Outcome:
         world.kernel.run_until(2 * SECOND, steps_max=steps_max)
         end_us = world.kernel.random.randrange(8, 15) * SECOND
         Chaos(world, end_us)
+        if world.shape.orders_switchovers:
+            SwitchoverOrders(world, end_us)
         world.kernel.run_until(end_us, steps_max=steps_max)
         world.settle()
     except Violation as violation:

@@ -72,6 +72,8 @@ class Shape:
     segment_bytes: int = 4096
     rocketmq_replicas: int = 0
     """Of one set more, whose brokers are RocketMQ's."""
+    orders_switchovers: bool = False
+    """An operator moves masters by order, besides all else."""
     pause_ms: int = 25
     """Mean pause of a producer between two messages."""
 
@@ -635,6 +637,8 @@ class World:
             condition, reason = condition_of(state)
             if condition is not Condition.SERVING:
                 return f"{key} is {condition.value}: {reason}"
+            if state.pending_switchover is not None:
+                return f"{key} switches over since {state.pending_switchover.ordered_at_ms}"
             if len(state.sync_state_set) != self.shape.replicas:
                 return f"{key} has SyncStateSet {state.sync_state_set}"
             disks = [

@@ -20,11 +20,13 @@ from rollcall_ha.controller.contract.commands import (
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
+    EndSwitchover,
     ImportSet,
     IssueToken,
     MarkAlive,
     MarkSilent,
     Operation,
+    OrderSwitchover,
     RecordMilestones,
     RegisterReplica,
     ReportEntered,
@@ -42,6 +44,7 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     RegisterCode,
     ReplicaKind,
+    RequestId,
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
@@ -62,7 +65,7 @@ from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
-KINDS = 23
+KINDS = 27
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
@@ -100,7 +103,7 @@ def operation_of(fleet: Fleet, step: Step) -> Operation:
     makers = _MAKERS
     command = makers[kind % len(makers)](fleet, step)
     caller = _caller(step) if isinstance(command, ApplyBrokerId | RegisterReplica) else None
-    needs_evidence = isinstance(command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop)
+    needs_evidence = isinstance(command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop | OrderSwitchover)
     if not needs_evidence or fleet.key not in fleet.state.sets:
         return fleet.operation(command, principal=caller)
     ends = {
@@ -205,6 +208,27 @@ def _stopping(fleet: Fleet, step: Step) -> AnyCommand:
         master_epoch=MasterEpoch(max(0, _set(fleet).master_epoch - step[3] % 2)),
         drained_us=1000 * step[2],
     )
+
+
+def _order(fleet: Fleet, step: Step) -> AnyCommand:
+    return OrderSwitchover(set_key=fleet.key, target=BrokerId(step[1] % 4 + 1) if step[4] % 2 else None)
+
+
+def _pending(fleet: Fleet) -> RequestId:
+    pending = _set(fleet).pending_switchover
+    return pending.order if pending is not None else RequestId("none")
+
+
+def _withdraw(fleet: Fleet, step: Step) -> AnyCommand:
+    del step
+    return EndSwitchover(set_key=fleet.key, order=_pending(fleet), reason="time is over")
+
+
+def _drained(fleet: Fleet, step: Step) -> AnyCommand:
+    """Mostly of the master, for the order that is under way."""
+    master = _set(fleet).master or BrokerId(1)
+    announced = _stopping(fleet, (step[0], master - 1 + (step[4] == 2), step[2], 0, step[4]))
+    return replace(announced, switchover=_pending(fleet))
 
 
 def _writes(fleet: Fleet, step: Step) -> AnyCommand:
@@ -345,6 +369,10 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _alive,
     _goodbye,
     _stopping,
+    _order,
+    _withdraw,
+    _drained,
+    _drained,
     _writes,
     _elect,
     _elect,

@@ -234,7 +234,7 @@ def test_a_reign_is_drained_when_no_sender_waits_and_takes_no_new_sends_from_the
         waiters.waiting_messages = 3
         reign = reign_of(gate, waiters=waiters, drained=drained.append)
         reign.serve()
-        reign.drain()
+        reign.drain(may_serve_again=False)
         assert (gate.state.is_serving, gate.state.is_draining, gate.state.is_min_in_sync) == (False, True, True)
         assert drained == []
         waiters.waiting_messages = 0

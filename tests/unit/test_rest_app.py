@@ -600,7 +600,7 @@ def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
         assert len(references) > 30
         ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
         assert len(set(ids)) == len(ids) > 20
-        verbs = "get|list|explain|stream|elect|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke"
+        verbs = "get|list|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke"
         assert [one for one in ids if not re.fullmatch(f"({verbs})([A-Z][a-z]+)+", one)] == []
 
     _run(tmp_path, scenario, names=NAMES[:1])

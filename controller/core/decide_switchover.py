@@ -1,0 +1,255 @@
+"""
+Deciding an order to switch over: whether it is taken, and the election that its master asks for (R29).
+
+Here: ``decide_order``, ``decide_end``, ``decide_drained``. Not here: what ends an order otherwise
+(``switchover_ends``), the way back to the old master (``decide_election``), draining (``broker.core.role``).
+
+Rule 1: an order names master, epoch and target with their incarnations; the election is for them and for nobody else.
+Rule 2: only the order that is under way elects, and only its master in the reign that drains for it asks for that.
+Rule 3: an order that cannot be carried out ends with its reason; nobody else is elected in the target's place, and an
+order whose target is elected is not withdrawn any more.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.commands import (
+    SWITCHOVER_DEADLINE_MS_MAX,
+    SWITCHOVER_DEADLINE_MS_MIN,
+    AnnounceStop,
+    EndSwitchover,
+    Operation,
+    OrderSwitchover,
+)
+from rollcall_ha.controller.contract.events import SwitchoverOrdered
+from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind
+from rollcall_ha.controller.contract.values import Evidence, SwitchoverEnd
+from rollcall_ha.controller.contract.verdicts import ElectionKind
+from rollcall_ha.controller.core.decide_election import refuse_expectation, refuse_impossible_drain, succession
+from rollcall_ha.controller.core.decision import Decision, done, elected, find_set, refuse
+from rollcall_ha.controller.core.evidence import validate_evidence
+from rollcall_ha.controller.core.liveness import validate_session
+from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState, Switchover
+from rollcall_ha.controller.core.switchover_ends import ended
+
+
+def decide_order(fleet: FleetState, operation: Operation, command: OrderSwitchover) -> Decision:
+    """Take an operator's order, if its target could be elected now."""
+    set_state = find_set(fleet, operation, command.set_key)
+    if isinstance(set_state, Decision):
+        return set_state
+    refusal = refuse_expectation(set_state, operation, command) or _refuse_order(set_state, operation, command)
+    if refusal is not None:
+        return refusal
+    evidence = validate_evidence(set_state, operation)
+    if isinstance(evidence, Decision):
+        return evidence
+    master = set_state.replica(set_state.master)
+    assert master is not None
+    assert master.incarnation is not None
+    target = _target(fleet, set_state, operation, command, evidence)
+    if isinstance(target, Decision):
+        return target
+    assert target.incarnation is not None
+    lag_bytes = _lag_bytes(set_state, evidence, target.broker_id)
+    # Draining means that the target confirms the last byte. Behind by a gigabyte, it would keep every sender waiting
+    # until the deadline, and then the master would go on as if nothing had been.
+    if lag_bytes > command.max_lag_bytes:
+        return refuse(
+            operation,
+            RefusalCode.NOT_ELIGIBLE,
+            f"replica {target.broker_id} is {lag_bytes} bytes behind, at most {command.max_lag_bytes} are allowed",
+            "wait until it has caught up, or choose another one with --to ID",
+            requested=command.max_lag_bytes,
+            current=lag_bytes,
+        )
+    return done(
+        SwitchoverOrdered(
+            order=operation.request_id,
+            master=master.broker_id,
+            master_incarnation=master.incarnation,
+            master_epoch=set_state.master_epoch,
+            target=target.broker_id,
+            target_incarnation=target.incarnation,
+            lag_bytes=lag_bytes,
+            deadline_ms=command.deadline_ms,
+            reason=command.reason,
+        )
+    )
+
+
+def _refuse_order(set_state: SetState, operation: Operation, command: OrderSwitchover) -> Decision | None:
+    if not SWITCHOVER_DEADLINE_MS_MIN <= command.deadline_ms <= SWITCHOVER_DEADLINE_MS_MAX:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            f"the deadline is {command.deadline_ms} ms, "
+            f"not {SWITCHOVER_DEADLINE_MS_MIN} to {SWITCHOVER_DEADLINE_MS_MAX}",
+            "choose one with --deadline-ms",
+        )
+    # Two orders at once: the master drains for one target, and the other one is elected.
+    pending = set_state.pending_switchover
+    if pending is not None:
+        return refuse(
+            operation,
+            RefusalCode.SWITCHOVER_UNDER_WAY,
+            f"{set_state.set_key} switches over from replica {pending.master} to {pending.target} already, "
+            f"by order {pending.order}",
+            "wait for its end; see it with: rollcall history",
+            requested=operation.request_id,
+            current=pending.order,
+        )
+    # One that is entering takes no sends yet, and one that is gone cannot drain: both are matters of an election.
+    if set_state.recovery is not None or not set_state.is_master_alive or not set_state.has_entered:
+        return refuse(
+            operation,
+            RefusalCode.MASTER_NOT_AVAILABLE,
+            f"{set_state.set_key} has no serving master that could hand over",
+            "wait until it serves, or use: rollcall elect SET",
+        )
+    master = set_state.replica(set_state.master)
+    # RocketMQ's brokers know no draining: waited for until the deadline, every time.
+    if master is not None and master.kind is ReplicaKind.ROCKETMQ:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_REQUEST,
+            f"replica {master.broker_id} is a RocketMQ broker: it cannot be asked to drain",
+            "use: rollcall elect SET --to ID",
+        )
+    return None
+
+
+def _target(
+    fleet: FleetState, set_state: SetState, operation: Operation, command: OrderSwitchover, evidence: Evidence
+) -> ReplicaState | Decision:
+    """The replica that would be elected now: the one that is named, or the first by policy."""
+    assert set_state.master is not None
+    if command.target == set_state.master:
+        return refuse(
+            operation,
+            RefusalCode.MASTER_STILL_EXISTS,
+            f"replica {command.target} is master already, in epoch {set_state.master_epoch}",
+            "nothing to do, or choose another one with --to ID",
+            requested=command.target,
+            current=set_state.master,
+        )
+    if command.target is not None and set_state.replica(command.target) is None:
+        return refuse(
+            operation,
+            RefusalCode.UNKNOWN_REPLICA,
+            f"replica {command.target} of {command.set_key} does not exist",
+            "see its replicas with: rollcall status",
+        )
+    found = succession(
+        fleet,
+        set_state,
+        operation,
+        evidence,
+        set_aside={set_state.master: "current master"},
+        designated=command.target,
+        reason=command.reason,
+    )
+    target = set_state.replica(found.winner)
+    if target is not None:
+        return target
+    whom = f"replica {command.target} may not be elected" if command.target is not None else "nobody may be elected"
+    return refuse(
+        operation,
+        RefusalCode.NOT_ELIGIBLE,
+        f"{whom}: {found.reasons}",
+        "bring it into the SyncStateSet first; its members are in column IN SYNC of: rollcall status",
+        requested=command.target,
+        current=f"SyncStateSet {{{','.join(map(str, set_state.sync_state_set))}}}",
+        verdict=found.verdict(ElectionKind.SWITCHOVER),
+    )
+
+
+def _lag_bytes(set_state: SetState, evidence: Evidence, target: BrokerId) -> int:
+    """How far ``target`` is behind the longest log that anybody has told of."""
+    ends = {seen.broker_id: seen.max_offset for seen in evidence.replicas}
+    return max(0, max((set_state.known_confirm, *ends.values())) - ends.get(target, 0))
+
+
+def decide_end(fleet: FleetState, operation: Operation, command: EndSwitchover) -> Decision:
+    """Withdraw an order whose deadline has passed."""
+    set_state = find_set(fleet, operation, command.set_key)
+    if isinstance(set_state, Decision):
+        return set_state
+    pending = set_state.pending_switchover
+    # Also an election that came just before the deadline: withdrawn behind it, the record would say that the old master
+    # serves while the new one does.
+    if pending is None or pending.order != command.order or pending.elected_epoch is not None:
+        return _not_under_way(operation, command.order, pending)
+    return done(ended(set_state, pending, SwitchoverEnd.DEADLINE, command.reason))
+
+
+def decide_drained(fleet: FleetState, operation: Operation, command: AnnounceStop) -> Decision:
+    """
+    Elect the target of the order for which this master has drained.
+
+    Every member holds every byte, the target too: nothing is cut, and no sender is left without its answer.
+    """
+    replica = validate_session(fleet, operation, command)
+    if isinstance(replica, Decision):
+        return replica
+    set_state = fleet.sets[command.set_key]
+    pending = set_state.pending_switchover
+    # Drained for order 1, which was withdrawn: the master takes sends again, and then order 2 comes. The announcement
+    # for 1, delivered late, would depose a master with sends under way (R29).
+    if pending is None or not _is_named(pending, command) or pending.elected_epoch is not None:
+        return _not_under_way(operation, command.switchover, pending)
+    asked = (command.broker_id, command.incarnation, command.master_epoch)
+    drains = (pending.master, pending.master_incarnation, set_state.master_epoch)
+    if asked != drains or set_state.recovery is not None:
+        return refuse(
+            operation,
+            RefusalCode.FENCED_MASTER_EPOCH,
+            f"replica {asked[0]} drained in masterEpoch {asked[2]}; the master is {drains[0]}, in {drains[2]}",
+            "read the set again",
+            requested=command.master_epoch,
+            current=set_state.master_epoch,
+        )
+    refusal = refuse_impossible_drain(operation, command, "report this fault")
+    if refusal is not None:
+        return refusal
+    evidence = validate_evidence(set_state, operation)
+    if isinstance(evidence, Decision):
+        return evidence
+    found = succession(
+        fleet,
+        set_state,
+        operation,
+        replace(evidence, triggered_by=pending.ordered_by),
+        set_aside={command.broker_id: "hands over by an operator's order"},
+        designated=pending.target,
+        reason=f"switched over by order of {pending.requested_by}",
+    )
+    target = set_state.replica(found.winner)
+    if target is None or target.incarnation != pending.target_incarnation:
+        refused = refuse(
+            operation,
+            RefusalCode.NOT_ELIGIBLE,
+            f"replica {pending.target} may not be elected: {found.reasons}",
+            "go on as master",
+            requested=pending.target,
+        )
+        lost = ended(set_state, pending, SwitchoverEnd.TARGET_LOST, f"not eligible: {found.reasons}")
+        return Decision(answer=refused.answer, events=(*refused.events, lost))
+    return elected(found.elected(ElectionKind.SWITCHOVER))
+
+
+def _is_named(pending: Switchover, command: AnnounceStop) -> bool:
+    return pending.order == command.switchover
+
+
+def _not_under_way(operation: Operation, order: object, pending: Switchover | None) -> Decision:
+    return refuse(
+        operation,
+        RefusalCode.NO_SWITCHOVER,
+        f"order {order} is not under way; {pending.order if pending is not None else 'none'} is",
+        "nothing to do: read the set again",
+        requested=order,
+        current=None if pending is None else pending.order,
+    )
