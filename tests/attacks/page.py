@@ -51,9 +51,11 @@ def write_page(page: Path, rows: Sequence[Row], totals: Mapping[str, Any]) -> No
 def _table(rows: Sequence[Row], totals: Mapping[str, Any]) -> str:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     audits = totals["audits"].values()
+    has_priority = os.getpriority(os.PRIO_PROCESS, 0) < 0
     summary = (
         f"`make attacks`, {datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}, {os.cpu_count()} cores "
-        f"({platform.machine()}) with other work, {totals['seconds']} s: {totals['attacks']} attacks, "
+        f"({platform.machine()}) with other work (load {os.getloadavg()[2]:.0f}"
+        f"{', over which this had priority' if has_priority else ''}), {totals['seconds']} s: {totals['attacks']} attacks, "
         f"{totals['refused']} refused, {totals['open']} open, {totals['skipped']} skipped, {totals['failed']} failed; "
         f"{sum(audit['acked'] for audit in audits):,} messages acknowledged meanwhile, lost, doubled or altered: "
         f"{sum(audit['wrong'] for audit in audits)}; the longest time without an acknowledgement "
