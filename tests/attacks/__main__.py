@@ -173,12 +173,13 @@ def run(directory: Path, only: Sequence[str], page: Path | None) -> int:
                 found, audits[name] = run_all(directory / name, group, takes_rocketmq=name == "rocketmq")
                 rows += found
     verdicts = Counter(row.verdict for row in rows)
-    totals = {"attacks": len(rows), "refused": verdicts["ok"], "open": verdicts["open"], "skipped": verdicts["SKIPPED"],
+    command = " ".join(("python -m tests.attacks", *(f"--only '{text}'" for text in only))) if only else "make attacks"
+    totals = {"command": command, "attacks": len(rows), "refused": verdicts["ok"], "open": verdicts["open"], "skipped": verdicts["SKIPPED"],
               "failed": verdicts["FAILED"], "longest_gap_ms": round(max((row.gap_ms for row in rows), default=0)),
               "seconds": round(time.monotonic() - began), "audits": audits}  # fmt: skip
     say(f"RESULT {json.dumps(totals)}")
     if page is not None:
-        write_page(page, rows, totals)
+        write_page(page, rows, totals, is_whole=not only)
     is_sound = all(audit["acked"] and not audit["wrong"] for audit in audits.values())
     return 0 if verdicts["ok"] and not verdicts["FAILED"] and is_sound else 1
 

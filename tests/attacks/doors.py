@@ -26,6 +26,7 @@ from tests.attacks.scene import Attack, Scene
 
 DRIP_S = 0.2
 DRIPS_S_MAX = 60.0
+BACK_S_MAX = 90.0
 FIND_LEADER, PROBE = 3110, 3190
 HELLO = b"\x00\x00\x00\x00"
 GET = b"GET /v1/sets HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
@@ -180,8 +181,8 @@ def without(scene: Scene, name: str) -> Iterator[None]:
         yield
     finally:
         scene.fleet.start(name)
-        scene.fleet.wait_ready([name])
-        scene.fleet.wait_redundant(scene.key)
+        scene.fleet.wait_ready([name], deadline_s=BACK_S_MAX)
+        scene.fleet.wait_redundant(scene.key, deadline_s=BACK_S_MAX)
 
 
 def replayed(port: str, scene: Scene) -> str:

@@ -40,20 +40,44 @@ class Row:
         return f"{self.verdict:<7} {self.attack.port:<9} {self.attack.name:<64} {self.came_back}{counted}"
 
 
-def write_page(page: Path, rows: Sequence[Row], totals: Mapping[str, Any]) -> None:
-    """The table between the two marks of ``page``, with date, machine and command; the rest stays. Needs both marks."""
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{_table(rows, totals)}{END}{after}")
+def write_page(page: Path, rows: Sequence[Row], totals: Mapping[str, Any], *, is_whole: bool) -> None:
+    """
+    Put the table between the two marks of ``page``, with date, machine and command; the rest stays. Needs both marks.
+
+    Not ``is_whole``: only these rows take the places of those of the same names, and a line says so.
+    """
+    before, _, rest = page.read_text().partition(BEGIN)
+    known, _, after = rest.partition(END)
+    table = [*HEAD, *map(_line, rows)]
+    if not is_whole:
+        newer = {_name(line): line for line in table[2:]}
+        kept = [line for line in known.splitlines() if line]
+        first = kept.index(HEAD[0])
+        table = [*kept[:first], _summary(totals), "", *(newer.get(_name(line), line) for line in kept[first:])]
+        table[1:1] = [""]
+    else:
+        table = [_summary(totals), "", *table]
+    page.write_text("\n".join((f"{before}{BEGIN}", "", *table, "", f"{END}{after}")))
 
 
-def _table(rows: Sequence[Row], totals: Mapping[str, Any]) -> str:
+HEAD = ("| port | attack | what comes back | counted under | gap ms |", "| --- | --- | --- | --- | --- |")
+
+
+def _name(line: str) -> tuple[str, ...]:
+    """Port and attack of a line of the table."""
+    return tuple(line.split(" | ")[:2])
+
+
+def _line(row: Row) -> str:
+    return f"| {row.attack.port} | {row.attack.name} | {_cell(row)} | {_counter(row)} | {row.gap_ms:.0f} |"
+
+
+def _summary(totals: Mapping[str, Any]) -> str:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     audits = totals["audits"].values()
     has_priority = os.getpriority(os.PRIO_PROCESS, 0) < 0
-    summary = (
-        f"`make attacks`, {datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}, {os.cpu_count()} cores "
+    return (
+        f"`{totals['command']}`, {datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}, {os.cpu_count()} cores "
         f"({platform.machine()}) with other work (load {os.getloadavg()[2]:.0f}"
         f"{', over which this had priority' if has_priority else ''}), {totals['seconds']} s: {totals['attacks']} attacks, "
         f"{totals['refused']} refused, {totals['open']} open, {totals['skipped']} skipped, {totals['failed']} failed; "
@@ -61,24 +85,13 @@ def _table(rows: Sequence[Row], totals: Mapping[str, Any]) -> str:
         f"{sum(audit['wrong'] for audit in audits)}; the longest time without an acknowledgement "
         f"{totals['longest_gap_ms']} ms."
     )
-    lines = [
-        "",
-        summary,
-        "",
-        "| port | attack | what comes back | counted under | gap ms |",
-        "| --- | --- | --- | --- | --- |",
-        *(
-            f"| {row.attack.port} | {row.attack.name} | {_cell(row)} | {_counter(row)} | {row.gap_ms:.0f} |"
-            for row in rows
-        ),
-        "",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _cell(row: Row) -> str:
     told = row.came_back if row.verdict == "ok" else f"{row.verdict}: {row.came_back}"
-    return (told if len(told) <= CELL_CHARS_MAX else told[: CELL_CHARS_MAX - 1] + "…").replace("|", "/")
+    return (
+        (told if len(told) <= CELL_CHARS_MAX else told[: CELL_CHARS_MAX - 1] + "…").replace("|", "/").replace("\n", " ")
+    )
 
 
 def _counter(row: Row) -> str:

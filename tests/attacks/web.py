@@ -291,10 +291,12 @@ def rebinding(port: int, site_port: int, was_served: threading.Event) -> Iterato
 
 
 def slow_headers(scene: Scene) -> str:
-    """A request that never becomes whole, a byte every half second."""
+    """A second request that never becomes whole, a byte every half second."""
     papers = scene.forger.papers(scene.forger.name(PeerKind.VIEWER, "mallory"))
     began = time.monotonic()
     with dial(scene.leader_rest, context_with(papers)) as link:
+        link.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        link.recv(65_536)
         link.settimeout(0.5)
         for byte in b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n":
             with contextlib.suppress(TimeoutError):
