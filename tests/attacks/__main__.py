@@ -135,7 +135,9 @@ def scenes(directory: Path, *, takes_rocketmq: bool) -> Iterator[Scene]:
         key = SetKey(ClusterName(fleet.file.fleet.name), BrokerName("broker-a"))
         scene = Scene(fleet=fleet, key=key, forger=Forger(fleet, papers.resolve()), counters=Counters(fleet))
         if takes_rocketmq:
-            scene = replace(scene, peer=RocketmqMaster(scene.leader_sessions, fleet.file.fleet.name))
+            first = scene.leader_sessions
+            others = tuple(one.broker for one in fleet.file.controllers.values() if one.broker != first)
+            scene = replace(scene, peer=RocketmqMaster(first, others, fleet.file.fleet.name))
         if scene.peer is not None:
             stack.callback(scene.peer.stop)
         yield scene

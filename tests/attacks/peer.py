@@ -124,9 +124,12 @@ class RocketmqMaster:
 
     address: str
     """Of the leading controller's broker port."""
+    others: tuple[str, ...]
+    """Those of all other controllers: a heartbeat goes to each, and so one to the leader whoever that is."""
     cluster: str
     fields: dict[str, str] = field(init=False)
     _link: socket.socket = field(init=False)
+    _links: list[socket.socket] = field(init=False)
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread = field(init=False)
 
@@ -137,6 +140,7 @@ class RocketmqMaster:
         self._ask(REGISTER, {"brokerId": "1", "brokerAddress": ADDRESS})
         self._link.sendall(self.beat())
         self._ask(ELECT, {"brokerId": "1", "designateElect": "false"}, taken=(0, 2011))
+        self._links = [self._link, *map(reach, self.others)]
         self._thread = threading.Thread(target=self._beats, daemon=True)
         self._thread.start()
 
@@ -153,13 +157,15 @@ class RocketmqMaster:
     def stop(self) -> None:
         self._over.set()
         self._thread.join(timeout=5)
-        self._link.close()
+        for link in self._links:
+            link.close()
 
     def _beats(self) -> None:
         while not self._over.wait(BEAT_S):
-            with contextlib.suppress(OSError):
-                self._link.sendall(self.beat())
-                self._link.recv(READ_BYTES)
+            for link in self._links:
+                with contextlib.suppress(OSError):
+                    link.sendall(self.beat())
+                    link.recv(READ_BYTES)
 
     def _ask(self, code: int, more: dict[str, str], *, taken: tuple[int, ...] = (0,)) -> None:
         last: list[tuple[int, str, dict[str, str]]] = []
