@@ -73,7 +73,9 @@ def _line(row: Row) -> str:
 
 
 def _summary(totals: Mapping[str, Any]) -> str:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    # Of what is attacked: the attacks themselves and the page may be newer.
+    of_product = ("git", "log", "-1", "--format=%h", "--", ".", ":!tests", ":!docs", ":!CHANGELOG.md")
+    commit = subprocess.run(of_product, capture_output=True, text=True, check=False)
     audits = totals["audits"].values()
     has_priority = os.getpriority(os.PRIO_PROCESS, 0) < 0
     return (
