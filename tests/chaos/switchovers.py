@@ -45,6 +45,7 @@ MEDIAN_MS_MAX = 250.0
 DEADLINE_MS = 8_000
 SHORT_DEADLINE_MS = 300
 END_DEADLINE_S = 60.0
+STILL_LOOKS = 10
 ACKS_BEHIND = 300
 """Acknowledgements behind each order: the gap that it made has ended by then."""
 
@@ -123,6 +124,17 @@ def target_hangs(fleet: Fleet, target: str) -> Iterator[None]:
             fleet.cont(target)
 
 
+def wait_stalled(work: Load) -> None:
+    """Until every sender waits: with nothing unconfirmed a master has drained at once, and no fault is in the way."""
+    seen: list[int] = []
+
+    def is_still() -> bool:
+        seen.append(work.acked())
+        return len(seen) > STILL_LOOKS and seen[-1] == seen[-STILL_LOOKS]
+
+    wait_until(is_still, deadline_s=10, what="every send to wait")
+
+
 def is_draining(fleet: Fleet, key: SetKey) -> bool:
     """The order is under way."""
     status = fleet.set_status(key)
@@ -139,6 +151,7 @@ def rolled_back(
     target, before = fleet.broker_by_id(key, to), fleet.master(key)
     since_ns = time.monotonic_ns()
     with target_hangs(fleet, target):
+        wait_stalled(work)
         asked = Order(fleet.client(), key, to, order.get("deadline_ms", DEADLINE_MS))
         wait_until(
             lambda: is_draining(fleet, key) or asked.answer or asked.error,
@@ -218,6 +231,7 @@ def cut_rollback(fleet: Fleet, work: Load, result: Result) -> None:
     key = only_set(fleet)
     to, before = other_member(fleet, key), fleet.master(key)
     with ha_port_cut(fleet, before):
+        wait_stalled(work)
         answer = switch(fleet, key, to)
     work.wait_more(ACKS_BEHIND)
     after = fleet.master(key)
