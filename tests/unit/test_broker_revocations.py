@@ -105,7 +105,7 @@ class Machine:
         self.lost_for: list[str] = []
         self.beaten = 0
 
-    def lost(self, _number: int, reason: str, _now_ms: int) -> list[SessionAction]:
+    def lost(self, _number: int, reason: str, _now_ms: int, *, is_silent: bool = False) -> list[SessionAction]:
         self.lost_for.append(reason)
         return []
 
