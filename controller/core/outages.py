@@ -171,7 +171,9 @@ def _lived_on(fleet: FleetState, set_state: SetState, outage: Outage, own: Detec
     """Whether a later sign of the leader that found the master silent is of this master: its slaves heard it since."""
     # A winner that falls silent before it has entered has never served: the outage is that of the master before it.
     is_silence = outage.cause is SilenceCause.TIMEOUT and own.cause is SilenceCause.TIMEOUT
-    return gates.takes_later_signs(fleet) and is_silence and set_state.has_entered
+    # Nor does one serve whose writes had stopped before: heard for a minute with a full disk, it took no send in it.
+    is_of_service = set_state.has_entered and not outage.was_stopped
+    return gates.takes_later_signs(fleet) and is_silence and is_of_service
 
 
 def _stopped(writes: WritesState | None) -> Outage | None:

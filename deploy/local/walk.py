@@ -68,6 +68,7 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
         _asked("{set} --to {other} --yes --reason walk"),
         _asked("{set} --unclean", WRONG_USE),
     ),
+    "switchover": (_asked("{set} --dry-run"), _asked("{set} --reason walk")),
     "bootstrap": (_asked("{set} --master 1 --yes", REFUSED),),
     "clean": (_asked("{set} --broker {other} --dry-run", REFUSED),),
     "raise-level": (_asked("--yes"),),
