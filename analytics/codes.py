@@ -50,6 +50,9 @@ KINDS: Mapping[str, int] = {
     "token-revoked": 27,
     "switchover-ordered": 28,
     "switchover-ended": 29,
+    "elections-paused": 30,
+    "elections-resumed": 31,
+    "election-withheld": 32,
 }
 
 PHASES: Mapping[str, int] = {

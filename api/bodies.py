@@ -68,6 +68,11 @@ def page_params(consistency: str, after: str | None) -> dict[str, str]:
     return {"consistency": consistency, "limit": str(PAGE_SETS_MAX)} | ({"after": after} if after else {})
 
 
+def scope_path(key: SetKey | None) -> str:
+    """Of what is about one set, or (None) about the fleet."""
+    return "/v1" if key is None else set_path(key)
+
+
 def set_path(key: SetKey) -> str:
     """Of one set."""
     return f"/v1/sets/{quoted(key.cluster)}/{quoted(key.name)}"

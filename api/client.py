@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ import httpx
 import msgspec
 
 from rollcall_ha.api import bodies
+from rollcall_ha.api.addresses import base_url, hinted, resolved
 from rollcall_ha.api.bodies import ElectionGuards, SwitchoverOptions
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.api.identity import Identity, NotTrusted, trouble_of
@@ -423,6 +423,32 @@ class Client:
         body = bodies.import_body(command)
         return self._post(f"{bodies.set_path(command.set_key)}/import", body, Done, request_id)
 
+    def pause(
+        self,
+        key: SetKey | None,
+        *,
+        expires_at_ms: int,
+        reason: str = "",
+        request_id: RequestId | None = None,
+    ) -> Done:
+        """Elect by word only, in a set or (None) in all, until a time (UTC). Raises ``ClientError``."""
+        body = {"expiresAtMs": expires_at_ms, "reason": reason}
+        return self._post(f"{bodies.scope_path(key)}/pause", body, Done, request_id)
+
+    def preview_pause(self, key: SetKey | None, *, expires_at_ms: int) -> OrderPreview:
+        """What ``pause`` would do. Raises ``ClientError``."""
+        return self._post(
+            f"{bodies.scope_path(key)}/pause", {"expiresAtMs": expires_at_ms, "dryRun": True}, OrderPreview, None
+        )
+
+    def resume(self, key: SetKey | None, *, reason: str = "", request_id: RequestId | None = None) -> Done:
+        """End the pause of a set or (None) of the fleet. Raises ``ClientError``."""
+        return self._post(f"{bodies.scope_path(key)}/resume", {"reason": reason}, Done, request_id)
+
+    def preview_resume(self, key: SetKey | None) -> OrderPreview:
+        """What ``resume`` would do. Raises ``ClientError``."""
+        return self._post(f"{bodies.scope_path(key)}/resume", {"dryRun": True}, OrderPreview, None)
+
     def raise_level(
         self,
         level: int | None,
@@ -537,7 +563,7 @@ class Client:
         """What was given; a name of several addresses as each of them. Blocks while names are resolved."""
         for base in self._given:
             parts = urlsplit(base)
-            found = _resolved(parts.hostname or "", parts.port or 0)
+            found = resolved(parts.hostname or "", parts.port or 0)
             if len(found) < 2:
                 yield base
                 continue
@@ -606,7 +632,7 @@ class Client:
         if response.is_redirect:
             # A follower's 307 proposes nothing, so the same order may go to the leader that it names.
             findings.troubles[base] = "not the leader"
-            return None, _hinted(response.headers.get("location"))
+            return None, hinted(response.headers.get("location"))
         return self._judge(base, response, findings)
 
     def _judge(self, base: str, response: httpx.Response, findings: _Findings) -> tuple[None, str | None]:
@@ -633,7 +659,7 @@ class Client:
             findings.unknown_to = problem
             return None, None
         if problem.code in _TRY_ELSEWHERE:
-            return None, _hinted(problem.leader)
+            return None, hinted(problem.leader)
         # Definite, also after a lost answer: an order that was executed is answered by its id with the stored reply,
         # and is not judged again against the state that it made itself.
         raise RefusedError(problem)
@@ -653,31 +679,6 @@ def new_request_id() -> RequestId:
     return RequestId(secrets.token_hex(16))
 
 
-def base_url(address: str, scheme: str = "http") -> str:
-    """``host:port`` as a URL; a URL stays one. Never ends in a slash. Raises ``ValueError`` with the value."""
-    base = (address if "://" in address else f"{scheme}://{address}").rstrip("/")
-    try:
-        parts = urlsplit(base)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or brackets that do not close
-        is_good = False
-    if not is_good or not base.isprintable() or " " in base:
-        raise ValueError(f"{address!r} is not the address of a controller: host:port, or https://host:port")
-    return base
-
-
-def _resolved(host: str, port: int) -> tuple[str, ...]:
-    """The addresses of a name, in their order; nothing for one that cannot be resolved: the call will tell why."""
-    # The two of loopback are one machine's, and each would be asked twice.
-    if host == "localhost":
-        return ()
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return ()
-    return tuple(dict.fromkeys(str(where[0]) for *_, where in found))
-
-
 def _all_pages(page: Callable[[str | None], Page]) -> Page:
     """The first page with the sets of all pages: the first is the oldest, so its freshness holds for all."""
     first: Page = page(None)
@@ -688,12 +689,3 @@ def _all_pages(page: Callable[[str | None], Page]) -> Page:
         sets.extend(following.sets)
         after = following.next_after
     return msgspec.structs.replace(first, sets=tuple(sets), next_after=None)
-
-
-def _hinted(address: str | None) -> str | None:
-    """The base of a leader's address or of a ``Location``; None without one. A peer's nonsense is no hint."""
-    try:
-        parts = urlsplit(base_url(address or ""))
-    except ValueError:
-        return None
-    return f"{parts.scheme}://{parts.netloc}"

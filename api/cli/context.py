@@ -286,13 +286,20 @@ def set_key(asking: Client, name: str) -> SetKey:
     return find_set(asking.sets(consistency="local"), name).view.set_key
 
 
-def decode_duration_s(text: str) -> float:
-    """``2s``, ``500ms`` or ``2``. Raises ``typer.BadParameter``."""
-    scale, digits = (0.001, text[:-2]) if text.endswith("ms") else (1.0, text.removesuffix("s"))
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def decode_duration_s(text: str, *, least: str = "100ms", most: str = "3600s") -> float:
+    """``500ms``, ``2s``, ``30m``, ``2h``, ``1d``, or ``2``, which is seconds. Raises ``typer.BadParameter``."""
+    seconds = _seconds(text)
+    if not _seconds(least) <= seconds <= _seconds(most):
+        raise typer.BadParameter(f"{text!r} is not between {least} and {most}")
+    return seconds
+
+
+def _seconds(text: str) -> float:
+    digits = text.rstrip("dhms")
     try:
-        seconds = msgspec.convert(digits, float, strict=False) * scale
-    except msgspec.ValidationError:
-        raise typer.BadParameter(f"{text!r} is not a duration such as 2s or 500ms") from None
-    if not 0.1 <= seconds <= 3600:
-        raise typer.BadParameter(f"{text!r} is not between 100ms and 3600s")
-    return float(seconds)
+        return float(msgspec.convert(digits, float, strict=False) * _UNITS_S[text[len(digits) :] or "s"])
+    except (msgspec.ValidationError, KeyError):
+        raise typer.BadParameter(f"{text!r} is not a duration such as 500ms, 2s, 30m, 2h or 1d") from None

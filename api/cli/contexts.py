@@ -175,7 +175,7 @@ def _made(
     name: str, controllers: str, *, authority: Path | None, identity: Path | None, token_file: Path | None
 ) -> Context:
     """Checked, so that a slip shows up now and not in the middle of an outage. Raises ``ValueError``."""
-    from rollcall_ha.api.client import base_url
+    from rollcall_ha.api.addresses import base_url
     from rollcall_ha.api.identity import Identity
 
     if not _NAME.fullmatch(name):

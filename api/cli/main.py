@@ -246,6 +246,46 @@ def elect(
     orders.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
 
 
+FleetOption = Annotated[bool, typer.Option("--fleet", help="Every set of the fleet, instead of SET.")]
+OptionalSetArgument = Annotated[str | None, typer.Argument(metavar="[SET]", help="broker-a, or cluster/broker-a.")]
+
+
+@app.command()
+def pause(
+    name: OptionalSetArgument = None,
+    *,
+    fleet: FleetOption = False,
+    lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 30m, 2h, at most 7d.")],
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Elect by word only for a while; what would have been elected is on record."""
+    from rollcall_ha.api.cli import orders, pauses
+
+    seconds = context.decode_duration_s(lasting, least="1s", most="7d")
+    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, request_id=_identity(request_id))
+    pauses.pause(name, order, is_fleet=fleet, seconds=seconds)
+
+
+@app.command()
+def resume(
+    name: OptionalSetArgument = None,
+    *,
+    fleet: FleetOption = False,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """End a pause before its time; sets without a master get one at once."""
+    from rollcall_ha.api.cli import orders, pauses
+
+    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, request_id=_identity(request_id))
+    pauses.resume(name, order, is_fleet=fleet)
+
+
 @app.command()
 def switchover(
     name: SetArgument,

@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import Phase, SwitchoverEnd
+from rollcall_ha.controller.contract.values import ElectionPause, Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.views import (
     CertificateStatus,
     ControllerStatus,
@@ -90,6 +90,7 @@ PROBLEM_WORDS = {
     "WRITES_STOPPED": "the master acknowledges no write",
     "MASTER_NOT_SERVING": "the master on record has stopped itself",
     "BELOW_MIN_IN_SYNC": "refuses writes: fewer replicas in sync than min_in_sync",
+    "PAUSED": "elections are paused",
     "NO_SPARE": "losing one more replica stops it",
     "REPLICA_SUSPECT": "its last member may lack acknowledged messages",
     "REPLICA_SILENT": "a replica is silent",
@@ -288,6 +289,16 @@ def _state(status: SetStatus, replica: ReplicaStatus) -> str:
     return "following" if replica.state is BrokerState.SLAVE else str(replica.state)
 
 
+def _pause_line(pause: ElectionPause) -> str:
+    whose = "the fleet" if pause.set_key is None else pause.set_key.name
+    told = f" ({pause.reason})" if pause.reason else ""
+    of_set = "--fleet" if pause.set_key is None else pause.set_key.name
+    return (
+        f"Elections of {whose} are paused by {pause.paused_by} until {output.utc(pause.expires_at_ms)}{told}; "
+        f"end it with: rollcall resume {of_set}"
+    )
+
+
 def _footers(sets: Iterable[SetStatus]) -> list[str]:
     cleaned = [str(status.view.set_key) for status in sets if status.view.condition is Condition.CLEANED]
     sets = [status for status in sets if status.view.condition is not Condition.CLEANED]
@@ -296,6 +307,8 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
     lines = [f"Failure budget: {shown}."]
     lines += [f"{status.view.set_key.name}: {_problems(status)}." for status in sets if status.problems]
     lines += [line for status in sets if (line := _remedy_of_gone(status))]
+    pauses = {status.pause.set_key: status.pause for status in sets if status.pause is not None}
+    lines += [_pause_line(pause) for pause in pauses.values()]
     if cleaned:
         lines.append(f"Cleaned, of which only epochs and ids are kept: {', '.join(cleaned[:5])}{_others(cleaned)}.")
     return lines

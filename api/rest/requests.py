@@ -86,6 +86,17 @@ class RaiseLevelBody(RequestBody):
     """Controllers whose REST port the leader cannot reach have the level, by the caller's word."""
 
 
+class PauseBody(RequestBody):
+    """POST .../pause and /v1/pause: nobody is elected but by word, until a time."""
+
+    expires_at_ms: int
+    """UTC; at most seven days ahead."""
+
+
+class ResumeBody(RequestBody):
+    """POST .../resume and /v1/resume."""
+
+
 class RevokeCertificateBody(RequestBody):
     """POST /v1/certificates/revoke: believe it no longer, on any port."""
 

@@ -38,6 +38,10 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "listCertificates": _VIEWERS,
     "electMaster": _OPERATORS,
     "switchOver": _OPERATORS,
+    "pauseSet": _OPERATORS,
+    "resumeSet": _OPERATORS,
+    "pauseFleet": _OPERATORS,
+    "resumeFleet": _OPERATORS,
     # An admin's, as all that follow: its word decides which log is the truth.
     "bootstrapSet": _ADMINS,
     "electMasterUnclean": _ADMINS,

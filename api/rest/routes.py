@@ -35,9 +35,11 @@ from rollcall_ha.api.rest.requests import (
     ElectUncleanBody,
     ImportBody,
     IssueTokenBody,
+    PauseBody,
     RaiseLevelBody,
     RequestBody,
     RequestIdText,
+    ResumeBody,
     RevokeCertificateBody,
     RevokeTokenBody,
     SwitchoverBody,
@@ -58,8 +60,10 @@ from rollcall_ha.controller.contract.commands import (
     IssueToken,
     OperatorCommand,
     OrderSwitchover,
+    PauseElections,
     RaiseFeatureLevel,
     RegisterReplica,
+    ResumeElections,
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
@@ -156,6 +160,8 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         RevokeCertificateBody,
         IssueTokenBody,
         RevokeTokenBody,
+        PauseBody,
+        ResumeBody,
         ApplyBrokerId,
         RegisterReplica,
         AlterSyncStateSet,
@@ -352,6 +358,10 @@ class Routes:
         add(f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
         add(f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
         add("/feature-level", self.raise_level, RaiseLevelBody, Done, OrderPreview)
+        add(f"{of_set}/pause", self.pause_set, PauseBody, Done, OrderPreview)
+        add(f"{of_set}/resume", self.resume_set, ResumeBody, Done, OrderPreview)
+        add("/pause", self.pause_fleet, PauseBody, Done, OrderPreview)
+        add("/resume", self.resume_fleet, ResumeBody, Done, OrderPreview)
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect by policy, clean only."""
@@ -436,6 +446,31 @@ class Routes:
             reason=order.reason,
         )
         return await self._order(request, order, command)
+
+    async def pause_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """Elect in this set by word only, until a time; detection goes on."""
+        return await self._pause(request, _key(cluster, name))
+
+    async def pause_fleet(self, request: Request) -> Response:
+        """Elect by word only, in every set, until a time."""
+        return await self._pause(request, None)
+
+    async def _pause(self, request: Request, key: SetKey | None) -> Response:
+        order = await _read_body(request, PauseBody)
+        command = PauseElections(set_key=key, expires_at_ms=order.expires_at_ms, reason=order.reason)
+        return await self._order(request, order, command)
+
+    async def resume_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
+        """End the pause of this set; the fleet's goes on."""
+        return await self._resume(request, _key(cluster, name))
+
+    async def resume_fleet(self, request: Request) -> Response:
+        """End the pause of the fleet; those of single sets go on."""
+        return await self._resume(request, None)
+
+    async def _resume(self, request: Request, key: SetKey | None) -> Response:
+        order = await _read_body(request, ResumeBody)
+        return await self._order(request, order, ResumeElections(set_key=key, reason=order.reason))
 
     async def raise_level(self, request: Request) -> Response:
         """Allow what a feature level brought, once every controller has it (R15)."""

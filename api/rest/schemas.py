@@ -19,7 +19,9 @@ from rollcall_ha.api.rest.requests import (
     ElectUncleanBody,
     ImportBody,
     IssueTokenBody,
+    PauseBody,
     RaiseLevelBody,
+    ResumeBody,
     RevokeCertificateBody,
     RevokeTokenBody,
     SwitchoverBody,
@@ -85,6 +87,10 @@ OPERATION_IDS = {
     "tokens": "listTokens",
     "issue_token": "issueToken",
     "revoke_token": "revokeToken",
+    "pause_set": "pauseSet",
+    "resume_set": "resumeSet",
+    "pause_fleet": "pauseFleet",
+    "resume_fleet": "resumeFleet",
 }
 """The name of each handler's method in a generated client. They are kept: a program was written against them."""
 
@@ -119,10 +125,12 @@ DOCUMENTED: tuple[type, ...] = (
     IssueTokenBody,
     Liveness,
     OrderPreview,
+    PauseBody,
     Problem,
     RaiseLevelBody,
     RegisterReplica,
     Registered,
+    ResumeBody,
     RevokeCertificateBody,
     RevokeTokenBody,
     SayGoodbye,

@@ -115,6 +115,8 @@ class RefusalCode(IntEnum):
     SWITCHOVER_UNDER_WAY = 21022
     NO_SWITCHOVER = 21023
     """The order that the request names is not, or no longer, under way (R29)."""
+    PAUSED = 21024
+    """Elections are paused: only an operator's word elects."""
 
 
 HTTP_STATUS: dict[RefusalCode, int] = {

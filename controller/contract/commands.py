@@ -384,6 +384,26 @@ class RevokeToken(Command, tag="RevokeToken"):
     reason: str = ""
 
 
+class PauseElections(Command, tag="PauseElections"):
+    """Elect by word only, in one set or in all, until a time. The same again replaces end and reason."""
+
+    set_key: SetKey | None
+    """None: the whole fleet."""
+    expires_at_ms: int
+    """UTC. When it has passed by the leader's clock, the leader ends the pause by ``ResumeElections``."""
+    reason: str = ""
+
+
+class ResumeElections(Command, tag="ResumeElections"):
+    """End a pause. One that is over already is no error."""
+
+    set_key: SetKey | None
+    """None: the pause of the whole fleet; those of single sets go on."""
+    expired_at_ms: int | None = None
+    """Of a leader: it ends the pause with this end, and no other. None: an operator ends whichever there is."""
+    reason: str = ""
+
+
 AnyCommand = (
     InitialiseFleet
     | TakeLeadership
@@ -410,6 +430,8 @@ AnyCommand = (
     | RevokeCertificate
     | IssueToken
     | RevokeToken
+    | PauseElections
+    | ResumeElections
 )
 
 
@@ -424,6 +446,8 @@ OperatorCommand = (
     | RevokeCertificate
     | IssueToken
     | RevokeToken
+    | PauseElections
+    | ResumeElections
 )
 """Orders of people."""
 

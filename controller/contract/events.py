@@ -342,6 +342,36 @@ class TokenRevoked(Event, tag="token-revoked"):
     reason: str
 
 
+class ElectionsPaused(Event, tag="elections-paused"):
+    """From here on nobody is elected but by an operator's word."""
+
+    paused_set: SetKey | None
+    """None: in no set of the fleet."""
+    expires_at_ms: int
+    reason: str
+
+
+class ElectionsResumed(Event, tag="elections-resumed"):
+    """Masters are elected again without asking."""
+
+    paused_set: SetKey | None
+    is_expired: bool
+    """True: its time was over; False: an operator ended it."""
+    reason: str
+
+
+class ElectionWithheld(Event, tag="election-withheld"):
+    """The election that would have been held, had elections not been paused. Nothing changed."""
+
+    verdict: Verdict
+    """``winner`` is the replica that would be master now."""
+    evidence: Evidence
+    triggered_by: EventRef | None
+    reason: str
+    paused_set: SetKey | None
+    """Whose pause it was: this set's or, None, the fleet's."""
+
+
 class CommandRefused(Event, tag="command-refused"):
     """R24: a refusal is on record. Answers repeated for a known request id are not."""
 
@@ -382,6 +412,9 @@ AnyEvent = (
     | CertificateRevoked
     | TokenIssued
     | TokenRevoked
+    | ElectionsPaused
+    | ElectionsResumed
+    | ElectionWithheld
 )
 
 

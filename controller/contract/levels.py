@@ -33,9 +33,11 @@ from rollcall_ha.controller.contract.commands import (
     IssueToken,
     Operation,
     OrderSwitchover,
+    PauseElections,
     RegisterReplica,
     ReportClockStep,
     ReportWrites,
+    ResumeElections,
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
@@ -43,6 +45,9 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import (
     CertificateRevoked,
     ClockStepped,
+    ElectionsPaused,
+    ElectionsResumed,
+    ElectionWithheld,
     Event,
     EventRecord,
     GoodbyeSaid,
@@ -73,6 +78,8 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     RevokeToken: 3,
     OrderSwitchover: 4,
     EndSwitchover: 4,
+    PauseElections: 4,
+    ResumeElections: 4,
 }
 EVENTS_SINCE: dict[type[Event], int] = {
     ClockStepped: 2,
@@ -85,6 +92,9 @@ EVENTS_SINCE: dict[type[Event], int] = {
     TokenRevoked: 3,
     SwitchoverOrdered: 4,
     SwitchoverEnded: 4,
+    ElectionsPaused: 4,
+    ElectionsResumed: 4,
+    ElectionWithheld: 4,
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
@@ -111,6 +121,7 @@ WORDS_SINCE: dict[Enum, int] = {
     SilenceCause.DRAINED: 4,
     RefusalCode.SWITCHOVER_UNDER_WAY: 4,
     RefusalCode.NO_SWITCHOVER: 4,
+    RefusalCode.PAUSED: 4,
 }
 """Members that were added to an enumeration of an earlier level."""
 

@@ -27,6 +27,7 @@ from rollcall_ha.controller.contract.ids import (
     MasterEpoch,
     ReplicaKind,
     SessionOrdinal,
+    SetKey,
     SyncStateSet,
     SyncStateSetEpoch,
 )
@@ -286,6 +287,19 @@ class RevokedCertificate(Value):
     revoked_at_ms: int
     """Stamp (UTC) of the entry."""
     revoked_by: str
+
+
+class ElectionPause(Value):
+    """While it lasts, nobody is elected but by an operator's word."""
+
+    set_key: SetKey | None
+    """None: in no set of the fleet."""
+    expires_at_ms: int
+    """UTC."""
+    reason: str
+    paused_at_ms: int
+    """Stamp (UTC) of the entry."""
+    paused_by: str
 
 
 class ImportedReplica(Value):

@@ -23,7 +23,15 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import EventRef, Phase, RevokedCertificate, StopReason, SwitchoverEnd, Value
+from rollcall_ha.controller.contract.values import (
+    ElectionPause,
+    EventRef,
+    Phase,
+    RevokedCertificate,
+    StopReason,
+    SwitchoverEnd,
+    Value,
+)
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, LossVerdict, Verdict
 
 PAGE_SETS_MAX = 500
@@ -92,6 +100,8 @@ class SetStatus(Value):
     """How many more replicas may be lost without loss of data or service."""
     problems: tuple[str, ...]
     last_election_ms: int | None
+    pause: ElectionPause | None = None
+    """The one that holds for this set, its own or the fleet's; None: masters are elected without asking."""
 
 
 CLOCK_STEP_SHOWN_MS_MAX = 3_600_000
@@ -172,6 +182,8 @@ class FleetStatus(Value):
     sets_total: int
     next_after: str | None
     """Pass as ``after`` for the next page; None = this was the last."""
+    pause: ElectionPause | None = None
+    """The fleet's; those of single sets are with them."""
 
 
 class SetPage(Value):

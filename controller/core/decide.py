@@ -3,7 +3,7 @@ Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
 ``decide_election``, ``decide_switchover``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``,
-``fleet``, ``callers``, ``revocations``, ``tokens``), the end of a switchover that a decision brings about
+``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``), the end of a switchover that a decision brings about
 (``switchover_ends``), changing the state (``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
@@ -36,12 +36,14 @@ from rollcall_ha.controller.contract.commands import (
     MarkSilent,
     Operation,
     OrderSwitchover,
+    PauseElections,
     RaiseFeatureLevel,
     RecordMilestones,
     RegisterReplica,
     ReportClockStep,
     ReportEntered,
     ReportWrites,
+    ResumeElections,
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
@@ -65,6 +67,7 @@ from rollcall_ha.controller.core.ids import decide_apply_id
 from rollcall_ha.controller.core.importing import decide_import
 from rollcall_ha.controller.core.liveness import decide_alive, decide_goodbye, decide_silent, decide_stopping
 from rollcall_ha.controller.core.milestones import decide_entered, decide_milestones
+from rollcall_ha.controller.core.pauses import decide_pause, decide_resume, unless_paused
 from rollcall_ha.controller.core.registration import decide_register
 from rollcall_ha.controller.core.revocations import decide_revoke_certificate
 from rollcall_ha.controller.core.state import FleetState
@@ -122,7 +125,13 @@ def _decide_announced_stop(fleet: FleetState, operation: Operation, command: Ann
         return decide_drained(fleet, operation, command)
     set_state = fleet.sets.get(command.set_key)
     is_master = set_state is not None and set_state.is_master_alive and set_state.master == command.broker_id
-    return (decide_handover if is_master else decide_stopping)(fleet, operation, command)
+    if is_master:
+        return unless_paused(fleet, operation, command.set_key, decide_handover(fleet, operation, command))
+    return decide_stopping(fleet, operation, command)
+
+
+def _decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) -> Decision:
+    return unless_paused(fleet, operation, command.set_key, decide_elect(fleet, operation, command))
 
 
 def refuse_above_level(fleet: FleetState, operation: Operation) -> Decision | None:
@@ -150,7 +159,7 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     AnnounceStop: _decide_announced_stop,
     OrderSwitchover: decide_order,
     EndSwitchover: decide_end,
-    ElectMaster: decide_elect,
+    ElectMaster: _decide_elect,
     ElectUnclean: decide_elect_unclean,
     Bootstrap: decide_bootstrap_command,
     AlterSyncStateSet: decide_alter,
@@ -162,4 +171,6 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     RevokeCertificate: decide_revoke_certificate,
     IssueToken: decide_issue_token,
     RevokeToken: decide_revoke_token,
+    PauseElections: decide_pause,
+    ResumeElections: decide_resume,
 }

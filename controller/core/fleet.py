@@ -15,6 +15,8 @@ from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation,
 from rollcall_ha.controller.contract.events import (
     CertificateRevoked,
     ClockStepped,
+    ElectionsPaused,
+    ElectionsResumed,
     EventRecord,
     FeatureLevelRaised,
     FleetInitialised,
@@ -23,7 +25,7 @@ from rollcall_ha.controller.contract.events import (
     TokenRevoked,
 )
 from rollcall_ha.controller.contract.replies import Refused
-from rollcall_ha.controller.contract.values import RevokedCertificate
+from rollcall_ha.controller.contract.values import ElectionPause, RevokedCertificate
 from rollcall_ha.controller.contract.views import ControllerStatus
 from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.state import FleetState, IssuedToken
@@ -111,6 +113,17 @@ def evolve_fleet(fleet: FleetState, record: EventRecord) -> FleetState:
             revoke_reason=event.reason,
         )
         return replace(fleet, tokens={**fleet.tokens, event.token_id: over})
+    if isinstance(event, ElectionsPaused):
+        pause = ElectionPause(
+            set_key=event.paused_set,
+            expires_at_ms=event.expires_at_ms,
+            reason=event.reason,
+            paused_at_ms=record.stamped_at_ms,
+            paused_by=record.requested_by,
+        )
+        return replace(fleet, pauses={**fleet.pauses, event.paused_set: pause})
+    if isinstance(event, ElectionsResumed):
+        return replace(fleet, pauses={key: one for key, one in fleet.pauses.items() if key != event.paused_set})
     return fleet
 
 

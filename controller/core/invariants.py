@@ -1,5 +1,5 @@
 """
-What must hold of the controllers' state, checked from outside: C1-C7, C10 and C11 of docs/invariants.md.
+What must hold of the controllers' state, checked from outside: C1-C7 and C10-C12 of docs/invariants.md.
 
 ``check_state`` runs when a snapshot is loaded: a controller must not serve from a state that breaks one of them.
 ``check_entry`` runs behind a debug switch after each applied entry. Tests and the simulation run all of them.
@@ -16,6 +16,8 @@ from rollcall_ha.controller.contract.events import (
     AlterRefused,
     CommandRefused,
     ElectionFailed,
+    ElectionsPaused,
+    ElectionsResumed,
     EventRecord,
     MasterElected,
     ReplicasCleaned,
@@ -24,7 +26,14 @@ from rollcall_ha.controller.contract.events import (
 )
 from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SetKey
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.state import REQUEST_WINDOW_ENTRIES, REVOKED_MAX, TOKENS_MAX, FleetState, SetState
+from rollcall_ha.controller.core.state import (
+    PAUSES_MAX,
+    REQUEST_WINDOW_ENTRIES,
+    REVOKED_MAX,
+    TOKENS_MAX,
+    FleetState,
+    SetState,
+)
 
 _EPOCH_JUMP = 2**20
 _EXEMPT = (ElectionKind.FIRST, ElectionKind.BOOTSTRAP, ElectionKind.UNCLEAN)
@@ -35,6 +44,8 @@ def check_state(fleet: FleetState) -> tuple[str, ...]:
     broken = [f"{key}: {text}" for key in sorted(fleet.sets) for text in _check_set(key, fleet.sets[key])]
     if len(fleet.requests) > REQUEST_WINDOW_ENTRIES:
         broken.append(f"request window holds {len(fleet.requests)}, at most {REQUEST_WINDOW_ENTRIES}")
+    if len(fleet.pauses) > PAUSES_MAX:
+        broken.append(f"C12: {len(fleet.pauses)} pauses are kept, at most {PAUSES_MAX}")
     broken += _check_callers(fleet)
     return tuple(broken)
 
@@ -75,7 +86,27 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
                 broken.append(f"{key}: the set vanished; a tombstone must stay")
             continue
         broken.extend(f"{key}: {text}" for text in _check_change(old, new, own))
+    broken += _check_pauses(before, records)
     return tuple(broken)
+
+
+def _is_of_people(record: EventRecord) -> bool:
+    return not record.requested_by.replace("@", ":").startswith(("controller:", "broker:"))
+
+
+def _check_pauses(before: FleetState, records: Sequence[EventRecord]) -> Iterator[str]:
+    paused = set(before.pauses)
+    for record in records:
+        event = record.event
+        if isinstance(event, ElectionsPaused):
+            paused.add(event.paused_set)
+        elif isinstance(event, ElectionsResumed):
+            paused.discard(event.paused_set)
+        elif isinstance(event, MasterElected) and paused & {None, record.set_key}:
+            ordered = before.sets.get(record.set_key) if record.set_key is not None else None
+            if _is_of_people(record) or (ordered is not None and ordered.pending_switchover is not None):
+                continue
+            yield f"C12: {record.set_key} elected in a pause for {record.requested_by}, who is no person"
 
 
 def _check_callers(fleet: FleetState) -> Iterator[str]:

@@ -18,7 +18,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FleetIncarnation, RequestId, SetKey
-from rollcall_ha.controller.contract.values import RevokedCertificate, Value
+from rollcall_ha.controller.contract.values import ElectionPause, RevokedCertificate, Value
 from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, IssuedToken, SetState
 
 SNAPSHOT_FORMAT = 1
@@ -42,6 +42,7 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
     revoked: int = 0
     revocations: int = 0
     tokens: int = 0
+    pauses: int = 0
 
 
 class SnapshotSet(Value, tag="set", tag_field="item"):
@@ -61,7 +62,11 @@ class SnapshotToken(Value, tag="token", tag_field="item"):
     token: IssuedToken
 
 
-_Item = SnapshotHeader | SnapshotSet | SnapshotRequest | SnapshotRevoked | SnapshotToken
+class SnapshotPause(Value, tag="pause", tag_field="item"):
+    pause: ElectionPause
+
+
+_Item = SnapshotHeader | SnapshotSet | SnapshotRequest | SnapshotRevoked | SnapshotToken | SnapshotPause
 _DECODER: msgspec.json.Decoder[_Item] = msgspec.json.Decoder(_Item)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -85,6 +90,7 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             revoked=len(state.revoked),
             revocations=state.revocations,
             tokens=len(state.tokens),
+            pauses=len(state.pauses),
         )
     )
     # Sorted: a node that started from a snapshot holds its sets in another order, and must write equal bytes (C8).
@@ -96,6 +102,8 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
         yield _ENCODER.encode(SnapshotRevoked(certificate=certificate))
     for token in state.tokens.values():
         yield _ENCODER.encode(SnapshotToken(token=token))
+    for pause in state.pauses.values():
+        yield _ENCODER.encode(SnapshotPause(pause=pause))
 
 
 def decode_state(items: Iterable[bytes]) -> FleetState:
@@ -119,6 +127,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
     requests: dict[RequestId, AnsweredRequest] = {}
     revoked: dict[str, RevokedCertificate] = {}
     tokens: dict[str, IssuedToken] = {}
+    pauses: dict[SetKey | None, ElectionPause] = {}
     count = 0
     for raw in iterator:
         count += 1
@@ -131,15 +140,17 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             revoked[item.certificate.serial] = item.certificate
         elif isinstance(item, SnapshotToken):
             tokens[item.token.token_id] = item.token
+        elif isinstance(item, SnapshotPause):
+            pauses[item.pause.set_key] = item.pause
         else:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
     # A snapshot that ends early is a fleet with fewer sets: their epochs would begin at 0 again.
-    held = (len(sets), len(requests), len(revoked), len(tokens))
-    said = (header.sets, header.requests, header.revoked, header.tokens)
+    held = (len(sets), len(requests), len(revoked), len(tokens), len(pauses))
+    said = (header.sets, header.requests, header.revoked, header.tokens, header.pauses)
     if held != said or count != sum(said):
         raise ValueError(
-            f"snapshot holds {held} sets, requests, revoked certificates and tokens in {count} items, its header says "
-            f"{said}; restore it from a peer"
+            f"snapshot holds {held} sets, requests, revoked certificates, tokens and pauses in {count} items, "
+            f"its header says {said}; restore it from a peer"
         )
     return FleetState(
         fleet_incarnation=header.fleet_incarnation,
@@ -154,6 +165,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         revoked=revoked,
         revocations=header.revocations,
         tokens=tokens,
+        pauses=pauses,
         term=header.term,
         index=header.index,
     )

@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply
 from rollcall_ha.controller.contract.values import (
     CleanMark,
+    ElectionPause,
     EventRef,
     Positions,
     RegisteredAs,
@@ -65,6 +66,7 @@ REVOKED_MAX = 1_000
 """Certificates; the whole list goes to each broker, and is looked at for each link."""
 
 TOKENS_MAX = 1_000
+PAUSES_MAX = 1_000
 
 ENDED_INCARNATIONS_KEPT = 16
 """Incarnations per replica that are remembered as ended, so that a late registration of one of them is refused."""
@@ -389,6 +391,8 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the entry that last changed ``revoked``: who knows this number knows the whole list."""
     tokens: dict[str, IssuedToken] = {}
     """By id, oldest first; at most ``TOKENS_MAX``."""
+    pauses: dict[SetKey | None, ElectionPause] = {}
+    """By set; None: the whole fleet's. At most ``PAUSES_MAX``."""
     chain_head: str = ""
     """Hash of the newest event (R24)."""
     state_digest: str = ""

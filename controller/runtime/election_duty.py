@@ -19,6 +19,7 @@ apply refuses the election too.
 Rule 6 (R7, R8): a set that waits for an operator or for reports is not tried.
 Rule 7: RocketMQ brokers ask for their first election themselves and report no ``entered``: the duty neither proposes
 the one nor waits for the other.
+Rule 8: while elections are paused, the one that is withheld is proposed once, and again when the pause is over.
 """
 
 from __future__ import annotations
@@ -189,6 +190,11 @@ class ElectionDuty:
         self._enqueue(pending)
         return self._propose_queued(now_ns)
 
+    def resumed(self) -> None:
+        """A pause of elections is over: the next tick tries each set that waits."""
+        for pending in self._pending.values():
+            pending.retry_at_ns = 0
+
     def proposed(self, command: ElectMaster, reply: AnyReply | None, now_ns: int) -> list[Action]:
         """The outcome of a proposal; None = not proposed, or unknown. Applied changes come by ``set_changed``."""
         pending = self._pending.get(command.set_key)
@@ -202,9 +208,9 @@ class ElectionDuty:
         if pending is None or not was_in_flight:
             # An outcome from before ``disarm`` says nothing about the election that is in flight now.
             return self._propose_queued(now_ns)
-        if isinstance(reply, Refused) and reply.code is RefusalCode.NO_ELIGIBLE_REPLICA:
-            # From now on a preview comes first: else a set that has lost its members writes a failed election into the
-            # log at every pause.
+        if isinstance(reply, Refused) and reply.code in (RefusalCode.NO_ELIGIBLE_REPLICA, RefusalCode.PAUSED):
+            # From now on a preview comes first: else a set that has lost its members, or waits for the end of a pause,
+            # writes an election that was not held into the log again and again.
             pending.is_on_record = True
         pause_ms = min(RETRY_PAUSE_MS << min(pending.attempts, 16), RETRY_PAUSE_MS_MAX)
         pending.attempts += 1
@@ -304,8 +310,11 @@ class ElectionDuty:
         if view.condition in _LOST_MASTER and not has_failed:
             # Also if nobody would win: an operator finds "nobody was eligible, because ..." in the record (Rule 3).
             return True
-        verdict = self._preview(command, evidence).verdict
-        return verdict is not None and verdict.winner is not None
+        answer = self._preview(command, evidence)
+        # A withheld election has a winner: proposed for it, each second of a pause would be on record.
+        if isinstance(answer, Refused) and answer.code is RefusalCode.PAUSED:
+            return False
+        return answer.verdict is not None and answer.verdict.winner is not None
 
     def _order(self, view: SetView, pending: PendingElection, now_ns: int) -> tuple[ElectMaster, Evidence]:
         command = ElectMaster(

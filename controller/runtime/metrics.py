@@ -60,6 +60,7 @@ class Reading:
     controllers_differing: int
     certificates_revoked: int
     tokens_in_force: int
+    pauses: int
 
 
 class ControllerMetrics:
@@ -205,6 +206,7 @@ class _Gauges(LateCollector):
             "rollcall_certificates_revoked", "Certificates that nobody believes any more.", reading.certificates_revoked
         )
         yield _one("rollcall_tokens_in_force", "Tokens neither revoked nor expired.", reading.tokens_in_force)
+        yield _one("rollcall_election_pauses", "Pauses of elections in force, of sets or the fleet.", reading.pauses)
         yield _one("rollcall_sessions_open", "Broker sessions on a connection.", reading.sessions_open)
         yield CounterMetricFamily(
             "rollcall_graces", "How often every replica got one full timeout.", value=reading.graces

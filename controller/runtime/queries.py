@@ -52,6 +52,7 @@ from rollcall_ha.controller.contract.views import (
 )
 from rollcall_ha.controller.core.explain import explain
 from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.pauses import pause_of
 from rollcall_ha.controller.core.preview import foresee
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.stops import stops_of
@@ -141,6 +142,7 @@ class Queries:
             sets=page.sets,
             sets_total=page.sets_total,
             next_after=page.next_after,
+            pause=self._service.published.state.pauses.get(None),
         )
 
     async def sets(self, consistency: Consistency, *, after: str | None, limit: int) -> SetPage:
@@ -183,6 +185,7 @@ class Queries:
             service.duties.sessions,
             last_election_ms=state.last_elected_at_ms,
             now_ns=service.now_ns(),
+            pause=pause_of(service.published.state, key),
         )
 
     def controller(self) -> ControllerStatus:
@@ -438,6 +441,7 @@ class Queries:
             controllers_differing=len(service.states.differing),
             certificates_revoked=len(published.state.revoked),
             tokens_in_force=self._tokens_in_force(published.state),
+            pauses=len(published.state.pauses),
         )
 
 

@@ -150,6 +150,7 @@ class ControllerService:
             view_of=self.view_of,
             preview=self._preview_election,
             draw_epoch_jump=self.ports.draw_epoch_jump,
+            pauses_now=lambda: (log.published.state.pauses, self.ports.wall_ms()),
         )
         log.subscribe(self._on_applied)
 

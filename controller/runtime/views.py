@@ -15,6 +15,7 @@ from enum import StrEnum
 from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import ElectionPause
 from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus, TokenStatus
 from rollcall_ha.controller.core.state import IssuedToken
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaSession
@@ -36,6 +37,8 @@ class ProblemCode(StrEnum):
     """The master on record lives, and says of itself that it does not serve: fenced or isolated."""
     BELOW_MIN_IN_SYNC = "BELOW_MIN_IN_SYNC"
     """Writes are refused: fewer members are in sync than the set demands."""
+    PAUSED = "PAUSED"
+    """Elections are paused: a master that dies has no successor until an operator elects one."""
     NO_SPARE = "NO_SPARE"
     """Losing one more replica stops the set."""
     REPLICA_SUSPECT = "REPLICA_SUSPECT"
@@ -62,7 +65,14 @@ _ENTERED = (Condition.SERVING, Condition.WRITES_STOPPED)
 _ORDER = {code: place for place, code in enumerate(ProblemCode)}
 
 
-def set_status(view: SetView, sessions: Sessions, *, last_election_ms: int | None, now_ns: int) -> SetStatus:
+def set_status(
+    view: SetView,
+    sessions: Sessions,
+    *,
+    last_election_ms: int | None,
+    now_ns: int,
+    pause: ElectionPause | None = None,
+) -> SetStatus:
     """One set as an operator sees it; ``sessions`` is empty on a controller that does not lead."""
     heard = {member.broker_id: sessions.get(view.set_key, member.broker_id) for member in view.members}
     master = heard.get(view.master) if view.master is not None else None
@@ -74,8 +84,11 @@ def set_status(view: SetView, sessions: Sessions, *, last_election_ms: int | Non
         view=view,
         replicas=replicas,
         failure_budget=failure_budget(view),
-        problems=problems_of(view, replicas, has_stopped_itself=_has_stopped_itself(view, master)),
+        problems=problems_of(
+            view, replicas, has_stopped_itself=_has_stopped_itself(view, master), is_paused=pause is not None
+        ),
         last_election_ms=last_election_ms,
+        pause=pause,
     )
 
 
@@ -146,12 +159,14 @@ def _is_whole(view: SetView, member: MemberView) -> bool:
 
 
 def problems_of(
-    view: SetView, replicas: tuple[ReplicaStatus, ...], *, has_stopped_itself: bool = False
+    view: SetView, replicas: tuple[ReplicaStatus, ...], *, has_stopped_itself: bool = False, is_paused: bool = False
 ) -> tuple[ProblemCode, ...]:
     """The problems of a set, the worst first, each once (Rule 2)."""
     if view.condition is Condition.CLEANED:
         return ()
     found = {_CONDITION_PROBLEMS[view.condition]} if view.condition in _CONDITION_PROBLEMS else set()
+    if is_paused:
+        found.add(ProblemCode.PAUSED)
     if has_stopped_itself:
         found.add(ProblemCode.MASTER_NOT_SERVING)
     if view.condition in _ENTERED and len(view.sync_state_set) < view.configuration.effective_min_in_sync:

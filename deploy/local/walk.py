@@ -69,6 +69,12 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
         _asked("{set} --unclean", WRONG_USE),
     ),
     "switchover": (_asked("{set} --dry-run"), _asked("{set} --reason walk")),
+    "pause": (
+        _asked("{set} --for 1m --dry-run"),
+        _asked("{set} --for 1m --reason walk"),
+        _asked("--for 1m", WRONG_USE),
+    ),
+    "resume": (_asked("{set} --dry-run"), _asked("{set}")),
     "bootstrap": (_asked("{set} --master 1 --yes", REFUSED),),
     "clean": (_asked("{set} --broker {other} --dry-run", REFUSED),),
     "raise-level": (_asked("--yes"),),

@@ -74,6 +74,7 @@ class Chaos:
             (2, self._edit_min_in_sync),
             (2, self._rot_segment),
             (8, self._hide_elections),
+            (2, self._pause_elections),
         ]
         # Each seed has its own taste: some faults often, some never.
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
@@ -540,6 +541,11 @@ class Chaos:
             designated = self._random.choice((None, *state.sync_state_set))
             self._kernel.counts.add("switchovers asked for")
             self._world.elect(key, designated)
+
+    def _pause_elections(self) -> None:
+        key = self._random.choice((None, *self._world.keys))
+        self._kernel.counts.add("pauses of elections asked for")
+        self._world.operator.pause(key, for_ms=self._random.choice((300, 1_500, 4_000)))
 
     def _late_duplicate(self) -> None:
         """An entry that was proposed before is proposed again, now or much later (R1, R14)."""

@@ -1,5 +1,5 @@
 """
-Mutants of the rules of callers: owners of broker ids, revoked certificates.
+Mutants of the rules of callers: owners of broker ids, revoked certificates, elections that only people may ask for.
 
 Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
 """
@@ -13,11 +13,26 @@ def _closed_as_any_other(original: Function) -> Function:
     return lambda self, connection, now_ns, **_named: original(self, connection, now_ns)
 
 
+def _as_decided(_original: Function) -> Function:
+    return lambda _fleet, _operation, _set_key, decision: decision
+
+
 def _with_an_empty_list(original: Function) -> Function:
     return lambda self, credentials, _remembered, store: original(self, credentials, None, store)
 
 
 CALLERS: tuple[Mutation, ...] = (
+    Mutation(
+        name="C12",
+        what="a pause withholds no election",
+        target="rollcall_ha.controller.core.decide:unless_paused",
+        mutate=_as_decided,
+        tests=(
+            "tests/unit/test_core_pauses.py::test_a_dead_master_in_a_pause_has_no_successor_and_the_record_names_who_it_would_be",
+            "tests/unit/test_core_pauses.py::test_a_master_that_stops_in_a_pause_goes_without_a_successor",
+            "tests/unit/test_runtime_pauses.py::test_one_withheld_election_is_on_record_however_long_the_pause_lasts",
+        ),
+    ),
     Mutation(
         name="R27",
         what="whoever shows the register code is the replica",

@@ -16,6 +16,9 @@ from rollcall_ha.controller.contract.commands import AlterSyncStateSet
 from rollcall_ha.controller.contract.events import (
     AlterRefused,
     CommandRefused,
+    ElectionsPaused,
+    ElectionsResumed,
+    ElectionWithheld,
     EventRecord,
     LossGraded,
     MasterElected,
@@ -188,6 +191,12 @@ class Oracle:
         if EVENTS_SINCE.get(type(event), 0) > level:
             raise Violation(f"R15: {type(event).__name__} in a fleet at feature level {level}")
         self.kernel.note(f"{record.term}.{record.index}.{record.ordinal} {describe(record)}")
+        if isinstance(event, ElectionsPaused):
+            self.counts.add("pauses of elections")
+        elif isinstance(event, ElectionsResumed) and event.is_expired:
+            self.counts.add("pauses of elections ended by their time")
+        elif isinstance(event, ElectionWithheld):
+            self.counts.add("elections withheld")
         if key is None:
             return
         if key == self.rocketmq.key:

@@ -13,7 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas, RaiseFeatureLevel
+from rollcall_ha.controller.contract.commands import (
+    FEATURE_LEVEL,
+    CleanReplicas,
+    PauseElections,
+    RaiseFeatureLevel,
+    ResumeElections,
+)
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
@@ -36,6 +42,7 @@ class Operator:
         """Look, and order what is due."""
         self._clean_gone()
         self.raise_level()
+        self._end_pauses()
         self.replace_rotten()
         for key in self._world.keys:
             self._elect_uncleanly(key)
@@ -48,6 +55,20 @@ class Operator:
             return
         self._world.counts.add("feature levels raised by an operator")
         self._world.order(RaiseFeatureLevel(level=FEATURE_LEVEL))
+
+    def pause(self, key: SetKey | None, *, for_ms: int) -> None:
+        """``rollcall pause``, by the clock of the leader that takes the order."""
+        world, leader = self._world, self._world.leader()
+        if leader is not None:
+            world.order(PauseElections(set_key=key, expires_at_ms=leader.service.ports.wall_ms() + for_ms))
+
+    def _end_pauses(self) -> None:
+        """A leader's clock that was set back would keep them for as long."""
+        state = self._world.oracle.state
+        if state is None or self._world.leader() is None:
+            return
+        for key in state.pauses:
+            self._world.order(ResumeElections(set_key=key))
 
     def replace_rotten(self) -> None:
         """What the product's alarm of a damaged log asks for: a master with a good copy, then another disk."""

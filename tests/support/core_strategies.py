@@ -27,10 +27,12 @@ from rollcall_ha.controller.contract.commands import (
     MarkSilent,
     Operation,
     OrderSwitchover,
+    PauseElections,
     RecordMilestones,
     RegisterReplica,
     ReportEntered,
     ReportWrites,
+    ResumeElections,
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
@@ -65,7 +67,7 @@ from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
-KINDS = 27
+KINDS = 29
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
@@ -359,6 +361,17 @@ def _take_back(fleet: Fleet, step: Step) -> AnyCommand:
     return RevokeToken(token_id=f"t{step[1]}")
 
 
+def _pause(fleet: Fleet, step: Step) -> AnyCommand:
+    del fleet
+    return PauseElections(set_key=None if step[1] == 0 else SET_A, expires_at_ms=1_000_000 + step[2] * 100_000)
+
+
+def _resume(fleet: Fleet, step: Step) -> AnyCommand:
+    key = None if step[1] == 0 else SET_A
+    pause = fleet.state.pauses.get(key)
+    return ResumeElections(set_key=key, expired_at_ms=pause.expires_at_ms if pause and step[4] > 4 else None)
+
+
 _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _apply_id,
     _register,
@@ -387,5 +400,7 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _revoke,
     _issue,
     _take_back,
+    _pause,
+    _resume,
 )
 assert len(_MAKERS) == KINDS

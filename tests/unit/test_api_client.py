@@ -10,7 +10,8 @@ import httpx
 import msgspec
 import pytest
 
-from rollcall_ha.api.client import Client, base_url
+from rollcall_ha.api.addresses import base_url
+from rollcall_ha.api.client import Client
 from rollcall_ha.api.errors import BadAnswer, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.controller.contract.ids import BrokerId, RequestId
 from rollcall_ha.controller.contract.replies import Elected

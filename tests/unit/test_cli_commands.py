@@ -28,7 +28,7 @@ from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected
-from rollcall_ha.controller.contract.values import EventRef, Phase, StopReason
+from rollcall_ha.controller.contract.values import ElectionPause, EventRef, Phase, StopReason
 from rollcall_ha.controller.contract.views import (
     ElectionPreview,
     EventPage,
@@ -682,3 +682,31 @@ def test_the_level_of_the_fleet_is_shown_and_raised(rollcall: Run) -> None:
 
     assert "Feature level 1 of 2: when every controller is upgraded, raise it with: rollcall raise-level." in shown.out
     assert (ran.code, bodies[0]["level"]) == (0, None)
+
+
+def test_a_pause_names_its_set_and_its_end(rollcall: Run) -> None:
+    """An empty set name must not pause the fleet."""
+    script = SETS | everywhere("POST", f"{SET_PATH}/pause", Done()) | everywhere("POST", "/v1/resume", Done())
+
+    ran = rollcall(script, "pause", "broker-a", "--for", "2h", "--reason", "new switch")
+    assert (ran.code, ran.out.startswith("OK  elections of demo/broker-a are paused until 20")) == (0, True)
+    assert rollcall(script, "resume", "--fleet").out.startswith("OK  elections of the fleet are held again")
+    for wrong in (("pause", "--for", "2h"), ("pause", "broker-a", "--fleet", "--for", "2h"), ("resume",)):
+        ran = rollcall(script, *wrong)
+        assert (ran.code, "name a set, or say --fleet" in ran.err) == (2, True), wrong
+    for wrong_time in ("8d", "0s", "2 weeks", "m"):
+        ran = rollcall(script, "pause", "broker-a", "--for", wrong_time)
+        assert (ran.code, wrong_time in ran.err) == (2, True)
+
+
+def test_status_says_who_paused_elections_until_when_and_how_to_end_it(rollcall: Run) -> None:
+    pause = ElectionPause(
+        set_key=KEY, expires_at_ms=1_795_300_000_000, reason="new switch", paused_at_ms=1, paused_by="operator:alice"
+    )
+    paused = replace(set_status(), problems=("PAUSED",), pause=pause)
+    fleet = replace(fleet_status("c1"), sets=(paused,))
+
+    ran = rollcall(STATUS | {("c1", "GET", "/v1/status"): fleet}, "status")
+    assert "elections are paused" in ran.out.splitlines()[0]
+    assert "paused by operator:alice until 2026-11-2" in ran.out
+    assert "(new switch); end it with: rollcall resume broker-a" in ran.out

@@ -140,7 +140,7 @@ def test_each_address_of_a_name_is_tried_and_the_name_is_proved(
 ) -> None:
     """Behind one name a dead controller's address comes first: the next one answers, under the name's certificate."""
     port = int(server.address.rpartition(":")[2])
-    monkeypatch.setattr(client_module, "_resolved", lambda _host, _port: ("127.0.0.9", "127.0.0.1"))
+    monkeypatch.setattr(client_module, "resolved", lambda _host, _port: ("127.0.0.9", "127.0.0.1"))
     identity = server.identity(PeerKind.VIEWER)
     with Client([f"localhost:{port}"], identity=identity) as asking:
         assert [key.view.set_key.name for key in asking.sets().sets] == ["broker-a"]

@@ -11,6 +11,7 @@ from rollcall_ha.controller.contract.commands import (
     EndSwitchover,
     InitialiseFleet,
     OrderSwitchover,
+    PauseElections,
     RaiseFeatureLevel,
 )
 from rollcall_ha.controller.contract.events import CommandRefused, MasterElected, SwitchoverEnded, SwitchoverOrdered
@@ -376,3 +377,18 @@ def test_a_master_of_rocketmq_is_not_asked_to_drain() -> None:
     assert fleet.set.has_entered
 
     assert refusal_of(order(fleet, 2)) is RefusalCode.INVALID_REQUEST
+
+
+def test_a_switchover_that_a_person_orders_in_a_pause_goes_through_and_back() -> None:
+    """Withheld behind the drain, the way back would leave the set without a master for as long as the pause."""
+    fleet = Fleet().serving()
+    pause = PauseElections(set_key=None, expires_at_ms=2_000_000)
+    fleet.apply([fleet.operation(pause, requested_by="operator:ann")])
+    order(fleet)
+    assert isinstance(drained(fleet), Elected)
+
+    assert fleet.want(fleet.elect(master=2, epoch=2), Elected).verdict.winner == 1
+    fleet.enter(100)
+    assert end_of(fleet) is SwitchoverEnd.NOT_ENTERED
+    fleet.silence(1)
+    assert refusal_of(fleet.elect()).code is RefusalCode.PAUSED

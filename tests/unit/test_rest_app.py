@@ -270,6 +270,36 @@ def test_dry_run_names_every_replica_and_changes_nothing(tmp_path: Path) -> None
     _run(tmp_path, scenario)
 
 
+def test_a_pause_is_shown_with_its_set_previewed_and_ended(tmp_path: Path) -> None:
+    """S68 for pauses: a dry run changes nothing; the pause of the fleet shows in each set."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader, size=3)
+        until = leader.service.ports.wall_ms() + 3_600_000
+        body = {"expiresAtMs": until, "reason": "new switch"}
+        for path, own, of_fleet in ((SET, "broker-a", False), ("/v1", None, True)):
+            dry = await leader.http.post(f"{path}/pause", json=body | {"dryRun": True})
+            assert [event["kind"] for event in dry.json()["events"]] == ["elections-paused"]
+            assert (await leader.http.get(SET)).json()["set"]["pause"] is None
+            assert (await leader.http.post(f"{path}/pause", json=body)).status_code == 200
+            told = (await leader.http.get(SET)).json()["set"]
+            assert "PAUSED" in told["problems"]
+            assert (told["pause"]["reason"], told["pause"]["expiresAtMs"]) == ("new switch", until)
+            assert (told["pause"]["setKey"] or {}).get("name") == own
+            assert ((await leader.http.get("/v1/status")).json()["pause"] is not None) is of_fleet
+            assert "rollcall_election_pauses 1.0" in (await leader.http.get("/metrics")).text
+            if of_fleet:
+                wrong = await leader.http.post(f"{SET}/resume", json={})
+                assert (wrong.status_code, _problem(wrong).code) == (409, "PAUSED")
+            assert (await leader.http.post(f"{path}/resume", json={})).status_code == 200
+            assert "PAUSED" not in (await leader.http.get(SET)).json()["set"]["problems"]
+        late = await leader.http.post("/v1/pause", json={"expiresAtMs": 5})
+        assert (late.status_code, _problem(late).code) == (422, "INVALID_ARGUMENT")
+
+    _run(tmp_path, scenario)
+
+
 def preview_key(leader: Any) -> Any:
     """The only set."""
     return next(iter(leader.service.published.state.sets))
@@ -600,7 +630,7 @@ def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
         assert len(references) > 30
         ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
         assert len(set(ids)) == len(ids) > 20
-        verbs = "get|list|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke"
+        verbs = "get|list|pause|resume|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke"
         assert [one for one in ids if not re.fullmatch(f"({verbs})([A-Z][a-z]+)+", one)] == []
 
     _run(tmp_path, scenario, names=NAMES[:1])
