@@ -251,7 +251,9 @@ def _told(endpoint: Endpoint) -> tuple[tuple[int, ...], str, str]:
 def _common(view: dict[str, Any]) -> dict[str, Any]:
     ours = ("isStopping", "owner")
     members = [{name: value for name, value in one.items() if name not in ours} for one in view["members"]]
-    return {**view, "members": members}
+    # An order that is under way would be another state; none is given here.
+    assert view.get("switchover") is None
+    return {name: value for name, value in view.items() if name != "switchover"} | {"members": members}
 
 
 def _all_events(endpoint: Endpoint) -> list[dict[str, Any]]:

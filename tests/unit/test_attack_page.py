@@ -20,7 +20,7 @@ def totals(command: str) -> dict[str, Any]:
 
 
 def test_rows_that_are_run_again_take_their_places_and_say_so(tmp_path: Path) -> None:
-    page = tmp_path / "threats.md"
+    page = tmp_path / "page"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
 
     write_page(page, [row("a", "status 401"), row("b", "x|y\nz", "FAILED")], totals("make attacks"), is_whole=True)

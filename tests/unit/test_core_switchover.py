@@ -391,4 +391,4 @@ def test_a_switchover_that_a_person_orders_in_a_pause_goes_through_and_back() ->
     fleet.enter(100)
     assert end_of(fleet) is SwitchoverEnd.NOT_ENTERED
     fleet.silence(1)
-    assert refusal_of(fleet.elect()).code is RefusalCode.PAUSED
+    assert refusal_of(fleet.elect()) is RefusalCode.PAUSED
