@@ -120,7 +120,9 @@ def operation_of(fleet: Fleet, step: Step) -> Operation:
     )
     if mischief == 3:
         evidence = replace(evidence, sync_state_set_epoch=evidence.sync_state_set_epoch + 1)
-    return fleet.operation(command, evidence=evidence)
+    # These two are no controller's: a pause withholds them from nobody.
+    by = "admin:a" if isinstance(command, ElectUnclean | Bootstrap) else "controller:c1"
+    return fleet.operation(command, evidence=evidence, requested_by=by)
 
 
 def _set(fleet: Fleet) -> SetState:
