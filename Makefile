@@ -40,10 +40,10 @@ lock: $(STAMP)   ## write requirements.lock anew from pyproject.toml; what still
 	    --no-emit-index-url --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
 	@$(BIN)/python -m pytest -q tests/unit/test_packaging.py
 
-check: $(STAMP)  ## format, lint, types, import arrows, fast tests: less than a minute
+check: $(STAMP)  ## format, lint, types, import arrows, fast tests: about 80 s on two cores
 	@deploy/check.sh $(BIN) fast
 
-test: $(STAMP)   ## everything that must be green: check, interop, scenario, sim, docs, cluster, spark; less than 20 minutes
+test: $(STAMP)   ## everything that must be green: check, interop, scenario, sim, docs, cluster, spark; about 20 minutes
 	@$(MAKE) --no-print-directory setup
 	@SEEDS=$(SEEDS) deploy/check.sh $(BIN) all
 
