@@ -10,10 +10,8 @@ Overridden in ``node`` besides: ``_SyncObj__doApplyCommand``, ``_SyncObj__genera
 
 from __future__ import annotations
 
-import _socket
 import math
 import os
-import socket
 from typing import Any
 
 from pysyncobj.node import Node
@@ -23,9 +21,6 @@ from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.ports import RaftRole
 
 KNOWN_RELEASE = "0.3.17"
-
-socket.inet_ntop = _socket.inet_ntop
-"""The library's import replaces it, for the whole process, by one that works on Windows only: taken back here."""
 
 _ROLES = (RaftRole.FOLLOWER, RaftRole.CANDIDATE, RaftRole.LEADER)
 
