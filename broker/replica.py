@@ -264,7 +264,12 @@ class Replica:
         """The heartbeat of this moment."""
         self.status.tell_disk_trouble()
         beat = self.status.heartbeat(ordinal)
-        return msgspec.structs.replace(beat, master_heard_age_us=self.following.heard_age_us(beat.known_master_epoch))
+        since_us = self.put.waiting_since_us
+        return msgspec.structs.replace(
+            beat,
+            master_heard_age_us=self.following.heard_age_us(beat.known_master_epoch),
+            waiting_us=None if since_us is None else max(0, self._parts.now_us() - since_us),
+        )
 
     def session_opened(self, registered: Registered) -> None:
         """HA links are opened first; views that come meanwhile wait (rule 1)."""

@@ -80,6 +80,8 @@ class Heartbeat(Value):
     """A slave's distance to its master's last known end; None = not connected."""
     master_heard_age_us: int | None = None
     """A slave's, on its own clock: since the last byte of its master; None = not connected, or not told."""
+    waiting_us: int | None = None
+    """A master's, on its own clock: since its oldest send that waits was appended; None = none waits, or not told."""
     known_revocations: int | None = None
     """Number of the newest ``RevokedSerials`` that it has, 0 = it has none; None = it does not ask for them."""
 

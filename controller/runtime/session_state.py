@@ -105,7 +105,7 @@ class ReplicaSession:
     alive_ns: int | None = None
     """Last sure sign of life: read from its session, or told by a member that follows it as master."""
     told_ns: int | None = None
-    """As ``alive_ns``, by its own session alone: it would have told that its writes had stopped."""
+    """As ``alive_ns``, by its own session alone, less the time for which a send had waited for its slaves then."""
     connection: ConnectionId | None = None
     state: BrokerState | None = None
     known_master_epoch: MasterEpoch = NO_EPOCH
@@ -188,7 +188,4 @@ class ReplicaSession:
         # Not the bytes that its slaves heard: in a bad network they hear a master that no controller hears, and that
         # acknowledges nothing. By them, 1.9 s without an acknowledgement were an outage of 0.2 s at most.
         told_ns = None if self.told_ns is None else min(self.told_ns, first_ns)
-        if told_ns is not None and alive_ns > told_ns + self.interval_ns * 3 // 2:
-            # It went on unheard: a stop that was too young to be told with that last word may have gone on, too.
-            told_ns -= self.stall_ns
         return min(first_ns, alive_ns + self.interval_ns), told_ns

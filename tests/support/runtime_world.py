@@ -258,8 +258,10 @@ class World:
             connection=self._connections,
         )
 
-    def beat(self, replica: Replica, *, master_heard_ms: int | None = None) -> Refused | None:
-        """``master_heard_ms``: how long ago its master's last byte came, by the replica's word."""
+    def beat(
+        self, replica: Replica, *, master_heard_ms: int | None = None, waiting_ms: int | None = None
+    ) -> Refused | None:
+        """By the replica's word: how long ago its master's last byte came, and for how long its oldest send has waited."""
         refusal, actions = self.duties.handle_heartbeat(
             Heartbeat(
                 set_key=replica.key,
@@ -273,6 +275,7 @@ class World:
                 known_set_epoch=SyncStateSetEpoch(0),
                 timeout_ms=replica.timeout_ms,
                 master_heard_age_us=None if master_heard_ms is None else master_heard_ms * 1_000,
+                waiting_us=None if waiting_ms is None else waiting_ms * 1_000,
             ),
             replica.connection,
             self.now_ns,

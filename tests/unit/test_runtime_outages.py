@@ -79,7 +79,8 @@ def test_bytes_of_a_master_whose_writes_had_stopped_were_the_bound_of_its_outage
 
     Bytes on an HA link show that it lived, so nothing more is sure; its own word alone bounds the outage from above.
     """
-    world, _, slave, other = serving()
+    world, master, slave, other = serving()
+    world.beat(master, waiting_ms=900)
     for _ in range(20):
         world.pass_ms(100, other)
         world.beat(slave, master_heard_ms=0)
@@ -88,8 +89,30 @@ def test_bytes_of_a_master_whose_writes_had_stopped_were_the_bound_of_its_outage
     first_ms, alive_ms = bounds_ms(world)
 
     assert alive_ms is not None
-    assert alive_ms >= TIMEOUT_MS + TIMING.stall_ms, "a stop of that length was not told with its last word"
+    assert alive_ms >= TIMEOUT_MS + 900, "a stop of that length was not told, but in its last word"
     assert first_ms < TIMEOUT_MS - 1_500
+
+
+@pytest.mark.parametrize(("waiting_ms", "more_ms"), [(None, 0), (440, 440), (2**60, TIMING.stall_ms)])
+def test_a_master_that_heard_nobody_before_its_last_heartbeat_was_down_since_that_heartbeat(
+    waiting_ms: int | None, more_ms: int
+) -> None:
+    """
+    Nobody's bytes reached it any more, 0.44 s later its last heartbeat reached the controllers: of 3.5 s that a sender
+    waited, 3.1 s were on record at the most.
+
+    An older stop is told by itself. One as old as a forged heartbeat says would date the whole fleet's last sign of life.
+    """
+    world, master, *slaves = serving()
+    world.beat(master, waiting_ms=waiting_ms)
+    beat_ns = world.now_ns
+    world.pass_ms(TIMEOUT_MS + 500, *slaves)
+
+    _, alive_ms = bounds_ms(world)
+
+    proposed_ms = (world.now_ns - beat_ns) // 1_000_000
+    assert alive_ms is not None
+    assert TIMEOUT_MS + more_ms <= alive_ms <= proposed_ms + more_ms
 
 
 def test_a_master_that_served_unheard_was_down_since_it_was_found_silent() -> None:
