@@ -53,6 +53,7 @@ KINDS: Mapping[str, int] = {
     "elections-paused": 30,
     "elections-resumed": 31,
     "election-withheld": 32,
+    "settings-applied": 33,
 }
 
 PHASES: Mapping[str, int] = {

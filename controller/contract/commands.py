@@ -26,6 +26,8 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.principals import Principal, Role
+from rollcall_ha.controller.contract.settings import Settings
+from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     DetectionStamps,
@@ -404,6 +406,17 @@ class ResumeElections(Command, tag="ResumeElections"):
     reason: str = ""
 
 
+class ApplySettings(Command, tag="ApplySettings"):
+    """Set the fleet to these values, all of them, from this entry on. The same as are in force change nothing."""
+
+    settings: Settings
+    expected_version: int
+    """The version that ``settings`` were made from; refused if another one is in force. 0: the files are."""
+    file: Timing
+    """Of the leader's fleet file: the ``raft_*`` durations that settings must fit, and what version 1 is made of."""
+    reason: str = ""
+
+
 AnyCommand = (
     InitialiseFleet
     | TakeLeadership
@@ -432,6 +445,7 @@ AnyCommand = (
     | RevokeToken
     | PauseElections
     | ResumeElections
+    | ApplySettings
 )
 
 
@@ -448,6 +462,7 @@ OperatorCommand = (
     | RevokeToken
     | PauseElections
     | ResumeElections
+    | ApplySettings
 )
 """Orders of people."""
 

@@ -32,6 +32,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.principals import Principal, Role
 from rollcall_ha.controller.contract.replies import AlterVerdict
+from rollcall_ha.controller.contract.settings import SettingChange, Settings
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     DetectionStamps,
@@ -372,6 +373,18 @@ class ElectionWithheld(Event, tag="election-withheld"):
     """Whose pause it was: this set's or, None, the fleet's."""
 
 
+class SettingsApplied(Event, tag="settings-applied"):
+    """From here on the fleet works by these values."""
+
+    version: int
+    settings: Settings
+    changed: tuple[SettingChange, ...]
+    """Against the version before; () = the values of the leader's file, put on record as version 1."""
+    worst_case_rto_ms: int
+    """Of a silent master, by these values and the leader's Raft durations."""
+    reason: str
+
+
 class CommandRefused(Event, tag="command-refused"):
     """R24: a refusal is on record. Answers repeated for a known request id are not."""
 
@@ -415,6 +428,7 @@ AnyEvent = (
     | ElectionsPaused
     | ElectionsResumed
     | ElectionWithheld
+    | SettingsApplied
 )
 
 

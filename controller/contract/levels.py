@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     FIRST_FEATURE_LEVEL,
     AnnounceStop,
+    ApplySettings,
     Barrier,
     Command,
     EndSwitchover,
@@ -53,6 +54,7 @@ from rollcall_ha.controller.contract.events import (
     GoodbyeSaid,
     OwnerBound,
     ReplicaRegistered,
+    SettingsApplied,
     StopAnnounced,
     SwitchoverEnded,
     SwitchoverOrdered,
@@ -80,6 +82,7 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     EndSwitchover: 4,
     PauseElections: 4,
     ResumeElections: 4,
+    ApplySettings: 4,
 }
 EVENTS_SINCE: dict[type[Event], int] = {
     ClockStepped: 2,
@@ -95,6 +98,7 @@ EVENTS_SINCE: dict[type[Event], int] = {
     ElectionsPaused: 4,
     ElectionsResumed: 4,
     ElectionWithheld: 4,
+    SettingsApplied: 4,
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},

@@ -33,12 +33,18 @@ RELATIONS: tuple[tuple[str, int, str], ...] = (
     ("stall_ms", 1, "survivors_wait_ms"),
     ("catch_up_timeout_ms", 1, "survivors_wait_ms"),
     ("propose_timeout_ms", 1, "raft_election_timeout_ms_max"),
+    ("heartbeat_timeout_ms", 1, "probe_timeout_ms"),
+    ("reconnect_delay_ms_max", 1, "reconnect_delay_ms"),
 )
 """The left duration must be at least so many times the right one."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """One consistent set of durations, in milliseconds."""
+    """
+    One consistent set of durations, in milliseconds. A new one needs a default: entries of the log hold such values.
+
+    Which of them can be changed while a fleet runs is in ``controller.contract.settings``.
+    """
 
     heartbeat_interval_ms: int
     heartbeat_timeout_ms: int
@@ -75,10 +81,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     def violations(self) -> tuple[str, ...]:
         """Name every broken inequality with both values; empty means that the set is consistent."""
         return tuple(
-            f"{left} is {getattr(self, left)} ms, must be at least "
-            f"{factor} x {right}, {factor * getattr(self, right)} ms"
+            self._violation(left, factor, right)
             for left, factor, right in RELATIONS
             if getattr(self, left) < factor * getattr(self, right)
+        )
+
+    def _violation(self, left: str, factor: int, right: str) -> str:
+        value, other = getattr(self, left), getattr(self, right)
+        # The log's own durations stay in the file: nobody can lower them by settings.
+        lower = "" if right.startswith("raft_") else f", or lower {right} to {value // factor}"
+        return (
+            f"{left} is {value} ms, must be at least {f'{factor} x ' if factor > 1 else ''}{right}, which is "
+            f"{other} ms: raise {left} to {factor * other}{lower}"
         )
 
     def worst_case_rto_ms(self) -> dict[str, int]:

@@ -3,8 +3,8 @@ Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
 ``decide_election``, ``decide_switchover``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``,
-``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``), the end of a switchover that a decision brings about
-(``switchover_ends``), changing the state (``evolve``, ``apply``).
+``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``, ``settings``), the end of a switchover that a decision
+brings about (``switchover_ends``), changing the state (``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
 Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     AnnounceStop,
     ApplyBrokerId,
+    ApplySettings,
     Barrier,
     Bootstrap,
     CleanReplicas,
@@ -70,6 +71,7 @@ from rollcall_ha.controller.core.milestones import decide_entered, decide_milest
 from rollcall_ha.controller.core.pauses import decide_pause, decide_resume, unless_paused
 from rollcall_ha.controller.core.registration import decide_register
 from rollcall_ha.controller.core.revocations import decide_revoke_certificate
+from rollcall_ha.controller.core.settings import decide_settings
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.switchover_ends import with_end
 from rollcall_ha.controller.core.tokens import decide_issue_token, decide_revoke_token
@@ -173,4 +175,5 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     RevokeToken: decide_revoke_token,
     PauseElections: decide_pause,
     ResumeElections: decide_resume,
+    ApplySettings: decide_settings,
 }

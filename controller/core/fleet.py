@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.events import (
     FeatureLevelRaised,
     FleetInitialised,
     LeadershipTaken,
+    SettingsApplied,
     TokenIssued,
     TokenRevoked,
 )
@@ -28,6 +29,7 @@ from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import ElectionPause, RevokedCertificate
 from rollcall_ha.controller.contract.views import ControllerStatus
 from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.settings import with_settings
 from rollcall_ha.controller.core.state import FleetState, IssuedToken
 
 
@@ -124,6 +126,8 @@ def evolve_fleet(fleet: FleetState, record: EventRecord) -> FleetState:
         return replace(fleet, pauses={**fleet.pauses, event.paused_set: pause})
     if isinstance(event, ElectionsResumed):
         return replace(fleet, pauses={key: one for key, one in fleet.pauses.items() if key != event.paused_set})
+    if isinstance(event, SettingsApplied):
+        return with_settings(fleet, event, record)
     return fleet
 
 

@@ -1,5 +1,5 @@
 """
-What must hold of the controllers' state, checked from outside: C1-C7 and C10-C12 of docs/invariants.md.
+What must hold of the controllers' state, checked from outside: C1-C7 and C10-C13 of docs/invariants.md.
 
 ``check_state`` runs when a snapshot is loaded: a controller must not serve from a state that breaks one of them.
 ``check_entry`` runs behind a debug switch after each applied entry. Tests and the simulation run all of them.
@@ -21,6 +21,7 @@ from rollcall_ha.controller.contract.events import (
     EventRecord,
     MasterElected,
     ReplicasCleaned,
+    SettingsApplied,
     SyncStateSetAltered,
     chain_of,
 )
@@ -30,6 +31,7 @@ from rollcall_ha.controller.core.state import (
     PAUSES_MAX,
     REQUEST_WINDOW_ENTRIES,
     REVOKED_MAX,
+    SETTINGS_KEPT,
     TOKENS_MAX,
     FleetState,
     SetState,
@@ -47,6 +49,7 @@ def check_state(fleet: FleetState) -> tuple[str, ...]:
     if len(fleet.pauses) > PAUSES_MAX:
         broken.append(f"C12: {len(fleet.pauses)} pauses are kept, at most {PAUSES_MAX}")
     broken += _check_callers(fleet)
+    broken += _check_settings(fleet)
     return tuple(broken)
 
 
@@ -87,6 +90,7 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
             continue
         broken.extend(f"{key}: {text}" for text in _check_change(old, new, own))
     broken += _check_pauses(before, records)
+    broken += _check_versions(before, after, records)
     return tuple(broken)
 
 
@@ -107,6 +111,31 @@ def _check_pauses(before: FleetState, records: Sequence[EventRecord]) -> Iterato
             if _is_of_people(record) or (ordered is not None and ordered.pending_switchover is not None):
                 continue
             yield f"C12: {record.set_key} elected in a pause for {record.requested_by}, who is no person"
+
+
+def _check_settings(fleet: FleetState) -> Iterator[str]:
+    versions = [applied.version for applied in fleet.settings]
+    if versions and versions != list(range(versions[0], versions[0] + len(versions))):
+        yield f"C13: versions of settings {versions} do not follow each other"
+    if len(versions) > SETTINGS_KEPT:
+        yield f"C13: {len(versions)} versions of settings are kept, at most {SETTINGS_KEPT}"
+    for applied in fleet.settings:
+        timeout_ms, interval_ms = applied.settings.heartbeat_timeout_ms, applied.settings.heartbeat_interval_ms
+        if timeout_ms < 2 * interval_ms:
+            yield f"C13: version {applied.version} waits {timeout_ms} ms for heartbeats of every {interval_ms} ms"
+
+
+def _check_versions(before: FleetState, after: FleetState, records: Sequence[EventRecord]) -> Iterator[str]:
+    newest = before.settings[-1].version if before.settings else 0
+    for record in records:
+        if isinstance(record.event, SettingsApplied):
+            if record.event.version != newest + 1:
+                yield f"C13: version {record.event.version} of the settings follows version {newest}"
+            newest = record.event.version
+    if after.settings is not before.settings:
+        yield from _check_settings(after)
+    if (after.settings[-1].version if after.settings else 0) != newest:
+        yield f"C13: version {newest} of the settings is on record, another one is in force"
 
 
 def _check_callers(fleet: FleetState) -> Iterator[str]:

@@ -18,6 +18,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FleetIncarnation, RequestId, SetKey
+from rollcall_ha.controller.contract.settings import AppliedSettings
 from rollcall_ha.controller.contract.values import ElectionPause, RevokedCertificate, Value
 from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, IssuedToken, SetState
 
@@ -43,6 +44,7 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
     revocations: int = 0
     tokens: int = 0
     pauses: int = 0
+    settings: int = 0
 
 
 class SnapshotSet(Value, tag="set", tag_field="item"):
@@ -66,7 +68,13 @@ class SnapshotPause(Value, tag="pause", tag_field="item"):
     pause: ElectionPause
 
 
-_Item = SnapshotHeader | SnapshotSet | SnapshotRequest | SnapshotRevoked | SnapshotToken | SnapshotPause
+class SnapshotSettings(Value, tag="settings", tag_field="item"):
+    applied: AppliedSettings
+
+
+_Item = (
+    SnapshotHeader | SnapshotSet | SnapshotRequest | SnapshotRevoked | SnapshotToken | SnapshotPause | SnapshotSettings
+)
 _DECODER: msgspec.json.Decoder[_Item] = msgspec.json.Decoder(_Item)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -91,6 +99,7 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             revocations=state.revocations,
             tokens=len(state.tokens),
             pauses=len(state.pauses),
+            settings=len(state.settings),
         )
     )
     # Sorted: a node that started from a snapshot holds its sets in another order, and must write equal bytes (C8).
@@ -104,6 +113,8 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
         yield _ENCODER.encode(SnapshotToken(token=token))
     for pause in state.pauses.values():
         yield _ENCODER.encode(SnapshotPause(pause=pause))
+    for applied in state.settings:
+        yield _ENCODER.encode(SnapshotSettings(applied=applied))
 
 
 def decode_state(items: Iterable[bytes]) -> FleetState:
@@ -128,6 +139,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
     revoked: dict[str, RevokedCertificate] = {}
     tokens: dict[str, IssuedToken] = {}
     pauses: dict[SetKey | None, ElectionPause] = {}
+    settings: list[AppliedSettings] = []
     count = 0
     for raw in iterator:
         count += 1
@@ -142,15 +154,17 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             tokens[item.token.token_id] = item.token
         elif isinstance(item, SnapshotPause):
             pauses[item.pause.set_key] = item.pause
+        elif isinstance(item, SnapshotSettings):
+            settings.append(item.applied)
         else:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
     # A snapshot that ends early is a fleet with fewer sets: their epochs would begin at 0 again.
-    held = (len(sets), len(requests), len(revoked), len(tokens), len(pauses))
-    said = (header.sets, header.requests, header.revoked, header.tokens, header.pauses)
+    held = (len(sets), len(requests), len(revoked), len(tokens), len(pauses), len(settings))
+    said = (header.sets, header.requests, header.revoked, header.tokens, header.pauses, header.settings)
     if held != said or count != sum(said):
         raise ValueError(
-            f"snapshot holds {held} sets, requests, revoked certificates, tokens and pauses in {count} items, "
-            f"its header says {said}; restore it from a peer"
+            f"snapshot holds {held} sets, requests, revoked certificates, tokens, pauses and versions of settings in "
+            f"{count} items, its header says {said}; restore it from a peer"
         )
     return FleetState(
         fleet_incarnation=header.fleet_incarnation,
@@ -166,6 +180,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         revocations=header.revocations,
         tokens=tokens,
         pauses=pauses,
+        settings=tuple(settings),
         term=header.term,
         index=header.index,
     )

@@ -33,6 +33,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import AlterVerdict, AnyReply
+from rollcall_ha.controller.contract.settings import AppliedSettings
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     ElectionPause,
@@ -67,6 +68,8 @@ REVOKED_MAX = 1_000
 
 TOKENS_MAX = 1_000
 PAUSES_MAX = 1_000
+SETTINGS_KEPT = 32
+"""Versions of settings that an operator can go back to; all are in the journal."""
 
 ENDED_INCARNATIONS_KEPT = 16
 """Incarnations per replica that are remembered as ended, so that a late registration of one of them is refused."""
@@ -393,6 +396,8 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """By id, oldest first; at most ``TOKENS_MAX``."""
     pauses: dict[SetKey | None, ElectionPause] = {}
     """By set; None: the whole fleet's. At most ``PAUSES_MAX``."""
+    settings: tuple[AppliedSettings, ...] = ()
+    """Newest last: it is in force. (): the files are. At most ``SETTINGS_KEPT``."""
     chain_head: str = ""
     """Hash of the newest event (R24)."""
     state_digest: str = ""

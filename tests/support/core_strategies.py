@@ -16,6 +16,7 @@ from rollcall_ha.controller.contract.commands import (
     AnnounceStop,
     AnyCommand,
     ApplyBrokerId,
+    ApplySettings,
     Bootstrap,
     CleanReplicas,
     ElectMaster,
@@ -50,6 +51,8 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
+from rollcall_ha.controller.contract.settings import settings_of
+from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     ImportedReplica,
@@ -67,7 +70,7 @@ from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
-KINDS = 29
+KINDS = 30
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
@@ -374,6 +377,17 @@ def _resume(fleet: Fleet, step: Step) -> AnyCommand:
     return ResumeElections(set_key=key, expired_at_ms=pause.expires_at_ms if pause and step[4] > 4 else None)
 
 
+def _settings(fleet: Fleet, step: Step) -> AnyCommand:
+    file = PRESETS[Preset.NORMAL]
+    present = fleet.state.settings[-1] if fleet.state.settings else None
+    start = present.settings if present is not None else settings_of(file)
+    return ApplySettings(
+        settings=replace(start, heartbeat_timeout_ms=500 + step[2] * 300),
+        expected_version=(present.version if present is not None else 0) + (step[4] == 6),
+        file=file,
+    )
+
+
 _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _apply_id,
     _register,
@@ -404,5 +418,6 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _take_back,
     _pause,
     _resume,
+    _settings,
 )
 assert len(_MAKERS) == KINDS

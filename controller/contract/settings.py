@@ -1,0 +1,221 @@
+"""
+What a fleet can be set to while it runs: one frozen value, and one table that says what each key of it means.
+
+Here: ``Settings``, ``KEYS``, what is wrong with a value. Not here: who may change it
+and when (``controller.core.settings``), how it reaches the running parts (``controller.runtime.live_settings``,
+``broker.live_settings``), what stays in the fleet file: addresses, certificates, and the ``raft_*`` durations with
+``propose_timeout_ms``, which each controller's log takes at its start.
+
+Rule 1: pure, and integers only (switches are true and false): every controller must come to the same answer (C8).
+Rule 2: a key is a field with a ``Key``; docs/settings.md is made of them. A new one has a default that means what was
+before it: values of older entries lack it.
+Rule 3: a range is checked when a change is decided, never when a value is decoded: a range that a later program narrows
+would stop its controllers at an entry that was fine when it was made (R15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, get_type_hints
+
+import msgspec
+
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.controller.contract.values import Value
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """What one setting means. ``least`` and ``most`` include themselves; ``is_off_at_zero``: 0 is taken, too."""
+
+    meaning: str
+    unit: str
+    least: int
+    most: int
+    is_off_at_zero: bool = False
+    rocketmq: str = ""
+    """RocketMQ's name of the nearest thing; empty: it has none."""
+    read_by: str = "controllers and brokers"
+
+    def takes(self, value: int) -> bool:
+        """Whether ``value`` is in the range."""
+        return self.least <= value <= self.most or (self.is_off_at_zero and value == 0)
+
+    @property
+    def range(self) -> str:
+        """``100 to 3600000 ms``, for people."""
+        return f"{'0 (off) or ' if self.is_off_at_zero else ''}{self.least} to {self.most} {self.unit}"
+
+
+def _ms(least: int, most: int, meaning: str, *, rocketmq: str = "", read_by: str = "controllers and brokers") -> Key:
+    return Key(meaning=meaning, unit="ms", least=least, most=most, rocketmq=rocketmq, read_by=read_by)
+
+
+class Settings(Value, rename=None):
+    """
+    Everything at once. Names are the keys that people type; durations are those of ``Timing`` with the same name.
+    """
+
+    heartbeat_interval_ms: Annotated[
+        int, _ms(50, 60_000, "Pause between two heartbeats of a broker.", rocketmq="brokerHeartbeatInterval")
+    ]
+    heartbeat_timeout_ms: Annotated[
+        int,
+        _ms(
+            200,
+            _HOUR_MS,
+            "Silence after which a replica counts as gone; also the grace after a controller change.",
+            rocketmq="controllerHeartBeatTimeoutMills",
+        ),
+    ]
+    scan_interval_ms: Annotated[
+        int,
+        _ms(
+            10,
+            60_000,
+            "How often the leader looks for silent replicas and for sets without a master.",
+            rocketmq="scanInactiveMasterInterval",
+            read_by="controllers",
+        ),
+    ]
+    probe_timeout_ms: Annotated[
+        int, _ms(20, 60_000, "A probe of a broker's port that takes longer proves nothing.", read_by="controllers")
+    ]
+    stall_ms: Annotated[
+        int,
+        _ms(
+            100,
+            600_000,
+            "A leader that stood still for so long gives everybody a grace; a send that waits for so "
+            "long means that writes are stopped.",
+        ),
+    ]
+    entered_deadline_ms: Annotated[
+        int, _ms(500, _HOUR_MS, "A winner that has not entered its epoch by then is replaced.", read_by="controllers")
+    ]
+    survivors_wait_ms: Annotated[
+        int,
+        _ms(
+            50, 600_000, "A new master waits so long for its set before it removes missing members.", read_by="brokers"
+        ),
+    ]
+    catch_up_timeout_ms: Annotated[
+        int,
+        _ms(
+            100,
+            _HOUR_MS,
+            "A member of the SyncStateSet that was not caught up for so long is removed.",
+            rocketmq="haMaxTimeSlaveNotCatchup",
+            read_by="brokers",
+        ),
+    ]
+    handover_ms: Annotated[
+        int,
+        _ms(
+            0,
+            600_000,
+            "A replica that was asked to stop goes on for so long at most until nobody waits for it.",
+            read_by="brokers",
+        ),
+    ]
+    session_rpc_timeout_ms: Annotated[
+        int,
+        _ms(
+            100,
+            600_000,
+            "An answer on a session, or a handshake of a link, that takes longer has failed.",
+            rocketmq="controllerRpcTimeout",
+            read_by="brokers",
+        ),
+    ]
+    reconnect_delay_ms: Annotated[
+        int, _ms(10, 60_000, "First pause between two attempts to connect; it doubles.", read_by="brokers")
+    ]
+    reconnect_delay_ms_max: Annotated[int, _ms(10, 600_000, "Longest pause between them.", read_by="brokers")]
+    rocketmq_heartbeat_timeout_ms: Annotated[
+        int,
+        Key(
+            meaning="Longest silence of a RocketMQ broker, whatever it asks for itself; 0: as each broker asks.",
+            unit="ms",
+            least=2_000,
+            most=600_000,
+            is_off_at_zero=True,
+            rocketmq="controllerHeartBeatTimeoutMills",
+            read_by="controllers",
+        ),
+    ] = 0
+
+
+class SettingChange(Value):
+    """One key that a version sets otherwise than the one before."""
+
+    key: str
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.before} -> {self.after}"
+
+
+class AppliedSettings(Value):
+    """One version, as it is kept."""
+
+    version: int
+    settings: Settings
+    worst_case_rto_ms: int
+    applied_at_ms: int
+    """Stamp (UTC) of the entry."""
+    applied_by: str
+    """The caller; the whole principal is in the event."""
+    changed: tuple[SettingChange, ...] = ()
+    reason: str = ""
+
+
+def _keys() -> dict[str, Key]:
+    hints = get_type_hints(Settings, include_extras=True)
+    return {name: hints[name].__metadata__[0] for name in Settings.__struct_fields__}
+
+
+KEYS: Mapping[str, Key] = _keys()
+"""In the order of the pages and tables."""
+
+_TIMING_KEYS = tuple(name for name in Timing.__struct_fields__ if name in KEYS)
+
+
+def settings_of(timing: Timing) -> Settings:
+    """What a fleet is founded with: the durations of its file's preset, the other keys by default."""
+    return Settings(**{name: getattr(timing, name) for name in _TIMING_KEYS})
+
+
+def timing_keys_of(settings: Settings, timing: Timing) -> Settings:
+    """``settings`` with the durations of ``timing``, such as those of a preset; other keys stay."""
+    return msgspec.structs.replace(settings, **{name: getattr(timing, name) for name in _TIMING_KEYS})
+
+
+def timing_with(settings: Settings, own: Timing) -> Timing:
+    """The durations in force: those of ``settings``, and those of ``own`` that stay in the file."""
+    return msgspec.structs.replace(own, **{name: getattr(settings, name) for name in _TIMING_KEYS})
+
+
+def faults_of(settings: Settings, own: Timing) -> tuple[str, ...]:
+    """
+    Each value that is out of its range, and each broken relation, with both values and a remedy; () = none.
+
+    ``own``: the deciding leader's file, whose ``raft_*`` durations the others must fit.
+    """
+    values: dict[str, int] = msgspec.structs.asdict(settings)
+    out_of_range = tuple(
+        f"{name} is {value}, it takes {KEYS[name].range}"
+        for name, value in values.items()
+        if not KEYS[name].takes(value)
+    )
+    return out_of_range + timing_with(settings, own).violations()
+
+
+def changes(before: Settings, after: Settings) -> tuple[SettingChange, ...]:
+    """Each key that differs, with both values, in the order of ``KEYS``."""
+    pairs = (SettingChange(key=name, before=getattr(before, name), after=getattr(after, name)) for name in KEYS)
+    return tuple(change for change in pairs if change.before != change.after)
