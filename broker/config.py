@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollcall_ha.controller.contract.ids import (
@@ -24,10 +24,12 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.names import key_complaint, text_complaint
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.contract.values import ReplicaDescription, SetConfiguration
+from rollcall_ha.ha.catch_up import BYTES_PER_S_MIN, CatchUpLimits
 from rollcall_ha.node.config import (
     BrokerSection,
     ConfigError,
     FleetFile,
+    ReplicationSection,
     bind_address,
     refuse_open_ports,
     refuse_unreachable,
@@ -37,6 +39,8 @@ from rollcall_ha.node.config import (
 SEGMENT_BYTES_MIN = 4 * 1024
 SEGMENT_BYTES_MAX = 1024 * 1024 * 1024
 QUARANTINE_BYTES_MAX = 1 << 50
+CATCH_UP_BYTES_PER_S_MAX = 1 << 40
+CATCH_UP_COPIES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class BrokerConfig:
     segment_bytes: int
     quarantine_days: int
     quarantine_bytes: int
+    catch_up: CatchUpLimits = field(default_factory=CatchUpLimits)
 
     @property
     def store_host(self) -> bytes:
@@ -116,6 +121,30 @@ def broker_config(fleet: FleetFile, name: str) -> BrokerConfig:
         ),
         quarantine_days=_within(f"brokers.{name}.quarantine_days", section.quarantine_days, 0, 3650),
         quarantine_bytes=_within(f"brokers.{name}.quarantine_bytes", section.quarantine_bytes, 0, QUARANTINE_BYTES_MAX),
+        catch_up=_catch_up(fleet.replication),
+    )
+
+
+def _catch_up(section: ReplicationSection) -> CatchUpLimits:
+    for key in ("catch_up_bytes_per_s_max", "catch_up_node_bytes_per_s_max"):
+        value: int = getattr(section, key)
+        # A slower copy sends less than a piece in a second, and its slave would look as if it stood still.
+        if value != 0 and not BYTES_PER_S_MIN <= value <= CATCH_UP_BYTES_PER_S_MAX:
+            raise ConfigError(
+                f"replication.{key} is {value}; it must be 0 (no limit), or from {BYTES_PER_S_MIN} to "
+                f"{CATCH_UP_BYTES_PER_S_MAX} bytes per second"
+            )
+    link, node = section.catch_up_bytes_per_s_max, section.catch_up_node_bytes_per_s_max
+    # Never reached, the limit of a link would be a setting that does nothing.
+    if node and link > node:
+        raise ConfigError(
+            f"replication.catch_up_bytes_per_s_max is {link}, above catch_up_node_bytes_per_s_max, which is {node}: "
+            "one link never gets more than all of them; lower the first or raise the second"
+        )
+    return CatchUpLimits(
+        link_bytes_per_s_max=link,
+        node_bytes_per_s_max=node,
+        copies_max=_within("replication.catch_up_copies_max", section.catch_up_copies_max, 1, CATCH_UP_COPIES_MAX),
     )
 
 

@@ -19,6 +19,7 @@ from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.controller.contract.ids import Incarnation
 from rollcall_ha.controller.contract.replies import Registered, SetView
+from rollcall_ha.ha.catch_up import CatchUpPacer
 from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.ports import MasterLinkEvents
 from rollcall_ha.ha.service import HaClient, HaServer, link_table
@@ -76,6 +77,11 @@ class HaEnds:
         """For slaves. Only behind ``opened``."""
         assert self._ends is not None, "a session came first"
         return self._ends.server
+
+    @property
+    def pacer(self) -> CatchUpPacer | None:
+        """The copies to slaves; None before the first session."""
+        return None if self._ends is None else self._ends.server.pacer
 
     def session_opened(self, registered: Registered) -> None:
         """Open both ends for its identity; ``opened`` follows, at once if they are open."""
@@ -144,6 +150,7 @@ class HaEnds:
             clock_ms=self._parts.now_ms,
             links=self.links,
             slaves=self._peers,
+            catch_up=self._config.catch_up,
         )
         client = HaClient(
             identity=identity,

@@ -256,7 +256,7 @@ class Replica:
 
     def health(self) -> HealthSnapshot:
         """For the health address."""
-        return self.status.health(put=self.put, session=self.session, writes=self.writes)
+        return self.status.health(put=self.put, session=self.session, writes=self.writes, pacer=self.ends.pacer)
 
     # --- SessionOwner ------------------------------------------------------------------------------------------------
 
@@ -555,6 +555,10 @@ class Replica:
         else:
             meaning = "the bytes here are good: they changed on the way, or in a memory"
             _log.warning("slave_got_damaged_record", slave=broker_id, detail=detail, meaning=meaning)
+
+    def is_required(self, broker_id: BrokerId) -> bool:
+        """Whether sends wait for its acks."""
+        return self._reign is not None and broker_id in self._reign.sync.required_set
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
         """A slave shows a higher epoch: the controllers know whether there is one (R21)."""

@@ -22,6 +22,7 @@ from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOr
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
 from rollcall_ha.controller.contract.values import Positions
 from rollcall_ha.epoch.model import NO_EPOCH
+from rollcall_ha.ha.catch_up import CatchUpPacer
 from rollcall_ha.node.telemetry import get_logger
 
 _log = get_logger("status")
@@ -147,7 +148,9 @@ class ReplicaReporter:
         is_refused = put.disk_refused_us > put.released_us or self._log.room_bytes < ROOM_BYTES_MIN
         return self._disk_trouble() if is_refused else ""
 
-    def health(self, *, put: PutPath, session: ControllerSession, writes: WriteStops) -> HealthSnapshot:
+    def health(
+        self, *, put: PutPath, session: ControllerSession, writes: WriteStops, pacer: CatchUpPacer | None
+    ) -> HealthSnapshot:
         """For the health address."""
         role, trouble, stop = self._machine.published, self._disk_trouble(), writes.stop
         stopped = "" if stop is None else f"writes are stopped: {stop.reason}: {stop.detail}"
@@ -155,6 +158,7 @@ class ReplicaReporter:
         is_ready = is_ready_in(role.state, has_full_disk=bool(trouble), is_stopped=bool(stopped))
         values = [
             *self._values(put, session),
+            *_copy_values(pacer),
             ("write_stops_total", "Stops of writes that began.", writes.watch.stops),
             ("writes_stopped_seconds_total", "In stops of writes, the present one included.", writes.stopped_us / 1e6),
             ("write_stops_dropped_total", "Not reported for want of a session.", writes.reports.dropped),
@@ -194,3 +198,14 @@ class ReplicaReporter:
             ("messages_refused_total", "Refused sends since the start.", put.counters.refused),
             ("messages_waiting", "Appended, neither released nor failed.", put.waiting_messages),
         ]
+
+
+def _copy_values(pacer: CatchUpPacer | None) -> list[tuple[str, str, float]]:
+    copies = () if pacer is None else pacer.copies
+    under_way = [one for one in copies if one.has_turn]
+    return [
+        ("copies_under_way", "Slaves far behind that are copied to.", len(under_way)),
+        ("copies_waiting", "Slaves far behind that wait for their turn.", len(copies) - len(under_way)),
+        ("copies_left_bytes", "What the slaves far behind still lack.", sum(one.lag_bytes for one in copies)),
+        ("copied_bytes_total", "To slaves far behind, since the start.", 0 if pacer is None else pacer.copied_bytes),
+    ]

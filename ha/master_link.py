@@ -167,8 +167,8 @@ class MasterLink:
             return self._fail(ErrorCode.WRONG_PEER, f"incarnation {known or 'of a replica'}", self.peer.incarnation)
         return []
 
-    def plan_transfer(self, confirm: LogOffset, now_ms: int) -> list[MasterAction]:
-        """The next piece of the log, if there is one; ask again when it is sent."""
+    def plan_transfer(self, confirm: LogOffset, now_ms: int, *, length_max: int | None = None) -> list[MasterAction]:
+        """The next piece of the log, if there is one, of at most ``length_max`` bytes; ask again when it is sent."""
         if self.state is not MasterLinkState.TRANSFER or self._reign is None:
             return []
         offset, log = self.position, self._log
@@ -181,7 +181,9 @@ class MasterLink:
             return self._fail(ErrorCode.OFFSET_UNSERVED, f"bytes and an epoch from {log.min_offset} on", str(offset))
         # Not across the epoch's end: a header names one epoch for its whole body.
         epoch_end = log.history.end_of(entry.epoch, log.max_offset)
-        region = log.region(offset, min(epoch_end - offset, self._settings.transfer_bytes_max))
+        limit = self._settings.transfer_bytes_max
+        limit = limit if length_max is None else min(limit, length_max)
+        region = log.region(offset, min(epoch_end - offset, limit))
         if region is None:
             return []
         header = Transfer(

@@ -92,7 +92,7 @@ class ReplicaLog(Protocol):
 
 
 class MasterLinkEvents(Protocol):
-    """Events of ``HaServer``, for the master's broker."""
+    """Events and questions of ``HaServer``, for the master's broker."""
 
     def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
         """A replica of the set shook hands: ``SyncState.link_opened``."""
@@ -104,6 +104,10 @@ class MasterLinkEvents(Protocol):
 
     def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode | None, detail: str) -> None:
         """A link that was told by ``slave_opened`` is gone (``code`` None: the network): ``SyncState.link_closed``."""
+        ...
+
+    def is_required(self, broker_id: BrokerId) -> bool:
+        """Whether sends wait for the acks of this replica (R2): a link to it is never slowed down."""
         ...
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:

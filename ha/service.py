@@ -34,6 +34,7 @@ from rollcall_ha.ha.actions import (
     SlaveOpened,
     TruncateLog,
 )
+from rollcall_ha.ha.catch_up import COPY_ENDS_BYTES, CatchUpLimits, CatchUpPacer, Grant
 from rollcall_ha.ha.channels import Channel, SecuredChannel, shaken
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.links import FollowTarget, LinkReign, LinkSettings, ReplicaIdentity
@@ -122,6 +123,7 @@ class HaServer:
         clock_ms: Callable[[], int] = monotonic_ms,
         links: LinkTable[MasterConnection] | None = None,
         slaves: ExpectedPeer | None = None,
+        catch_up: CatchUpLimits | None = None,
     ) -> None:
         """
         Nothing listens yet; ``start`` does. ``links`` counts on from the server before.
@@ -143,6 +145,7 @@ class HaServer:
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._slaves = slaves
         self._refusals = LinkRefusals()
+        self.pacer = CatchUpPacer(catch_up or CatchUpLimits(), clock_ms())
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 = any. Returns the port. Raises ``OSError``."""
@@ -271,11 +274,24 @@ class HaServer:
             confirm=lambda: self._confirm,
             on_event=self._on_event,
             on_closed=self._on_closed,
+            grant=self._grant,
+            on_planned=lambda one, count: self.pacer.sent(one.link.link_generation, count, self._clock_ms()),
             slaves=self._slaves,
         )
         connection.note_opened(address, loop.time())
         if self.connections.admit(connection):
             connection.start_reading()
+
+    def _grant(self, connection: MasterConnection) -> Grant:
+        link, lag_bytes = connection.link, connection.link.lag_bytes
+        is_far = lag_bytes > COPY_ENDS_BYTES
+        return self.pacer.grant(
+            link.link_generation,
+            lag_bytes=lag_bytes,
+            is_required=is_far and link.peer is not None and self._events.is_required(link.peer.broker_id),
+            is_busy=self._confirm < self._replica_log.max_offset,
+            now_ms=self._clock_ms(),
+        )
 
     def _on_event(self, connection: MasterConnection, action: MasterAction) -> None:
         match action:
@@ -300,6 +316,7 @@ class HaServer:
 
     def _on_closed(self, connection: MasterConnection, code: ErrorCode | None, detail: str) -> None:
         self.connections.ended(connection)
+        self.pacer.ended(connection.link.link_generation)
         peer = connection.link.peer
         if peer is not None and self._current.get(peer.broker_id) is connection:
             del self._current[peer.broker_id]

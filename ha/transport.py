@@ -11,7 +11,8 @@ Rule 1: own non-blocking sockets with ``add_reader`` / ``add_writer``: uvloop ha
 stops reading meanwhile, so acks would starve. With TLS the same sockets serve: its bytes never pass a transport either.
 Rule 2: a link sends or receives at most ``TURN_BYTES_MAX`` in one turn of the loop; no coroutine or task per message.
 Rule 3: a link that lags far behind may need bytes that are not in memory: its own thread reads them ahead into the page
-cache, so that sendfile on the loop never waits for the disk.
+cache, so that sendfile on the loop never waits for the disk. It is granted what it may send (``catch_up``), and waits
+on a timer for the rest.
 Rule 4: views of the log are released in the function that asked for them.
 Rule 5: with TLS, no byte of a peer reaches a machine, and none of a machine the peer, before its certificate is judged.
 """
@@ -34,6 +35,7 @@ import structlog
 
 from rollcall_ha.controller.contract.ids import LogOffset
 from rollcall_ha.ha.actions import CloseLink, MasterAction, Send, SendTransfer, SlaveAcked, SlaveAction
+from rollcall_ha.ha.catch_up import Grant
 from rollcall_ha.ha.channels import Channel, Parts, PlainChannel, SecuredChannel
 from rollcall_ha.ha.errors import ErrorCode, FrameCorrupt
 from rollcall_ha.ha.master_link import MasterLink
@@ -342,12 +344,15 @@ class MasterConnection(_Connection[MasterAction]):
         confirm: Callable[[], LogOffset],
         on_event: Callable[[MasterConnection, MasterAction], None],
         on_closed: Callable[[MasterConnection, ErrorCode | None, str], None],
+        grant: Callable[[MasterConnection], Grant],
+        on_planned: Callable[[MasterConnection, int], None],
         slaves: ExpectedPeer | None = None,
     ) -> None:
         """
         ``on_event`` gets the actions that are events for the broker; ``on_closed`` is called once.
 
-        ``slaves``: who may be at the other end of a channel with TLS.
+        ``grant`` says what may be sent now, ``on_planned`` hears of the bytes that will be. ``slaves``: who may be at
+        the other end of a channel with TLS.
         """
         super().__init__(channel, loop, clock_ms)
         self._slaves = slaves
@@ -356,6 +361,9 @@ class MasterConnection(_Connection[MasterAction]):
         self._confirm = confirm
         self._on_event = on_event
         self._on_closed = on_closed
+        self._grant = grant
+        self._on_planned = on_planned
+        self._granted_timer: asyncio.TimerHandle | None = None
         self._sniffed = bytearray()
         self._is_native = False
         self._read_ahead = _ReadAhead(loop, self.guarded_send)
@@ -388,19 +396,31 @@ class MasterConnection(_Connection[MasterAction]):
 
     def _plan(self) -> bool:
         link = self.link
+        grant = self._grant(self)
+        if grant.wait_ms:
+            if self._granted_timer is None:
+                self._granted_timer = self._loop.call_later(grant.wait_ms / 1000, self._wait_is_over)
+            return False
         # Bytes of an hour ago are on the disk: sendfile would wait for it on the loop, and every ack with it.
         is_cold = link.lag_bytes > COLD_LAG_BYTES
         if is_cold and not self._read_ahead.covers(self._log, link.position):
             return False
-        actions = link.plan_transfer(self._confirm(), self._clock_ms())
+        before = link.position
+        actions = link.plan_transfer(self._confirm(), self._clock_ms(), length_max=grant.bytes_max)
         if not actions:
             return False
+        self._on_planned(self, link.position - before)
         for action in actions:
             if isinstance(action, SendTransfer):
                 self._queue(memoryview(action.header), action.region)
             else:
                 self.execute([action])
         return self.has_queue
+
+    def _wait_is_over(self) -> None:
+        self._granted_timer = None
+        if not self.is_closed and not self.has_queue:
+            self.guarded_send()
 
     def _read(self) -> None:
         try:
@@ -471,6 +491,8 @@ class MasterConnection(_Connection[MasterAction]):
     def _tell_closed(self, code: ErrorCode | None, detail: str) -> None:
         self.link.connection_lost()
         self._read_ahead.stop()
+        if self._granted_timer is not None:
+            self._granted_timer.cancel()
         self._on_closed(self, code, detail)
 
 

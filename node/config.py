@@ -97,6 +97,17 @@ class RocketmqSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """File with access keys and secrets; then each request has to be signed."""
 
 
+class ReplicationSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a broker copies to slaves that lag far behind (docs/replication.md). 0 = no limit."""
+
+    catch_up_bytes_per_s_max: int = 0
+    """To one slave. RocketMQ: maxHaTransferByteInSecond, with haFlowControlEnable."""
+    catch_up_node_bytes_per_s_max: int = 0
+    """Of one broker, to all its slaves together."""
+    catch_up_copies_max: int = 1
+    """Slaves that a broker copies to at a time; the others wait for their turn."""
+
+
 class ControllerBind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a controller listens, host:port; None: at the address that others are told."""
 
@@ -155,6 +166,7 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fleet: FleetSection
     tls: TlsSection | None = None
     rocketmq: RocketmqSection | None = None
+    replication: ReplicationSection = ReplicationSection()
     controllers: dict[str, ControllerSection] = {}
     brokers: dict[str, BrokerSection] = {}
     directory: str = ""

@@ -22,7 +22,15 @@ from pathlib import Path
 
 import msgspec
 
-from tests.perf import bench_catch_up, bench_failover, bench_processes, bench_put, bench_sets, bench_tls
+from tests.perf import (
+    bench_catch_up,
+    bench_catch_up_beside,
+    bench_failover,
+    bench_processes,
+    bench_put,
+    bench_sets,
+    bench_tls,
+)
 from tests.perf.machine import ROOT, Machine, Others, describe
 from tests.perf.results import Result, Run, gather, table
 from tests.perf.section import Context, Section
@@ -33,6 +41,7 @@ SECTIONS: tuple[Section, ...] = (
     bench_failover.LEADER,
     bench_put.PUT,
     bench_catch_up.CATCH_UP,
+    bench_catch_up_beside.CATCH_UP_BESIDE,
     bench_sets.SETS_SECTION,
     bench_processes.PROCESSES,
     bench_tls.TLS,

@@ -89,17 +89,23 @@ def answered_at_ms(log: Path) -> float | None:
     return datetime.fromisoformat(json.loads(lines[-1])["timestamp"]).timestamp() * 1000 if lines else None
 
 
-def catch_up(fleet: Fleet) -> tuple[float, float]:
-    """(MiB, seconds) of one wiped slave."""
+def wipe(fleet: Fleet) -> tuple[str, float]:
+    """Kill a slave and remove its directory; returns its name and the MiB that it lacks."""
     key = fleet.set_keys()[0]
     master = fleet.master(key)
     slave = next(name for name in fleet.brokers if name != master)
     fleet.kill(slave)
     shutil.rmtree(fleet.data(slave))
-    log = fleet.processes.log / f"{slave}.log"
-    log.unlink()
+    (fleet.processes.log / f"{slave}.log").unlink()
     wait = fleet.wait_set(key, lambda status: len(status.view.sync_state_set) == 2, what="to have removed the slave")
-    size_mib = max(replica.max_offset or 0 for replica in wait.replicas) / MIB
+    return slave, max(replica.max_offset or 0 for replica in wait.replicas) / MIB
+
+
+def catch_up(fleet: Fleet) -> tuple[float, float]:
+    """(MiB, seconds) of one wiped slave."""
+    key = fleet.set_keys()[0]
+    slave, size_mib = wipe(fleet)
+    log = fleet.processes.log / f"{slave}.log"
     fleet.restart(slave)
     fleet.wait_redundant(key, deadline_s=CATCH_UP_DEADLINE_S)
     in_sync_ms = time.time() * 1000

@@ -19,6 +19,7 @@ from rollcall_ha.ha.actions import (
     SlaveAction,
     TruncateLog,
 )
+from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
@@ -41,8 +42,10 @@ class MasterReplica:
         *,
         clock_ms: Callable[[], int] = monotonic_ms,
         slaves: ExpectedPeer | None = None,
+        catch_up: CatchUpLimits | None = None,
     ) -> None:
         self.log = log
+        self.required: set[BrokerId] = set()
         self.acks: dict[BrokerId, LogOffset] = {}
         self.opened: list[tuple[BrokerId, int]] = []
         self.closed: list[tuple[BrokerId, int, ErrorCode | None]] = []
@@ -55,6 +58,7 @@ class MasterReplica:
             settings=SOCKET_SETTINGS,
             clock_ms=clock_ms,
             slaves=slaves,
+            catch_up=catch_up,
         )
 
     def slave_opened(self, handshake: Handshake, link_generation: int) -> None:
@@ -66,6 +70,9 @@ class MasterReplica:
 
     def slave_closed(self, broker_id: BrokerId, link_generation: int, code: ErrorCode | None, detail: str) -> None:
         self.closed.append((broker_id, link_generation, code))
+
+    def is_required(self, broker_id: BrokerId) -> bool:
+        return broker_id in self.required
 
     def higher_epoch_seen(self, master_epoch: MasterEpoch, broker_id: BrokerId, incarnation: Incarnation) -> None:
         self.higher.append(master_epoch)

@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 from rollcall_ha.broker.config import broker_config
-from rollcall_ha.node.config import BrokerBind, BrokerSection, ConfigError, ControllerSection, FleetFile, FleetSection
+from rollcall_ha.ha.catch_up import CatchUpLimits
+from rollcall_ha.node.config import (
+    BrokerBind,
+    BrokerSection,
+    ConfigError,
+    ControllerSection,
+    FleetFile,
+    FleetSection,
+    ReplicationSection,
+)
 
 GOOD = BrokerSection(
     set="broker-a", listen="127.0.0.1:1", ha="localhost:2", health="[::1]:3", data="data/broker-a-1"
@@ -119,3 +128,37 @@ def test_an_ack_mode_that_is_not_served_was_accepted(mode: str) -> None:
     """It waited for all members, without a word: the operator believed to have bought latency, or a bounded loss."""
     with pytest.raises(ConfigError, match=f"brokers.broker-a-1.ack_mode is '{mode}'; it must be one of: all"):
         broker_config(fleet(msgspec.structs.replace(GOOD, ack_mode=mode)), "broker-a-1")
+
+
+def copied_with(**limits: int) -> FleetFile:
+    return msgspec.structs.replace(fleet(GOOD), replication=ReplicationSection(**limits))
+
+
+def test_the_limits_of_copies_are_those_of_the_fleet_file() -> None:
+    """Nothing said: no limit, and one copy at a time."""
+    assert broker_config(fleet(GOOD), "broker-a-1").catch_up == CatchUpLimits(copies_max=1)
+    said = copied_with(
+        catch_up_bytes_per_s_max=50_000_000, catch_up_node_bytes_per_s_max=80_000_000, catch_up_copies_max=2
+    )
+    assert broker_config(said, "broker-a-1").catch_up == CatchUpLimits(
+        link_bytes_per_s_max=50_000_000, node_bytes_per_s_max=80_000_000, copies_max=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"catch_up_bytes_per_s_max": 1}, ["replication.catch_up_bytes_per_s_max is 1", "131072"]),
+        ({"catch_up_node_bytes_per_s_max": -1}, ["replication.catch_up_node_bytes_per_s_max is -1", "131072"]),
+        ({"catch_up_copies_max": 0}, ["replication.catch_up_copies_max is 0", "from 1 to 64"]),
+        (
+            {"catch_up_bytes_per_s_max": 2_000_000, "catch_up_node_bytes_per_s_max": 1_000_000},
+            ["2000000", "1000000", "lower the first or raise the second"],
+        ),
+    ],
+)
+def test_a_limit_of_copies_that_means_nothing_is_refused(limits: dict[str, int], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        broker_config(copied_with(**limits), "broker-a-1")
+    for word in words:
+        assert word in str(refused.value)
