@@ -19,6 +19,7 @@ from rollcall_ha.broker.log.ports import BrokerLog
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.controller.contract.ids import Incarnation
 from rollcall_ha.controller.contract.replies import Registered, SetView
+from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.ha.catch_up import CatchUpPacer
 from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.ports import MasterLinkEvents
@@ -59,6 +60,13 @@ class HaEnds:
         self.links: LinkTable[MasterConnection] = link_table(self._peers)
         """Of the HA address; its counters outlive a change of identity."""
         self._config = config
+        self._timing = config.timing
+        self._settings = LinkSettings(
+            heartbeat_interval_ms=config.timing.heartbeat_interval_ms,
+            idle_timeout_ms=config.timing.heartbeat_timeout_ms,
+            handshake_timeout_ms=config.timing.session_rpc_timeout_ms,
+        )
+        self._shortening: asyncio.TimerHandle | None = None
         self._incarnation = incarnation
         self._log = log
         self._parts = parts
@@ -94,6 +102,26 @@ class HaEnds:
             self._task = asyncio.get_running_loop().create_task(self._open())
             self._task.add_done_callback(self._finished)
 
+    def retime(self, timing: Timing) -> None:
+        """Other durations are in force, for links that are open, too."""
+        self._timing, settings = timing, self._settings
+        settings.heartbeat_interval_ms = timing.heartbeat_interval_ms
+        settings.handshake_timeout_ms = timing.session_rpc_timeout_ms
+        if self._ends is not None:
+            self._ends.client.retime(timing.reconnect_delay_ms, timing.reconnect_delay_ms_max)
+        if self._shortening is not None:
+            self._shortening.cancel()
+        # The other end hears of its shorter interval a moment later than we: judged by the shorter timeout at once, a
+        # healthy link would break between two of its heartbeats, and sends wait for the member meanwhile.
+        if timing.heartbeat_timeout_ms < settings.idle_timeout_ms:
+            loop = asyncio.get_running_loop()
+            self._shortening = loop.call_later(timing.heartbeat_timeout_ms / 1000, self._shorten)
+        else:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        self._settings.idle_timeout_ms = self._timing.heartbeat_timeout_ms
+
     def holds_back(self, view: SetView) -> bool:
         """Whether ``view`` waits for its session (rule 2)."""
         if self._opening is None:
@@ -103,6 +131,8 @@ class HaEnds:
 
     async def stop(self) -> None:
         """Every link is closed on return."""
+        if self._shortening is not None:
+            self._shortening.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -136,17 +166,12 @@ class HaEnds:
 
     async def _replace(self, identity: ReplicaIdentity) -> None:
         await self._close()
-        timing = self._config.timing
-        settings = LinkSettings(
-            heartbeat_interval_ms=timing.heartbeat_interval_ms,
-            idle_timeout_ms=timing.heartbeat_timeout_ms,
-            handshake_timeout_ms=timing.session_rpc_timeout_ms,
-        )
+        timing = self._timing
         server = HaServer(
             identity=identity,
             log=self._log,
             events=self._as_master,
-            settings=settings,
+            settings=self._settings,
             clock_ms=self._parts.now_ms,
             links=self.links,
             slaves=self._peers,
@@ -156,7 +181,7 @@ class HaEnds:
             identity=identity,
             log=self._log,
             events=self._as_slave,
-            settings=settings,
+            settings=self._settings,
             reconnect_delay_ms=timing.reconnect_delay_ms,
             reconnect_delay_ms_max=timing.reconnect_delay_ms_max,
             clock_ms=self._parts.now_ms,

@@ -231,6 +231,15 @@ class Mastership:
         self._show_gate()
         self._handle(outputs)
 
+    def retime(self, timing: Timing) -> None:
+        """Other durations are in force."""
+        self.sync.retime(
+            catch_up_timeout_ms=timing.catch_up_timeout_ms,
+            survivors_wait_ms=timing.survivors_wait_ms,
+            alter_retry_ms=timing.session_rpc_timeout_ms,
+            stall_ms=timing.stall_ms,
+        )
+
     def session_opened(self) -> None:
         """An outstanding proposal is sent again at once; its verdict may have been lost with the session (R1)."""
         if self.sync.outstanding is not None:

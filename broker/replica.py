@@ -52,6 +52,7 @@ from rollcall_ha.broker.handlers.listen import ListenService
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.identity import Remembered
+from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.mastership import Gate, Mastership, ReignContext
 from rollcall_ha.broker.parts import Parts
@@ -74,6 +75,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
+from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import CleanMark, Phase, Value
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
@@ -128,6 +130,7 @@ class Replica:
         """Since when no sends are taken, if the last role that was left is a master's."""
         self._next_check_us = 0
         self._registration = _registration_of(config, remembered, RegisterCode(parts.draw()))
+        self.settings = LiveSettings(config.timing, self._retimed)
         self.machine = RoleMachine(
             set_key=config.set_key,
             incarnation=process.incarnation,
@@ -226,6 +229,7 @@ class Replica:
             credentials=self._parts.credentials,
             wall_ms=self._parts.wall_ms,
             revoked=self._revoked_peers(),
+            settings=self.settings,
         )
 
     def _revoked_peers(self) -> RevokedPeers | None:
@@ -236,6 +240,15 @@ class Replica:
             credentials, self._remembered.revoked, store=lambda told: disk.submit(files.revoked.store, told)
         )
 
+    def _retimed(self, timing: Timing) -> None:
+        """The controllers' settings are in force."""
+        self.machine.retime(retry_ms=timing.reconnect_delay_ms, retry_ms_max=timing.reconnect_delay_ms_max)
+        self.session.retime(timing)
+        self.ends.retime(timing)
+        self.writes.retime(timing)
+        if self._reign is not None:
+            self._reign.retime(timing)
+
     def start(self) -> None:
         """The log is recovered: begin."""
         remembered = self._remembered
@@ -245,7 +258,7 @@ class Replica:
 
     def ask_to_stop(self, *, at_once: bool = False) -> None:
         """Stop cleanly; ``ended`` says when and how. ``at_once``: also while others wait for this replica."""
-        self.role.feed(Stop(leave_ms=0 if at_once else self._config.timing.handover_ms))
+        self.role.feed(Stop(leave_ms=0 if at_once else self.settings.timing.handover_ms))
 
     async def close(self) -> None:
         """Close session and links; the log is closed by the role machine, if it came to that."""
@@ -368,7 +381,7 @@ class Replica:
             links=self.ends.server,
             waiters=self.put,
             gate=self.gate,
-            timing=self._config.timing,
+            timing=self.settings.timing,
             ask=self._ask,
             on_phase=self._phase_reached,
             on_drained=lambda epoch: self.role.feed(Drained(master_epoch=epoch)),

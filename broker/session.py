@@ -39,6 +39,7 @@ from rollcall_ha.broker.core.session import (
     TellOpened,
     TellView,
 )
+from rollcall_ha.broker.live_settings import LiveSettings
 from rollcall_ha.broker.revocations import RevokedPeers
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
 from rollcall_ha.controller.contract.commands import RecordMilestones
@@ -51,7 +52,9 @@ from rollcall_ha.controller.contract.session import (
     LinkReport,
     RevokedSerials,
     RoleNotice,
+    SettingsTold,
 )
+from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Milestone, Value
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import split_address
@@ -69,6 +72,7 @@ _decode_reply: Callable[[bytes], AnyReply] = msgspec.json.Decoder(AnyReply).deco
 _decode_hint = msgspec.json.Decoder(LeaderHint).decode
 _decode_beat = msgspec.json.Decoder(HeartbeatAck).decode
 _decode_revoked = msgspec.json.Decoder(RevokedSerials).decode
+_decode_settings = msgspec.json.Decoder(SettingsTold).decode
 _decode_notice = msgspec.json.Decoder(RoleNotice).decode
 _encode = msgspec.json.encode
 
@@ -137,6 +141,7 @@ class ControllerSession:
         credentials: Credentials | None = None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         revoked: RevokedPeers | None = None,
+        settings: LiveSettings | None = None,
     ) -> None:
         """
         Nothing is dialled yet; ``now_us`` is the monotonic clock.
@@ -153,6 +158,7 @@ class ControllerSession:
         self._credentials = credentials
         self._wall_ms = wall_ms
         self._revoked = revoked
+        self._settings = settings
         self._dials = 0
         self._stop_judging: Callable[[], None] = lambda: None
         self._link: RemotingConnection | None = None
@@ -182,6 +188,11 @@ class ControllerSession:
     def controller(self) -> str | None:
         """host:port of the controller of the open session."""
         return self._machine.address if self.is_open else None
+
+    @property
+    def settings_version(self) -> int:
+        """By which the process works; 0 = its file's."""
+        return 0 if self._settings is None else self._settings.version
 
     def start(self) -> None:
         """Begin to dial; on the running loop."""
@@ -228,6 +239,11 @@ class ControllerSession:
         if self._link is not None and self.is_open:
             self._link.send_one_way(RequestCode.SESSION_LINKS, body=_encode(report))
 
+    def retime(self, timing: Timing) -> None:
+        """Other durations are in force (``live_settings``)."""
+        self._rpc_timeout_ms = timing.session_rpc_timeout_ms
+        self._do(self._machine.retime(timing, self._now_ms()))
+
     def look_up(self) -> None:
         """Ask soon what the controllers know of the set (R21)."""
         self._do(self._machine.look_up(self._now_ms()))
@@ -240,6 +256,9 @@ class ControllerSession:
             try:
                 if frame.code == RequestCode.SESSION_REVOKED:
                     self._take_revoked(_decode_revoked(frame.body))
+                    continue
+                if frame.code == RequestCode.SESSION_SETTINGS:
+                    self._take_settings(_decode_settings(frame.body))
                     continue
                 if frame.code != RequestCode.SESSION_NOTICE:
                     self.counters.peer_nonsense += 1
@@ -402,12 +421,15 @@ class ControllerSession:
             heartbeat = self._owner.heartbeat(action.session_ordinal)
             if self._revoked is not None:
                 heartbeat = replace(heartbeat, known_revocations=self._revoked.known)
+            if self._settings is not None:
+                heartbeat = replace(heartbeat, known_settings=self._settings.version)
             sent_at_us = self._now_us()
             ack = _decode_beat(await self._exchange(link, RequestCode.SESSION_HEARTBEAT, heartbeat))
             self._clock.witness(
                 sent_at_us=sent_at_us, leader_clock_us=ack.leader_clock_us, answered_at_us=self._now_us()
             )
             self._take_revoked(ack.revoked)
+            self._take_settings(ack.settings)
             self._do(self._machine.beat_answered(action.connection, ack, self._now_ms()))
 
         await self._on_link(action.connection, beat)
@@ -415,6 +437,10 @@ class ControllerSession:
     def _take_revoked(self, told: RevokedSerials | None) -> None:
         if told is not None and self._revoked is not None:
             self._revoked.take(told)
+
+    def _take_settings(self, told: SettingsTold | None) -> None:
+        if told is not None and self._settings is not None:
+            self._settings.take(told)
 
     async def _persist(self, identity: Identity) -> None:
         await self._owner.persist_identity(identity)

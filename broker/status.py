@@ -189,6 +189,11 @@ class ReplicaReporter:
             ("confirm_offset", "Everything below is on every required member.", log.confirm_offset),
             ("released_offset", "Highest end acknowledged to a producer.", log.released_offset),
             ("sync_state_set_size", "Members of the last known SyncStateSet.", len(view.sync_state_set) if view else 0),
+            (
+                "settings_version",
+                "Of the controllers' settings in force here; 0 = the file's.",
+                session.settings_version,
+            ),
             ("session_open", "1 if a leading controller answers.", session.is_open),
             ("heartbeats_total", "Sent since the start.", session.counters.heartbeats),
             ("milestones_dropped_total", "Not reported for want of a session.", session.counters.milestones_dropped),

@@ -56,6 +56,10 @@ class WriteStops:
         stop = self.watch.stop
         return self.watch.stopped_us + (0 if stop is None else max(0, self._now_us() - stop.began_us))
 
+    def retime(self, timing: Timing) -> None:
+        """Other durations are in force."""
+        self.watch.retime(stall_ms=timing.stall_ms, heartbeat_interval_ms=timing.heartbeat_interval_ms)
+
     def begin(self) -> None:
         """A reign serves: look from now on, until it is over by the controllers' word."""
         self.close()

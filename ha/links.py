@@ -50,9 +50,13 @@ class FollowTarget:
     flush: FlushMode = FlushMode.ASYNC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LinkSettings:
-    """Limits and times of a link; the times in milliseconds of one monotonic clock."""
+    """
+    Limits and times of links; the times in milliseconds of one monotonic clock.
+
+    Its owner may change the first three while links run: each link reads them whenever it looks.
+    """
 
     heartbeat_interval_ms: int
     """Longest silence of a healthy sender."""

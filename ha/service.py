@@ -369,8 +369,7 @@ class HaClient:
         self._replica_log = log
         self._events = events
         self._settings = settings
-        self._delay_ms = reconnect_delay_ms
-        self._delay_ms_max = reconnect_delay_ms_max
+        self.retime(reconnect_delay_ms, reconnect_delay_ms_max)
         self._clock_ms = clock_ms
         self._wall_ms = wall_ms
         self._masters = masters
@@ -393,6 +392,11 @@ class HaClient:
         self._was_ready = False
         self._last_bytes_at_ms: int | None = None
         self._ended_at_ms: int | None = None
+
+    def retime(self, reconnect_delay_ms: int, reconnect_delay_ms_max: int) -> None:
+        """Pauses between two attempts, from the next row of them on."""
+        self._delay_ms = reconnect_delay_ms
+        self._delay_ms_max = reconnect_delay_ms_max
 
     @property
     def heard_age_us(self) -> int | None:

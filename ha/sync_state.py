@@ -29,7 +29,7 @@ All times are milliseconds of one monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
@@ -194,6 +194,16 @@ class SyncState:
     def may_release(self) -> bool:
         """The reign goes on and ``min_in_sync`` holds: asked before an append and again at release (W12, R22)."""
         return self._ended is None and self.in_sync_count >= self.reign.min_in_sync
+
+    def retime(self, *, catch_up_timeout_ms: int, survivors_wait_ms: int, alter_retry_ms: int, stall_ms: int) -> None:
+        """Other durations count from the next look on; what they have begun to wait for goes on."""
+        self.reign = replace(
+            self.reign,
+            catch_up_timeout_ms=catch_up_timeout_ms,
+            survivors_wait_ms=survivors_wait_ms,
+            alter_retry_ms=alter_retry_ms,
+            stall_ms=stall_ms,
+        )
 
     @property
     def ended(self) -> MastershipEnded | None:

@@ -181,12 +181,12 @@ class BrokerPortServer:
         link.send_one_way(RequestCode.SESSION_NOTICE, body=body)
         return True
 
-    def tell_revoked(self, body: bytes) -> None:
-        """Push the list to every link that speaks for a replica."""
+    def tell_brokers(self, code: RequestCode, body: bytes) -> None:
+        """Push a list of revoked certificates, or settings, to every link that speaks for a replica."""
         for connection in tuple(self._links.values()):
             link = connection.session
             if isinstance(link, _Link) and link.replicas and connection.is_open:
-                connection.send_one_way(RequestCode.SESSION_REVOKED, body=body)
+                connection.send_one_way(code, body=body)
 
     def announce(self, view: SetView) -> None:
         """Tell the RocketMQ brokers of this set."""
@@ -198,7 +198,7 @@ class BrokerPortServer:
         if probe.after_ms:
             await asyncio.sleep(probe.after_ms / 1000)
         try:
-            async with self._probes, asyncio.timeout(self._service.settings.timing.probe_timeout_ms / 1000):
+            async with self._probes, asyncio.timeout(self._service.live.timing.probe_timeout_ms / 1000):
                 answer = await self._ask_listener(probe)
                 if probe.kind is ReplicaKind.ROCKETMQ:
                     return ProbeOutcome.ANSWERED, None
@@ -213,7 +213,7 @@ class BrokerPortServer:
     async def _ask_listener(self, probe: SendProbe) -> Frame:
         """Its answer; that of a RocketMQ broker says that it does not know the code, and so that it lives."""
         host, port = split_address(probe.address)
-        timeout_ms = self._service.settings.timing.probe_timeout_ms
+        timeout_ms = self._service.live.timing.probe_timeout_ms
         limits = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX, idle_ms_max=0)
         expected = self._expected_at(probe)
         link = await connect(host, port, AskingOnly(), timeout_ms=timeout_ms, limits=limits, expected=expected)

@@ -119,8 +119,7 @@ class RoleMachine:
         """``retry_ms`` doubles up to ``retry_ms_max`` while a step or the report of ``entered`` fails."""
         self._facts = Facts(set_key=set_key, incarnation=incarnation, is_learner=is_learner)
         self._goal = Goal(kind=GoalKind.FENCED, master_epoch=NO_EPOCH, reason="not registered yet")
-        self._retry_us = retry_ms * 1_000
-        self._retry_us_max = retry_ms_max * 1_000
+        self.retime(retry_ms=retry_ms, retry_ms_max=retry_ms_max)
         self._now_us = 0
         self._pushed_at_us = 0
         """When the input that is handled left its sender."""
@@ -139,6 +138,11 @@ class RoleMachine:
         """When it stops although somebody waits for it."""
         self._entered_failures = 0
         self._phases = PhaseClock(incarnation)
+
+    def retime(self, *, retry_ms: int, retry_ms_max: int) -> None:
+        """Pauses between two tries of a step, from the next one on."""
+        self._retry_us = retry_ms * 1_000
+        self._retry_us_max = retry_ms_max * 1_000
 
     # --- state -------------------------------------------------------------------------------------------------------
 

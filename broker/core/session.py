@@ -206,6 +206,14 @@ class SessionMachine:
         self._untried = len(self.addresses) - 1
         return self._dial_next()
 
+    def retime(self, timing: Timing, now_ms: int) -> list[SessionAction]:
+        """Other durations are in force: the next heartbeat leaves an interval of theirs after the last one."""
+        self._timing = timing
+        # Left as it was, a pause of 10 s would end when a leader that waits for 3 s has long found us silent.
+        if self.state is SessionState.OPEN and not self._is_beat_in_flight:
+            self._due_ms = max(now_ms, self._beat_sent_at_ms + timing.heartbeat_interval_ms)
+        return self.tick(now_ms)
+
     def stop(self, reason: str) -> list[SessionAction]:
         """No session any more."""
         self.state = SessionState.OVER

@@ -106,13 +106,17 @@ class WriteWatch:
         """That have begun since the start of the process."""
         self.stopped_us = 0
         """In stops that have ended."""
-        self._stall_us = stall_ms * US_PER_MS
-        self._quiet_us = max(QUIET_INTERVALS * heartbeat_interval_ms, stall_ms) * US_PER_MS
+        self.retime(stall_ms=stall_ms, heartbeat_interval_ms=heartbeat_interval_ms)
         self._epoch: MasterEpoch | None = None
         self._seq = 0
         self._able_us = 0
         self._looked_us = 0
         self._obstacle_since_us: int | None = None
+
+    def retime(self, *, stall_ms: int, heartbeat_interval_ms: int) -> None:
+        """From the next look on."""
+        self._stall_us = stall_ms * US_PER_MS
+        self._quiet_us = max(QUIET_INTERVALS * heartbeat_interval_ms, stall_ms) * US_PER_MS
 
     def leave(self) -> None:
         """Not master by anybody's word: a stop that goes on ends with the reign, on the controllers' record."""

@@ -49,6 +49,8 @@ class RequestCode(IntEnum):
     SESSION_STOPPING = 3112
     SESSION_REVOKED = 3113
     """Controller -> broker on the broker's own session, one-way: ``RevokedSerials`` (R28)."""
+    SESSION_SETTINGS = 3114
+    """Controller -> broker on the broker's own session, one-way: ``SettingsTold``."""
 
     PROBE = 3190
     """Controller -> broker listen port: answers with the incarnation of the process that listens (R13)."""

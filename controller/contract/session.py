@@ -31,6 +31,7 @@ from rollcall_ha.controller.contract.ids import (
     SyncStateSetEpoch,
 )
 from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.values import Positions, Value
 
 SESSION_COMMANDS = {
@@ -84,6 +85,8 @@ class Heartbeat(Value):
     """A master's, on its own clock: since its oldest send that waits was appended; None = none waits, or not told."""
     known_revocations: int | None = None
     """Number of the newest ``RevokedSerials`` that it has, 0 = it has none; None = it does not ask for them."""
+    known_settings: int | None = None
+    """Version by which it works, 0 = by its file; None = it does not ask for settings."""
 
 
 class RevokedSerials(Value):
@@ -98,6 +101,18 @@ class RevokedSerials(Value):
     serials: tuple[str, ...]
 
 
+class SettingsTold(Value):
+    """
+    SESSION_SETTINGS, one-way, pushed the moment a version is applied; also part of a ``HeartbeatAck``.
+
+    Until its first session a broker works by its own file.
+    """
+
+    version: int
+    """Another number is another version, whether it is higher or not: a backup of controllers may be restored."""
+    settings: Settings
+
+
 class HeartbeatAck(Value):
     """``view`` is there only if the heartbeat's known epochs are not the current ones."""
 
@@ -110,6 +125,8 @@ class HeartbeatAck(Value):
     """The leader's monotonic clock when it answered; 0 = not told. With the round trip it tells the clocks apart."""
     revoked: RevokedSerials | None = None
     """There only if the heartbeat asked for revocations and showed another number."""
+    settings: SettingsTold | None = None
+    """There only if the heartbeat asked for settings and showed another version."""
 
 
 class RoleNotice(Value):

@@ -34,6 +34,7 @@ from rollcall_ha.controller.contract.events import (
 from rollcall_ha.controller.contract.ids import MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import AnyReply, Refused, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, LinkReport, ProbeAnswer
+from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
@@ -112,6 +113,11 @@ class LeaderDuties:
         self.switchovers.disarm()
         self.milestones.disarm()
         self._requested_ns.clear()
+
+    def retime(self, timing: Timing, settings: Settings, now_ns: int) -> None:
+        """Other settings are in force, from here on."""
+        self.sessions.retime(timing, settings.rocketmq_heartbeat_timeout_ms, now_ns)
+        self.elections.retime(timing)
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 

@@ -108,6 +108,10 @@ class ElectionDuty:
         # is in flight, and would then have two of them.
         self._in_flight: dict[SetKey, None] = {}
 
+    def retime(self, timing: Timing) -> None:
+        """Other durations count for elections from here on."""
+        self._timing = timing
+
     def disarm(self) -> None:
         self._pending.clear()
         self._queue.clear()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import Incarnation, RequestId
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
@@ -39,8 +40,8 @@ class BrokerPort(Protocol):
         """Push an encoded ``RoleNotice``; False if that connection is gone. Does not block."""
         ...
 
-    def tell_revoked(self, body: bytes) -> None:
-        """Push an encoded ``RevokedSerials`` to every session. Does not block."""
+    def tell_brokers(self, code: RequestCode, body: bytes) -> None:
+        """Push an encoded value to every session. Does not block."""
         ...
 
     def announce(self, view: SetView) -> None:

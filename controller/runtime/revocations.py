@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.session import Heartbeat, RevokedSerials
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.runtime.ports import BrokerPort
@@ -41,7 +42,7 @@ class RevocationWatch:
         for tell in self.listeners:
             tell(serials)
         if port is not None:
-            port.tell_revoked(msgspec.json.encode(_told(state)))
+            port.tell_brokers(RequestCode.SESSION_REVOKED, msgspec.json.encode(_told(state)))
 
 
 def _told(state: FleetState) -> RevokedSerials:

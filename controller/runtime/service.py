@@ -59,7 +59,7 @@ from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView, for_brokers
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, LinkReport
-from rollcall_ha.controller.contract.values import DetectionStamps, Evidence, SilenceCause
+from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.core.decide import decide, refuse_above_level
 from rollcall_ha.controller.core.preview import preview
 from rollcall_ha.controller.core.state import FleetState
@@ -75,11 +75,12 @@ from rollcall_ha.controller.runtime.clock_watch import ClockWatch
 from rollcall_ha.controller.runtime.decision_log import log_decisions
 from rollcall_ha.controller.runtime.duties import OWN_ORDERS, LeaderDuties
 from rollcall_ha.controller.runtime.event_journal import EventJournal
+from rollcall_ha.controller.runtime.live_settings import LiveSettings, settings_unknown_to
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.ports import BrokerPort, NoAuthority, Ports
 from rollcall_ha.controller.runtime.pushes import push_views
 from rollcall_ha.controller.runtime.revocations import RevocationWatch, unknown_to
-from rollcall_ha.controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId
+from rollcall_ha.controller.runtime.session_state import NS_PER_MS, NS_PER_US, ConnectionId, stamps_of_stop
 from rollcall_ha.controller.runtime.settings import ServiceSettings
 from rollcall_ha.controller.runtime.state_watch import StateWatch
 from rollcall_ha.node.telemetry import get_logger
@@ -152,6 +153,7 @@ class ControllerService:
             draw_epoch_jump=self.ports.draw_epoch_jump,
             pauses_now=lambda: (log.published.state.pauses, self.ports.wall_ms()),
         )
+        self.live = LiveSettings(settings.timing, lambda timing, now: self.duties.retime(timing, now, self.now_ns()))
         log.subscribe(self._on_applied)
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -413,6 +415,7 @@ class ControllerService:
             controllers=self.settings.broker_ports,
             leader_clock_us=self.now_ns() // NS_PER_US,
             revoked=unknown_to(beat, published.state),
+            settings=settings_unknown_to(beat, published.state),
         )
 
     async def submit_for_broker(
@@ -452,16 +455,10 @@ class ControllerService:
         return reply
 
     def _evidence_of_stop(self, command: AnnounceStop) -> Evidence | None:
-        """Of a handover: what writes have waited for already is its beginning, as the fault is that of a failover."""
         view = self.view_of(command.set_key)
         if view is None or view.master != command.broker_id:
             return None
-        since_us = command.drained_us
-        cause = SilenceCause.GOODBYE if command.switchover is UNSET else SilenceCause.DRAINED
-        stamps = DetectionStamps(
-            cause=cause, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us
-        )
-        return msgspec.structs.replace(self._evidence(view), detection=stamps)
+        return msgspec.structs.replace(self._evidence(view), detection=stamps_of_stop(command))
 
     def _refusal_of_now(self, operation: Operation) -> Refused | None:
         """
@@ -498,19 +495,23 @@ class ControllerService:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(LEADERSHIP_POLL_MS / 1000, self._on_timer)
         self._look_at_leadership()
-        self.revocations.look(self._log.published.state, self._broker_port if self.duties.is_active else None)
+        self._tell()
         now_ns = self.now_ns()
         self.duties.breathe(now_ns)
         self._watch_clock(now_ns)
         if reason := self.states.compare(self._log.exchange_states, now_ns):
             self.ports.diverged(reason)
         if now_ns >= self._next_scan_ns:
-            self._next_scan_ns = now_ns + self.settings.timing.scan_interval_ms * NS_PER_MS
+            self._next_scan_ns = now_ns + self.live.timing.scan_interval_ms * NS_PER_MS
             self._do(self.duties.tick(now_ns))
         if now_ns >= self._next_mark_ns:
             self._next_mark_ns = now_ns + HEARD_MARK_PERIOD_MS * NS_PER_MS
             if (within_ms := self.duties.heard_within_ms(now_ns)) is not None:
                 self._do([ProposeCommand(command=Barrier(heard_within_ms=within_ms))])
+
+    def _tell(self) -> None:
+        for watch in (self.revocations, self.live):
+            watch.look(self._log.published.state, self._broker_port if self.duties.is_active else None)
 
     def _watch_clock(self, now_ns: int) -> None:
         published, term = self._log.published, self._taken_term
@@ -607,7 +608,7 @@ class ControllerService:
 
     def _handle_entry(self, entry: AppliedEntry[FleetState], applied_ns: int) -> None:
         self.states.note(entry.index, entry.state.state_digest)
-        self.revocations.look(self._log.published.state, self._broker_port if self.duties.is_active else None)
+        self._tell()
         for record in entry.records:
             if isinstance(record.event, FleetInitialised) and record.requested_by == self._own_name:
                 self._founded_term = record.term

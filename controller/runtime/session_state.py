@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from msgspec import UNSET
 
+from rollcall_ha.controller.contract.commands import AnnounceStop
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
@@ -66,6 +67,28 @@ class Stamps:
         )
 
 
+ROCKETMQ_TIMEOUT_MS = 10_000
+"""Of a RocketMQ broker that this leader has not heard yet: its own default."""
+
+ROCKETMQ_TIMEOUTS_MS = range(1_000, 600_001)
+"""Timeouts that a RocketMQ broker may ask for; beyond them the nearest one."""
+
+
+def rocketmq_timeout_ms(asked_ms: int | None, most_ms: int) -> int:
+    """Of a RocketMQ broker that asks for so much, None = was not heard yet; ``most_ms`` 0 = whatever it asks."""
+    asked_ms = ROCKETMQ_TIMEOUT_MS if asked_ms is None else asked_ms
+    asked_ms = min(max(asked_ms, ROCKETMQ_TIMEOUTS_MS[0]), ROCKETMQ_TIMEOUTS_MS[-1])
+    # It asks for 10 s by the file of each Java broker: a master that hangs would stop its set for so long.
+    return min(asked_ms, most_ms) if most_ms else asked_ms
+
+
+def stamps_of_stop(command: AnnounceStop) -> DetectionStamps:
+    """Of a handover: what writes have waited for already is its beginning, as the fault is that of a failover."""
+    since_us = command.drained_us
+    cause = SilenceCause.GOODBYE if command.switchover is UNSET else SilenceCause.DRAINED
+    return DetectionStamps(cause=cause, detected_age_us=since_us, first_sign_age_us=since_us, alive_age_us=since_us)
+
+
 def _age_us(stamp_ns: int | None, now_ns: int) -> int | None:
     return None if stamp_ns is None else max(0, now_ns - stamp_ns) // NS_PER_US
 
@@ -113,6 +136,8 @@ class ReplicaSession:
     is_ready: bool = False
     positions: Positions | None = None
     lag_bytes: int | None = None
+    known_settings: int | None = None
+    """Version of the settings by which it works, 0 = its file's; None = not told."""
     closed_ns: int | None = None
     closed_after_ns: int = 0
     """The session was open then: its end was read at ``closed_ns``, and lies between both."""

@@ -46,18 +46,13 @@ from rollcall_ha.controller.runtime.session_state import (
     ReplicaKey,
     ReplicaSession,
     Stamps,
+    rocketmq_timeout_ms,
 )
 
 __all__ = ["ProbeOutcome", "Sessions", "ViewOf"]
 
 PROBES_MAX = 5
 """Probes after one close; a replica that answers or is unreachable is then left to the timeout."""
-
-ROCKETMQ_TIMEOUT_MS = 10_000
-"""Of a RocketMQ broker that this leader has not heard yet: its own default."""
-
-ROCKETMQ_TIMEOUTS_MS = range(1_000, 600_001)
-"""Timeouts that a RocketMQ broker may ask for; beyond them the nearest one."""
 
 ROCKETMQ_HEARTBEAT_INTERVAL_MS = 1_000
 
@@ -91,6 +86,7 @@ class Sessions:
     def __init__(self, *, timing: Timing, view_of: ViewOf) -> None:
         """``view_of`` reads replicated state as of the newest applied entry; cheap, called often."""
         self._timing = timing
+        self._rocketmq_timeout_ms_max = 0
         self._view_of = view_of
         self._sessions: dict[ReplicaKey, ReplicaSession] = {}
         self._tracked: dict[SetKey, set[BrokerId]] = {}
@@ -143,6 +139,23 @@ class Sessions:
     def _start_grace(self, now_ns: int) -> None:
         self._grace_from_ns = now_ns
         self.graces += 1
+
+    def retime(self, timing: Timing, rocketmq_ms_max: int, now_ns: int) -> None:
+        """Other durations are in force; ``rocketmq_ms_max``: the longest of a RocketMQ broker, 0 = as it asks."""
+        shorter_ms = max(0, self._timing.heartbeat_timeout_ms - timing.heartbeat_timeout_ms)
+        self._timing, self._rocketmq_timeout_ms_max = timing, rocketmq_ms_max
+        in_order = [session for order in self._by_due.values() for session in order.values()]
+        self._by_due.clear()
+        for session in self._sessions.values():
+            is_ours = session.kind is not ReplicaKind.ROCKETMQ
+            session.timeout_ms = self._timeout_ms(session.kind, None if is_ours else session.timeout_ms)
+            session.interval_ns = self._interval_ms(session.kind) * NS_PER_MS
+            session.stall_ns = timing.stall_ms * NS_PER_MS
+        for session in sorted(in_order, key=lambda session: session.due_from_ns):
+            self._join_due(session)
+        # A broker hears of its shorter interval a moment later than we of the shorter timeout: counted at once, each
+        # of them would be found silent between two heartbeats of before.
+        self._start_grace(now_ns + shorter_ms * NS_PER_MS)
 
     def track(self, key: SetKey, now_ns: int) -> None:
         """Take over the replicas of ``key`` from replicated state, now that an entry has changed the set."""
@@ -244,8 +257,10 @@ class Sessions:
         interval_ms = self._timing.heartbeat_interval_ms
         return max(interval_ms, ROCKETMQ_HEARTBEAT_INTERVAL_MS) if kind is ReplicaKind.ROCKETMQ else interval_ms
 
-    def _timeout_ms(self, kind: ReplicaKind) -> int:
-        return ROCKETMQ_TIMEOUT_MS if kind is ReplicaKind.ROCKETMQ else self._timing.heartbeat_timeout_ms
+    def _timeout_ms(self, kind: ReplicaKind, asked_ms: int | None = None) -> int:
+        if kind is not ReplicaKind.ROCKETMQ:
+            return self._timing.heartbeat_timeout_ms
+        return rocketmq_timeout_ms(asked_ms, self._rocketmq_timeout_ms_max)
 
     # --- what brokers say --------------------------------------------------------------------------------------------
 
@@ -286,7 +301,7 @@ class Sessions:
         session.known_master_epoch = beat.known_master_epoch
         session.is_ready = beat.is_ready
         session.positions = beat.positions
-        session.lag_bytes = beat.lag_bytes
+        session.lag_bytes, session.known_settings = beat.lag_bytes, beat.known_settings
         session.heard_ns = now_ns
         if view is not None and beat.known_master_epoch == view.master_epoch:
             self._hear_of(master, beat.master_heard_age_us, now_ns)
@@ -294,7 +309,7 @@ class Sessions:
             # Left BEFORE the timeout changes, which names the order: it would stay in the old one and be found due
             # there.
             self._leave_due(session)
-            session.timeout_ms = min(max(beat.timeout_ms, ROCKETMQ_TIMEOUTS_MS[0]), ROCKETMQ_TIMEOUTS_MS[-1])
+            session.timeout_ms = self._timeout_ms(session.kind, beat.timeout_ms)
         self._heard(session, connection, now_ns)
         # Its slaves' acks ended 0.4 s before its last heartbeat: by the heartbeat, 3.5 s without an ack were
         # an outage of 3.1 s at most. A stop as old as ``stall_ms`` is told by itself.

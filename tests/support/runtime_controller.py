@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from rollcall_ha.api.rest.app import make_app
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import PeerDoor, PeerTransport, has_peer_calls
+from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import ProbeAnswer
@@ -52,14 +53,14 @@ class SilentBrokers:
     pushed: list[tuple[ConnectionId, bytes]] = field(default_factory=list)
     answer: tuple[ProbeOutcome, ProbeAnswer | None] = (ProbeOutcome.NO_ANSWER, None)
     announced: list[SetView] = field(default_factory=list)
-    revoked: list[bytes] = field(default_factory=list)
+    told: list[tuple[RequestCode, bytes]] = field(default_factory=list)
 
     def notify(self, connection: ConnectionId, body: bytes) -> bool:
         self.pushed.append((connection, body))
         return True
 
-    def tell_revoked(self, body: bytes) -> None:
-        self.revoked.append(body)
+    def tell_brokers(self, code: RequestCode, body: bytes) -> None:
+        self.told.append((code, body))
 
     def announce(self, view: SetView) -> None:
         self.announced.append(view)

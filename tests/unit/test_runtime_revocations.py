@@ -137,10 +137,10 @@ def test_a_follower_takes_the_list_too_and_the_leader_pushes_it(tmp_path: Path) 
             assert await revoke(leader, "b2") == Done()
             await must(lambda: all(heard.values()), "a controller was not told")
             assert {name: told[-1] for name, told in heard.items()} == {name: {"b2"} for name in NAMES}
-            told = [msgspec.json.decode(body, type=RevokedSerials) for body in ports["c1"].revoked]
+            told = [msgspec.json.decode(body, type=RevokedSerials) for _code, body in ports["c1"].told]
             known = leader.service.published.state.revocations
             assert told == [RevokedSerials(revocations=known, serials=("b2",))]
-            assert (ports["c2"].revoked, ports["c3"].revoked) == ([], [])
+            assert (ports["c2"].told, ports["c3"].told) == ([], [])
             answer = await leader.queries.certificates(Consistency.LINEARIZABLE)
             assert [(one.serial, one.revoked_by) for one in answer.revoked] == [("b2", "admin:alice")]
             assert {member.queries.controller().certificates_revoked for member in group.members.values()} == {1}

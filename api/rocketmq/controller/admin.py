@@ -45,8 +45,8 @@ class AdminCodes:
         codes.register(*(Served(code=code, name=code.name, handler=handler) for code, handler in handlers.items()))
 
     def _settings(self) -> dict[str, Any]:
-        """What ``mqadmin getControllerConfig`` shows of ours, under RocketMQ's keys. Set by the fleet file."""
-        settings, timing = self.service.settings, self.service.settings.timing
+        """What ``mqadmin getControllerConfig`` shows of ours, under RocketMQ's keys."""
+        settings, timing = self.service.settings, self.service.live.timing
         return {
             "controllerDLegerGroup": settings.fleet_name,
             "controllerDLegerPeers": ";".join(f"{n}-{peer.broker}" for n, peer in settings.controllers.items()),

@@ -1,0 +1,46 @@
+"""
+The durations by which this broker works now: those of its file until the controllers tell others.
+
+Here: taking a version, and telling the parts of the process. Not here: how it arrives (``session``), what may be set
+(``controller.contract.settings``).
+
+Rule 1: a version is told apart by its number, never ordered by it: controllers that were restored from a backup begin
+lower, and theirs are in force.
+Rule 2: nothing is kept on disk. A start without controllers serves by the file, as the first one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rollcall_ha.controller.contract.session import SettingsTold
+from rollcall_ha.controller.contract.settings import changes, settings_of, timing_with
+from rollcall_ha.controller.contract.timing import Timing
+from rollcall_ha.node.telemetry import get_logger
+
+_log = get_logger("settings")
+
+
+class LiveSettings:
+    """Of one process."""
+
+    def __init__(self, file: Timing, retime: Callable[[Timing], None]) -> None:
+        """``retime`` is called behind each change; ``file``: of the own fleet file."""
+        self.timing = file
+        self.version = 0
+        """For heartbeats; 0: by the file."""
+        self._file = file
+        self._retime = retime
+
+    def take(self, told: SettingsTold) -> None:
+        """What is in force by the word of a controller."""
+        if told.version == self.version:
+            return
+        is_start = self.version == 0
+        self.version = told.version
+        self.timing = timing_with(told.settings, self._file)
+        self._retime(self.timing)
+        differing = [str(change) for change in changes(settings_of(self._file), told.settings)]
+        # The same keys: those without a duration are controllers' own, and no file of a broker has them.
+        event = "file_differs_from_settings" if is_start and differing else "settings_taken"
+        _log.info(event, version=told.version, file_to_settings=differing)
