@@ -54,6 +54,7 @@ KINDS: Mapping[str, int] = {
     "elections-resumed": 31,
     "election-withheld": 32,
     "settings-applied": 33,
+    "leadership-transfer-ordered": 34,
 }
 
 PHASES: Mapping[str, int] = {

@@ -31,9 +31,10 @@ from rollcall_ha.api.addresses import base_url, hinted, resolved
 from rollcall_ha.api.bodies import ElectionGuards, SwitchoverOptions
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.api.identity import Identity, NotTrusted, trouble_of
+from rollcall_ha.api.pages import all_pages
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, ApplyBrokerId, ImportSet
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import Done, Elected, IdGranted
 from rollcall_ha.controller.contract.values import EventRef
@@ -46,6 +47,7 @@ from rollcall_ha.controller.contract.views import (
     Explanation,
     FleetStatus,
     HistoryPage,
+    LeadershipTransferred,
     OrderPreview,
     Problem,
     SetAnswer,
@@ -55,7 +57,6 @@ from rollcall_ha.controller.contract.views import (
 )
 
 T = TypeVar("T")
-Page = TypeVar("Page", FleetStatus, SetPage)
 
 LIMIT_MS = 5_000
 """How long a call looks for a leader before it gives up."""
@@ -78,6 +79,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         EventPage,
         ElectionPreview,
         SwitchoverAnswer,
+        LeadershipTransferred,
         OrderPreview,
         CertificatesAnswer,
         TokensAnswer,
@@ -242,7 +244,7 @@ class Client:
             call = _Call(method="GET", path="/v1/status", params=bodies.page_params("local", after))
             return self._decode(self._once(base, call), FleetStatus)
 
-        return _all_pages(page)
+        return all_pages(page)
 
     def newest_event_by(self, address: str) -> EventPage:
         """The end of the journal of one controller. Raises ``ClientError``."""
@@ -251,9 +253,7 @@ class Client:
 
     def status(self) -> FleetStatus:
         """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
-        return _all_pages(
-            lambda after: self._read("/v1/status", FleetStatus, bodies.page_params("linearizable", after))
-        )
+        return all_pages(lambda after: self._read("/v1/status", FleetStatus, bodies.page_params("linearizable", after)))
 
     def sets(self, *, consistency: str = "linearizable", limit_ms: int | None = None) -> SetPage:
         """All sets, page after page, each within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
@@ -261,7 +261,7 @@ class Client:
         def page(after: str | None) -> SetPage:
             return self._read("/v1/sets", SetPage, bodies.page_params(consistency, after), limit_ms=limit_ms)
 
-        return _all_pages(page)
+        return all_pages(page)
 
     def set(self, key: SetKey, *, limit_ms: int | None = None) -> SetAnswer:
         """One set, within ``limit_ms`` instead of the client's. Raises ``ClientError``."""
@@ -460,6 +460,16 @@ class Client:
         """Raise the fleet's feature level, None: to that of the leader's program. Raises ``ClientError``."""
         body = {"level": level, "assumeUpgraded": assume_upgraded, "reason": reason}
         return self._post("/v1/feature-level", body, Done, request_id)
+
+    def preview_transfer(self, to: ControllerName | None) -> OrderPreview:
+        """What ``transfer_lead`` would order. Raises ``ClientError``."""
+        return self._post("/v1/controllers/transfer", {"to": to, "dryRun": True}, OrderPreview, None)
+
+    def transfer_lead(
+        self, to: ControllerName | None, *, reason: str = "", request_id: RequestId | None = None
+    ) -> LeadershipTransferred:
+        """Have another controller lead, None: the one that is furthest. Raises ``ClientError``."""
+        return self._post("/v1/controllers/transfer", {"to": to, "reason": reason}, LeadershipTransferred, request_id)
 
     def certificates(self, *, consistency: str = "linearizable") -> CertificatesAnswer:
         """The revoked certificates. Raises ``ClientError``."""
@@ -677,15 +687,3 @@ class Client:
 def new_request_id() -> RequestId:
     """A fresh id of 32 hex digits."""
     return RequestId(secrets.token_hex(16))
-
-
-def _all_pages(page: Callable[[str | None], Page]) -> Page:
-    """The first page with the sets of all pages: the first is the oldest, so its freshness holds for all."""
-    first: Page = page(None)
-    sets = [*first.sets]
-    after = first.next_after
-    while after is not None:
-        following = page(after)
-        sets.extend(following.sets)
-        after = following.next_after
-    return msgspec.structs.replace(first, sets=tuple(sets), next_after=None)

@@ -48,6 +48,7 @@ from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.settings import ServiceSettings, settings_from
+from rollcall_ha.controller.runtime.transfers import step_aside
 from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogReading, look
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
@@ -323,6 +324,8 @@ class _Node:
     async def _stop(self, started: _Started) -> None:
         assert self._service is not None
         self._logger.info("controller_stopping")
+        # FIRST: brokers that lose their sessions find a leader at once, instead of after an election timeout.
+        await step_aside(self._service)
         for task in started.background:
             task.cancel()
         await asyncio.gather(*started.background, return_exceptions=True)

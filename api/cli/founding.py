@@ -63,6 +63,7 @@ from rollcall_ha.node.files import atomic_replace
 FOUNDING_FILE_NAME = "FOUNDING"
 TLS_DIRECTORY = "tls"
 DATA_DIRECTORY = "data"
+CONTROLLERS = (1, 3, 5, 7)
 ROCKETMQ_KEYS_FILE = "rocketmq-keys.toml"
 ADMIN, CLIENT = "admin", "client"
 PEOPLE_OF_INIT = {ADMIN: PeerKind.ADMIN, CLIENT: PeerKind.CLIENT}
@@ -229,7 +230,9 @@ def describe(plan: Founding) -> FleetFile:
         f"--segment-bytes {plan.segment_bytes} is less than {SEGMENT_BYTES_MIN}",
     )
     _require(
-        len(plan.controllers) in (1, 3), f"{len(plan.controllers)} controllers; 1 (no redundancy) or 3 are supported"
+        len(plan.controllers) in CONTROLLERS,
+        f"{len(plan.controllers)} controllers; 1 (no redundancy), 3, 5 or 7 are supported: one more than an odd number "
+        "survives no more",
     )
     controller_sections = {
         node: ControllerSection(

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from rollcall_ha import __version__
-from rollcall_ha.api.cli import certs_app, context, contexts_app, tokens_app
+from rollcall_ha.api.cli import certs_app, context, contexts_app, controllers_app, tokens_app
 from rollcall_ha.api.cli.output import Format
 from rollcall_ha.api.cli.shells import Shell
 from rollcall_ha.api.cli.waiting import Until
@@ -190,25 +190,6 @@ def events(
     if oldest and start is not None:
         raise typer.BadParameter("--oldest and --from exclude each other")
     reads.events(output, start=start, name=of_set, limit=limit, oldest=oldest, follow=follow, request=request, by=by)
-
-
-controllers_app = typer.Typer(help="The controllers.", invoke_without_command=True, rich_markup_mode=None)
-app.add_typer(controllers_app, name="controllers")
-
-
-@controllers_app.command("list")
-def controllers_list(output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """Each controller as it tells of itself: role, term, how far it has applied."""
-    from rollcall_ha.api.cli import reads
-
-    reads.controllers(output, watch)
-
-
-@controllers_app.callback(invoke_without_command=True)
-def controllers(caller: typer.Context, output: OutputOption = Format.TABLE, watch: WatchOption = None) -> None:
-    """Each controller as it tells of itself: role, term, how far it has applied."""
-    if caller.invoked_subcommand is None:
-        controllers_list(output, watch)
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
@@ -450,6 +431,7 @@ def init(
 
 app.add_typer(certs_app.app, name="certs")
 app.add_typer(contexts_app.app, name="context")
+app.add_typer(controllers_app.app, name="controllers")
 app.add_typer(tokens_app.app, name="tokens")
 
 ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]

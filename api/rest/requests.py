@@ -17,7 +17,7 @@ from typing import Annotated, dataclass_transform
 import msgspec
 
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey, SyncStateSetEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, MasterEpoch, SetKey, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.values import ImportedReplica
 
@@ -84,6 +84,13 @@ class RaiseLevelBody(RequestBody):
     """None: the leader's own."""
     assume_upgraded: bool = False
     """Controllers whose REST port the leader cannot reach have the level, by the caller's word."""
+
+
+class TransferBody(RequestBody):
+    """POST /v1/controllers/transfer: another controller leads."""
+
+    to: ControllerName | None = None
+    """None: the one that has the fewest entries to come."""
 
 
 class PauseBody(RequestBody):

@@ -42,6 +42,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "resumeSet": _OPERATORS,
     "pauseFleet": _OPERATORS,
     "resumeFleet": _OPERATORS,
+    "transferLeadership": _OPERATORS,
     # An admin's, as all that follow: its word decides which log is the truth.
     "bootstrapSet": _ADMINS,
     "electMasterUnclean": _ADMINS,

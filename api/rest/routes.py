@@ -43,6 +43,7 @@ from rollcall_ha.api.rest.requests import (
     RevokeCertificateBody,
     RevokeTokenBody,
     SwitchoverBody,
+    TransferBody,
 )
 from rollcall_ha.api.rest.schemas import answers, body, only_problems, operation_id
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER, RefusalCode
@@ -67,6 +68,7 @@ from rollcall_ha.controller.contract.commands import (
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
+    TransferLeadership,
 )
 from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
 from rollcall_ha.controller.contract.names import TEXT_CHARS_MAX
@@ -91,6 +93,7 @@ from rollcall_ha.controller.contract.views import (
     Explanation,
     FleetStatus,
     HistoryPage,
+    LeadershipTransferred,
     OrderPreview,
     SetAnswer,
     SetPage,
@@ -107,6 +110,7 @@ from rollcall_ha.controller.runtime.queries import (
     parse_set_key,
 )
 from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.controller.runtime.transfers import carry_out, leader_known, successor_now
 
 BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
@@ -162,6 +166,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         RevokeTokenBody,
         PauseBody,
         ResumeBody,
+        TransferBody,
         ApplyBrokerId,
         RegisterReplica,
         AlterSyncStateSet,
@@ -357,6 +362,7 @@ class Routes:
         add(f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected, ElectionPreview)
         add(f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
         add(f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
+        add("/controllers/transfer", self.transfer, TransferBody, LeadershipTransferred, OrderPreview)
         add("/feature-level", self.raise_level, RaiseLevelBody, Done, OrderPreview)
         add(f"{of_set}/pause", self.pause_set, PauseBody, Done, OrderPreview)
         add(f"{of_set}/resume", self.resume_set, ResumeBody, Done, OrderPreview)
@@ -483,6 +489,23 @@ class Routes:
         if below := below_level(command.level, members, trusts_silent=order.assume_upgraded):
             return refused(below, request_id=request_id)
         return await self._order(request, order, command)
+
+    async def transfer(self, request: Request) -> Response:
+        """Have another controller lead, at once; answered when a leader is known."""
+        order = await _read_body(request, TransferBody)
+        request_id = self._request_id(request, order)
+        self._service.require_authority()
+        # Its first answer was lost. Carried out again, the lead would go on to a third controller.
+        if request_id in self._service.published.state.requests and not order.dry_run:
+            return _answer_of_query(await leader_known(self._service, request_id), request_id)
+        target = successor_now(self._service, order.to)
+        if isinstance(target, Refused):
+            return refused(target, request_id=request_id)
+        command = TransferLeadership(source=self._service.settings.name, target=target, reason=order.reason)
+        answer = await self._order(request, order, command)
+        if order.dry_run or answer.status_code != 200:
+            return answer
+        return _answer_of_query(await carry_out(self._service, target, request_id), request_id)
 
     async def _order(self, request: Request, order: RequestBody, command: OperatorCommand) -> Response:
         request_id = self._request_id(request, order)
@@ -636,7 +659,7 @@ def _answer(reply: AnyReply, request_id: RequestId) -> Response:
     return _json(reply, {REQUEST_ID_HEADER: request_id})
 
 
-def _answer_of_query(found: SwitchoverAnswer | Refused, request_id: RequestId) -> Response:
+def _answer_of_query(found: SwitchoverAnswer | LeadershipTransferred | Refused, request_id: RequestId) -> Response:
     if isinstance(found, Refused):
         return refused(found, request_id=request_id)
     return _json(found, {REQUEST_ID_HEADER: request_id})

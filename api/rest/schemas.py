@@ -25,6 +25,7 @@ from rollcall_ha.api.rest.requests import (
     RevokeCertificateBody,
     RevokeTokenBody,
     SwitchoverBody,
+    TransferBody,
 )
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
@@ -38,6 +39,7 @@ from rollcall_ha.controller.contract.views import (
     Explanation,
     FleetStatus,
     HistoryPage,
+    LeadershipTransferred,
     OrderPreview,
     Problem,
     SetAnswer,
@@ -73,6 +75,7 @@ OPERATION_IDS = {
     "clean": "cleanReplicas",
     "import_set": "importSet",
     "raise_level": "raiseFeatureLevel",
+    "transfer": "transferLeadership",
     "apply_broker_id": "applyBrokerId",
     "register": "registerReplica",
     "heartbeat": "sendHeartbeat",
@@ -123,6 +126,7 @@ DOCUMENTED: tuple[type, ...] = (
     IdGranted,
     ImportBody,
     IssueTokenBody,
+    LeadershipTransferred,
     Liveness,
     OrderPreview,
     PauseBody,
@@ -139,6 +143,7 @@ DOCUMENTED: tuple[type, ...] = (
     SwitchoverAnswer,
     SwitchoverBody,
     TokensAnswer,
+    TransferBody,
 )
 
 

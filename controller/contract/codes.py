@@ -119,6 +119,8 @@ class RefusalCode(IntEnum):
     """The order that the request names is not, or no longer, under way (R29)."""
     PAUSED = 21024
     """Elections are paused: only an operator's word elects."""
+    NO_SUCCESSOR = 21025
+    """No other controller, or not the one that was named, can take over the lead now."""
 
 
 HTTP_STATUS: dict[RefusalCode, int] = {

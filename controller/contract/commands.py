@@ -90,6 +90,15 @@ class RaiseFeatureLevel(Command, tag="RaiseFeatureLevel"):
     level: int
 
 
+class TransferLeadership(Command, tag="TransferLeadership"):
+    """On record before the leader asks its successor to stand; the transfer itself is Raft's, and follows the entry."""
+
+    source: ControllerName
+    """The leader that is to end its lead."""
+    target: ControllerName
+    reason: str = ""
+
+
 class ReportClockStep(Command, tag="ReportClockStep"):
     """The clock by which entries are stamped was set, or belongs to another leader now and differs (R14)."""
 
@@ -422,6 +431,7 @@ AnyCommand = (
     | TakeLeadership
     | Barrier
     | RaiseFeatureLevel
+    | TransferLeadership
     | ReportClockStep
     | ApplyBrokerId
     | RegisterReplica
@@ -457,6 +467,7 @@ OperatorCommand = (
     | CleanReplicas
     | ImportSet
     | RaiseFeatureLevel
+    | TransferLeadership
     | RevokeCertificate
     | IssueToken
     | RevokeToken

@@ -73,6 +73,14 @@ class FeatureLevelRaised(Event, tag="feature-level-raised"):
     level: int
 
 
+class LeadershipTransferOrdered(Event, tag="leadership-transfer-ordered"):
+    """A person has the lead moved; whoever leads then has the next ``LeadershipTaken``."""
+
+    source: ControllerName
+    target: ControllerName
+    reason: str
+
+
 class ClockStepped(Event, tag="clock-stepped"):
     """Stamps before this event and from it on are of clocks that differ by ``step_ms``; the order is not touched."""
 
@@ -399,6 +407,7 @@ AnyEvent = (
     FleetInitialised
     | LeadershipTaken
     | FeatureLevelRaised
+    | LeadershipTransferOrdered
     | ClockStepped
     | BrokerIdGranted
     | ReplicaRegistered

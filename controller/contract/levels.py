@@ -42,6 +42,7 @@ from rollcall_ha.controller.contract.commands import (
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
+    TransferLeadership,
 )
 from rollcall_ha.controller.contract.events import (
     CertificateRevoked,
@@ -52,6 +53,7 @@ from rollcall_ha.controller.contract.events import (
     Event,
     EventRecord,
     GoodbyeSaid,
+    LeadershipTransferOrdered,
     OwnerBound,
     ReplicaRegistered,
     SettingsApplied,
@@ -69,6 +71,9 @@ from rollcall_ha.controller.contract.verdicts import ElectionKind
 PEER_CALLS_SINCE_LEVEL = 2
 """From which level on controllers call each other over their Raft links; a program of level 1 would close the link."""
 
+TRANSFERS_SINCE_LEVEL = 4
+"""From which level on a leader may ask a follower to stand; an older program would close the link."""
+
 COMMANDS_SINCE: dict[type[Command], int] = {
     # Level 1 had it at its end. Controllers from before that are of level 1, too, and would diverge.
     ImportSet: 2,
@@ -83,6 +88,7 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     PauseElections: 4,
     ResumeElections: 4,
     ApplySettings: 4,
+    TransferLeadership: 4,
 }
 EVENTS_SINCE: dict[type[Event], int] = {
     ClockStepped: 2,
@@ -99,6 +105,7 @@ EVENTS_SINCE: dict[type[Event], int] = {
     ElectionsResumed: 4,
     ElectionWithheld: 4,
     SettingsApplied: 4,
+    LeadershipTransferOrdered: 4,
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
@@ -126,6 +133,7 @@ WORDS_SINCE: dict[Enum, int] = {
     RefusalCode.SWITCHOVER_UNDER_WAY: 4,
     RefusalCode.NO_SWITCHOVER: 4,
     RefusalCode.PAUSED: 4,
+    RefusalCode.NO_SUCCESSOR: 4,
 }
 """Members that were added to an enumeration of an earlier level."""
 

@@ -297,6 +297,13 @@ class SwitchoverAnswer(Value):
     view: SetView
 
 
+class LeadershipTransferred(Value):
+    """Answer of POST /v1/controllers/transfer: who leads now. Not always the controller that was asked to."""
+
+    leader: ControllerName
+    term: int
+
+
 class HistoryPage(Value):
     freshness: Freshness
     set_key: SetKey

@@ -49,6 +49,7 @@ from rollcall_ha.controller.contract.commands import (
     RevokeToken,
     SayGoodbye,
     TakeLeadership,
+    TransferLeadership,
 )
 from rollcall_ha.controller.contract.events import ClockStepped
 from rollcall_ha.controller.contract.ids import SetKey
@@ -63,7 +64,12 @@ from rollcall_ha.controller.core.decide_election import (
 )
 from rollcall_ha.controller.core.decide_switchover import decide_drained, decide_end, decide_order
 from rollcall_ha.controller.core.decision import Decision, done, refuse
-from rollcall_ha.controller.core.fleet import decide_feature_level, decide_initialise, decide_leadership
+from rollcall_ha.controller.core.fleet import (
+    decide_feature_level,
+    decide_initialise,
+    decide_leadership,
+    decide_transfer,
+)
 from rollcall_ha.controller.core.ids import decide_apply_id
 from rollcall_ha.controller.core.importing import decide_import
 from rollcall_ha.controller.core.liveness import decide_alive, decide_goodbye, decide_silent, decide_stopping
@@ -104,6 +110,8 @@ def decide(fleet: FleetState, operation: Operation) -> Decision:
             return decide_leadership(operation, command)
         case RaiseFeatureLevel() as command:
             return decide_feature_level(fleet, command)
+        case TransferLeadership() as command:
+            return decide_transfer(operation, command)
         case ReportClockStep() as command:
             return done(ClockStepped(controller=command.controller, step_ms=command.step_ms))
         case Barrier():

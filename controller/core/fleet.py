@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from rollcall_ha.controller.contract.codes import RefusalCode
-from rollcall_ha.controller.contract.commands import InitialiseFleet, Operation, RaiseFeatureLevel, TakeLeadership
+from rollcall_ha.controller.contract.commands import (
+    InitialiseFleet,
+    Operation,
+    RaiseFeatureLevel,
+    TakeLeadership,
+    TransferLeadership,
+)
 from rollcall_ha.controller.contract.events import (
     CertificateRevoked,
     ClockStepped,
@@ -21,6 +27,7 @@ from rollcall_ha.controller.contract.events import (
     FeatureLevelRaised,
     FleetInitialised,
     LeadershipTaken,
+    LeadershipTransferOrdered,
     SettingsApplied,
     TokenIssued,
     TokenRevoked,
@@ -60,6 +67,18 @@ def decide_leadership(operation: Operation, command: TakeLeadership) -> Decision
             operation, RefusalCode.INVALID_ARGUMENT, "the controller has no name", "name it in the fleet file"
         )
     return done(LeadershipTaken(controller=command.controller, term=command.term))
+
+
+def decide_transfer(operation: Operation, command: TransferLeadership) -> Decision:
+    """Put the order on record. Who can take over is in the leader's memory: ``controller.runtime.transfers`` judges."""
+    if not command.source or not command.target or command.source == command.target:
+        return refuse(
+            operation,
+            RefusalCode.INVALID_ARGUMENT,
+            f"the lead cannot go from {command.source!r} to {command.target!r}",
+            "name another controller than the one that leads; see them with: rollcall controllers",
+        )
+    return done(LeadershipTransferOrdered(source=command.source, target=command.target, reason=command.reason))
 
 
 def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decision:

@@ -145,6 +145,27 @@ class CallOutcome:
     response: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """Another member, as the leader sees it."""
+
+    name: ControllerName
+    is_linked: bool
+    answer_age_ms: int | None
+    """Since the leader sent what it answered last in this term, as a voter; None: nothing yet."""
+    lag_entries: int
+    """Entries of the leader's log that it has not acknowledged."""
+
+
+class HandoverEnd(StrEnum):
+    DEPOSED = "deposed"
+    """Another member stood: this one leads no more."""
+    STOOD_DOWN = "stood-down"
+    """The follower was asked and not heard as a candidate: this one leads no more, and somebody is elected."""
+    NOT_CAUGHT_UP = "not-caught-up"
+    """The follower did not have every entry in time, or is gone; it was not asked, and this one leads on."""
+
+
 Reply = Callable[[bytes], None]
 """Any thread, at most once."""
 Answerer = Callable[[ControllerName, bytes, Reply], None]
@@ -194,6 +215,18 @@ class ReplicatedLog(Protocol[S]):
         Tell the other members the state digests of our newest entries, (index, digest); any thread, never blocks.
 
         Returns what each of them has told last, by index; nothing of one that has not told yet.
+        """
+        ...
+
+    def followers(self) -> tuple[Follower, ...]:
+        """The other members, as a leader sees them; empty on one that does not lead. Any thread."""
+        ...
+
+    def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
+        """
+        End the own lead in favour of ``target``, which is asked to stand when it has every entry.
+
+        Any thread, never blocks; ``done`` is called once, on any thread, within a second. Only from feature level 4 on.
         """
         ...
 

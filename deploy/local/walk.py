@@ -53,6 +53,7 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "events": (_asked("--limit 5"), _asked("--oldest --limit 5 -o json")),
     "controllers": (_asked(),),
     "controllers list": (_asked(),),
+    "controllers transfer": (_asked("--dry-run"), _asked("--reason walk"), _asked("--to nobody", REFUSED)),
     # Two controllers, and the ports between nodes, are out of reach from the operator's machine: that is a finding.
     "doctor": (_asked("", DEGRADED), _asked("-o json", DEGRADED)),
     "wait": (_asked("{set} --until serving --timeout 20"),),

@@ -21,7 +21,7 @@ import pytest
 
 from rollcall_ha.api.client import Client
 from rollcall_ha.api.errors import ClientError
-from rollcall_ha.controller.contract.ids import BrokerId, RegisterCode
+from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, RegisterCode
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import our_environment, wait_until
@@ -261,6 +261,45 @@ def test_master_and_leading_controller_die_together(fleet: Fleet) -> None:
     assert after.master != before.master
     bound_ms = sum(timing_of(fleet).worst_case_rto_ms().values()) + timing_of(fleet).raft_election_timeout_ms_max
     assert gap_ms < bound_ms + NOTICE_MS
+
+
+def test_the_lead_is_moved_by_order_and_by_sigterm_without_an_election_timeout(fleet: Fleet) -> None:
+    """Neither is felt by producers, and no master changes; a kill costs at least the shortest election timeout."""
+    shortest_ms = timing_of(fleet).raft_election_timeout_ms_min
+    before = heal(fleet).view
+    ordered, stopped = [], []
+    with load(fleet) as work:
+        for _ in range(3):
+            old = fleet.leader()
+            target = next(name for name in fleet.controllers if name != old)
+            began_ns = time.monotonic_ns()
+            answer = fleet.client().transfer_lead(ControllerName(target), reason="restart")
+            assert answer.leader == target
+            assert await_authority(fleet, (target,)) == target
+            ordered.append((time.monotonic_ns() - began_ns) / 1e6)
+        began_ns = time.monotonic_ns()
+        for _ in range(2):
+            old = fleet.leader()
+            asked_ns = time.monotonic_ns()
+            fleet.processes.signal(old, signal.SIGTERM)
+            await_authority(fleet, tuple(name for name in fleet.controllers if name != old))
+            stopped.append((time.monotonic_ns() - asked_ns) / 1e6)
+            fleet.terminate(old)
+            fleet.start(old)
+            heal(fleet)
+        work.wait_more()
+        gap_ms = work.longest_gap_ms(began_ns)
+    newest = fleet.client().events(limit=500, is_newest=True).events
+    kinds = [type(one.event).__name__ for one in newest]
+    counted(
+        ordered_ms=[round(one) for one in ordered], stopped_ms=[round(one) for one in stopped], gap_ms=round(gap_ms),
+        audit=judge(fleet),
+    )  # fmt: skip
+    assert kinds.count("LeadershipTransferOrdered") >= 3
+    assert heal(fleet).view.master_epoch == before.master_epoch
+    # The best try: a busy machine may add to each, and a kill never costs less.
+    assert min(ordered) < shortest_ms
+    assert min(stopped) < shortest_ms
 
 
 def test_a_dead_minority_does_not_stop_orders(fleet: Fleet) -> None:

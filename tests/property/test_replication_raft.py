@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.raft.messages import Answer, ProtocolError, RequestVote, Vote
 from tests.support.raft_virtual import NAMES, OurNode, VirtualGroup
 
@@ -110,6 +111,9 @@ def _run(seed: int, *, may_wipe: bool) -> None:
             if random.random() < 0.12:
                 _disturb(group, random, laws, may_wipe=may_wipe)
             leader = group.leader
+            if isinstance(leader, OurNode) and random.random() < 0.1:
+                # To any member: one that is cut off, lags, or has lost its memory is not asked, or does not stand.
+                leader.member.hand_over(ControllerName(random.choice(NAMES)), lambda _how: None)
             if leader is not None:
                 text = f"{number}"
                 leader.propose(text, lambda told, text=text: acknowledged.append(text) if told else None)  # type: ignore[misc]

@@ -59,6 +59,8 @@ EXPECTED = (
     "commands above the feature level refused",
     "feature levels raised by an operator",
     "min_in_sync edited",
+    "transfers of the lead: deposed",
+    "transfers of the lead: not-caught-up",
     "pauses of elections",
     "pauses of elections ended by their time",
     "elections withheld",

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.raft.failstop import FailStop
-from rollcall_ha.controller.replication.raft.messages import Append
+from rollcall_ha.controller.replication.raft.messages import Append, TimeoutNow
 from rollcall_ha.controller.runtime.authority import judge_authority
 from tests.sim.violation import Violation
 from tests.support.raft_seams import Stopped
@@ -151,19 +152,82 @@ def answers_in_the_socket_of_a_paused_leader() -> None:
         for name in others:
             group.deliver_one(name, old.name)
         old.tick()
-        leadership = _ours(group, old.name).member.leadership
-        authority = judge_authority(
-            leadership,
-            taken_term=leadership.term,
-            now_ns=group.now_ns,
-            election_timeout_ms_min=TIMING.raft_election_timeout_ms_min,
+        _must(not _has_authority(group, old.name), "R5: a leader that was paused has authority beside its successor")
+
+
+def successor_beside_an_asking_leader() -> None:
+    """
+    R5: a leader has its successor elected while its followers have heard of it just now, and knows nothing of it.
+
+    Its links break behind the message: it sees neither the candidate nor the new leader.
+    """
+    with _group() as group:
+        _must(group.commit("first"), "an entry commits")
+        old = group.elect()
+        target, other = (name for name in NAMES if name != old.name)
+        _hand_over(group, old.name, target)
+        group.deliver_one(old.name, target)
+        while group.deliver_one(old.name, target):
+            pass
+        group.cut(old.name)
+        for _ in range(40):
+            for name in (target, other):
+                group.nodes[name].tick()
+            for source, to in ((target, other), (other, target)):
+                while group.deliver_one(source, to):
+                    pass
+        _must(group.nodes[target].is_leader, "the successor leads")
+        old.tick()
+        _must(not _has_authority(group, old.name), "R5: a leader that has asked its successor has authority beside it")
+
+
+def message_to_a_successor_on_a_slow_link() -> None:
+    """R5: the successor hears of it when the leader has long waited in vain."""
+    with _group() as group:
+        _must(group.commit("first"), "an entry commits")
+        old = group.elect()
+        target, other = (name for name in NAMES if name != old.name)
+        _hand_over(group, old.name, target)
+        asked_in = old.term
+        for _ in range(400):
+            group.now_ns += 5_000_000
+            old.tick()
+            while group.deliver_one(old.name, other) or group.deliver_one(other, old.name):
+                pass
+            if not old.is_leader:
+                break
+        _must(
+            not (old.is_leader and old.term == asked_in), "R5: a leader that has asked a successor takes its lead back"
         )
-        _must(not authority.is_held, "R5: a leader that was paused has authority beside its successor")
+
+
+def _hand_over(group: VirtualGroup, leader: str, target: str) -> None:
+    """Until the message is under way, and nothing of it has arrived."""
+    asked: list[object] = []
+    group.on_send = lambda _source, message: asked.append(message) if isinstance(message, TimeoutNow) else None
+    _ours(group, leader).member.hand_over(ControllerName(target), lambda _how: None)
+    for _ in range(20):
+        _ours(group, leader).tick()
+        if asked:
+            return
+    raise Violation("Raft: no successor is asked though it has every entry")
+
+
+def _has_authority(group: VirtualGroup, name: str) -> bool:
+    leadership = _ours(group, name).member.leadership
+    return judge_authority(
+        leadership,
+        taken_term=leadership.term,
+        now_ns=group.now_ns,
+        election_timeout_ms_min=TIMING.raft_election_timeout_ms_min,
+    ).is_held
 
 
 QUORUM_CASES: dict[str, Callable[[], None]] = {
     "heartbeat-over-a-full-link": heartbeat_over_a_full_link,
     "cut-below-a-snapshot": cut_below_a_snapshot,
     "answers-in-the-socket-of-a-paused-leader": answers_in_the_socket_of_a_paused_leader,
+    "successor-beside-an-asking-leader": successor_beside_an_asking_leader,
+    "message-to-a-successor-on-a-slow-link": message_to_a_successor_on_a_slow_link,
 }
 """By name, as ``directed.CASES``."""

@@ -15,7 +15,10 @@ import msgspec
 
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import BrokerId
+from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
+from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.runtime.transfers import successor_now
 from tests.sim import amnesia
 from tests.sim.machine import Machine
 from tests.sim.world import BrokerMachine, ControllerMachine, World
@@ -75,6 +78,7 @@ class Chaos:
             (2, self._rot_segment),
             (8, self._hide_elections),
             (2, self._pause_elections),
+            (4, self._transfer_lead),
         ]
         # Each seed has its own taste: some faults often, some never.
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
@@ -546,6 +550,18 @@ class Chaos:
         key = self._random.choice((None, *self._world.keys))
         self._kernel.counts.add("pauses of elections asked for")
         self._world.operator.pause(key, for_ms=self._random.choice((300, 1_500, 4_000)))
+
+    def _transfer_lead(self) -> None:
+        """To the follower that the product would choose or, now and then, to one that it would refuse."""
+        leader = self._world.leader()
+        if leader is None or leader.service.published.state.feature_level < TRANSFERS_SINCE_LEVEL:
+            return
+        followers = leader.log.followers()
+        target = successor_now(leader.service, None)
+        if isinstance(target, Refused) or self._kernel.chance(0.2):
+            target = self._random.choice(followers).name if followers else leader.service.settings.name
+        self._kernel.counts.add("transfers of the lead asked for")
+        leader.process.run("transfer", lambda: leader.log.hand_over(target, lambda _how: None))
 
     def _late_duplicate(self) -> None:
         """An entry that was proposed before is proposed again, now or much later (R1, R14)."""

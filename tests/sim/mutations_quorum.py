@@ -51,6 +51,25 @@ def _counts_from_the_receipt(original: Function) -> Function:
     return mutated
 
 
+def _keeps_authority(original: Function) -> Function:
+    def mutated(self: Any, now_ns: int) -> bool:
+        is_under_way: bool = original(self, now_ns)
+        if self._has_asked:
+            self.yields = False
+        return is_under_way
+
+    return mutated
+
+
+def _takes_its_lead_back(original: Function) -> Function:
+    def mutated(self: Any, now_ns: int) -> bool:
+        if self._has_asked and now_ns >= self._deadline_ns:
+            return False
+        return bool(original(self, now_ns))
+
+    return mutated
+
+
 QUORUM: tuple[Mutation, ...] = (
     Mutation(
         name="commit-not-clamped",
@@ -80,6 +99,26 @@ QUORUM: tuple[Mutation, ...] = (
             "tests/unit/test_replication_boundaries.py::test_authority_counts_from_the_sending_of_what_was_answered",
         ),
         once_unnoticed="authority is counted from the receipt instead of the sending",
+    ),
+    Mutation(
+        name="R5-asked-a-successor",
+        what="a leader that has asked its successor to stand keeps authority beside it",
+        target="rollcall_ha.controller.replication.raft.handover:Handover.advance",
+        mutate=_keeps_authority,
+        case="successor-beside-an-asking-leader",
+        tests=(
+            "tests/unit/test_replication_handover.py::test_r5_a_leader_is_without_authority_before_its_successor_is_asked",
+        ),
+    ),
+    Mutation(
+        name="R5-takes-its-lead-back",
+        what="a leader whose successor is not heard leads on with authority, and the successor may stand any moment",
+        target="rollcall_ha.controller.replication.raft.handover:Handover.advance",
+        mutate=_takes_its_lead_back,
+        case="message-to-a-successor-on-a-slow-link",
+        tests=(
+            "tests/unit/test_replication_handover.py::test_r5_a_leader_that_has_asked_stands_down_when_nobody_deposes_it",
+        ),
     ),
 )
 """Parts of ``MUTATIONS``."""

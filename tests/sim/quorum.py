@@ -15,6 +15,8 @@ from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
+    Follower,
+    HandoverEnd,
     Leadership,
     ProposalOutcome,
     Published,
@@ -77,6 +79,13 @@ class _Member:
     def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
         return self._log.exchange_states(own)
 
+    def followers(self) -> tuple[Follower, ...]:
+        return self._log.followers()
+
+    def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
+        self._quorum.hand_over(target)
+        done(HandoverEnd.DEPOSED)
+
     def subscribe(self, listener: Callable[[AppliedEntry[FleetState]], None]) -> None:
         self._log.subscribe(listener)
 
@@ -120,6 +129,12 @@ class MemoryQuorum:
         """Nobody here forgets anything."""
         del name
         return True
+
+    def hand_over(self, target: ControllerName) -> None:
+        """The target leads, if it can."""
+        if self._is_fit(target):
+            self._leader = target
+            self.group.elect(target)
 
     def pump_soon(self) -> None:
         """Commit takes a round trip and a sync."""

@@ -14,6 +14,8 @@ from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
+    Follower,
+    HandoverEnd,
     Leadership,
     ProposalOutcome,
     Published,
@@ -86,6 +88,16 @@ class _Member:
     def is_voter(self) -> bool:
         """As the product says."""
         return self._member.raft.is_voter
+
+    def followers(self) -> tuple[Follower, ...]:
+        return self._member.followers()
+
+    def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
+        def ended(how: HandoverEnd) -> None:
+            self._quorum.world.counts.add(f"transfers of the lead: {how}")
+            done(how)
+
+        self._guarded(lambda: self._member.hand_over(target, ended))
 
     def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
         return self._member.exchange_states(own)

@@ -558,11 +558,17 @@ class World:
 
     def leader(self) -> ControllerNode | None:
         """The controller that has authority now."""
-        for machine in self.controllers.values():
-            node = machine.node
-            if machine.process.is_alive and not machine.process.is_paused and node is not None and node.has_authority:
-                return node
-        return None
+        found = [
+            machine.node
+            for machine in self.controllers.values()
+            if machine.process.is_alive
+            and not machine.process.is_paused
+            and machine.node is not None
+            and machine.node.has_authority
+        ]
+        if len(found) > 1:
+            raise Violation(f"R5: {', '.join(node.name for node in found)} have authority at once")
+        return found[0] if found else None
 
     def set_state(self, key: SetKey) -> SetState | None:
         """Newest committed state of a set."""

@@ -19,6 +19,8 @@ from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     CallOutcome,
     CallStatus,
+    Follower,
+    HandoverEnd,
     Leadership,
     ProposalOutcome,
     ProposalStatus,
@@ -69,6 +71,24 @@ class MemoryLog(Generic[S]):
         self.told = dict(own)
         others = self._group.members.items()
         return {name: member.told for name, member in others if name != self.name and member.told}
+
+    def followers(self) -> tuple[Follower, ...]:
+        """Those that run have everything."""
+        if self.leadership.role is not RaftRole.LEADER:
+            return ()
+        return tuple(
+            Follower(name=name, is_linked=other.is_running, answer_age_ms=0, lag_entries=0)
+            for name, other in self._group.members.items()
+            if name != self.name
+        )
+
+    def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
+        """At once."""
+        if not self._group.members[target].is_running:
+            done(HandoverEnd.NOT_CAUGHT_UP)
+            return
+        self._group.elect(target)
+        done(HandoverEnd.DEPOSED)
 
     def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
         """At once, while both run: as over a link that never breaks in between."""

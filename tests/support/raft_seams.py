@@ -28,7 +28,15 @@ from pysyncobj import syncobj as library_module
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.controller.replication.ports import AppliedEntry, Leadership, ProposalOutcome, Published, StateMachine
+from rollcall_ha.controller.replication.ports import (
+    AppliedEntry,
+    Follower,
+    HandoverEnd,
+    Leadership,
+    ProposalOutcome,
+    Published,
+    StateMachine,
+)
 from rollcall_ha.controller.replication.raft.disk import Disk
 from rollcall_ha.controller.replication.raft.failstop import FailStop
 from rollcall_ha.controller.replication.raft.internals import Member
@@ -173,6 +181,14 @@ class SimulatedMember(Generic[S]):
         """As ``ports.ReplicatedLog.propose``; tick soon."""
         with self._clock():
             self.raft.propose(payload, done)
+
+    def followers(self) -> tuple[Follower, ...]:
+        return self.raft.followers()
+
+    def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
+        """As ``ports.ReplicatedLog.hand_over``."""
+        with self._clock():
+            self.raft.hand_over(target, done)
 
     def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
         return self.raft.exchange_states(own)

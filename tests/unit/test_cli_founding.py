@@ -42,6 +42,14 @@ def test_fleet_file_reads_back_as_it_was_described(tmp_path: Path) -> None:
     assert (broker.expected_replicas, broker.min_in_sync, broker.flush, broker.segment_bytes) == (3, 2, "sync", 1 << 20)
 
 
+@pytest.mark.parametrize(("count", "is_founded"), [(1, True), (2, False), (4, False), (5, True), (7, True), (9, False)])
+def test_a_fleet_has_an_odd_number_of_controllers_up_to_seven(tmp_path: Path, count: int, is_founded: bool) -> None:
+    """Four survive no more than three, and each order waits for one more disk."""
+    done = init(tmp_path, controllers=count)
+    assert (done.exit_code == 0) is is_founded
+    assert is_founded or f"{count} controllers; 1 (no redundancy), 3, 5 or 7 are supported" in done.stderr
+
+
 def test_names_are_served_only_where_the_fleet_file_says_so(tmp_path: Path) -> None:
     """A fleet may keep its own name servers."""
     for folder, options, expected in (("without", (), False), ("with", ("--name-service",), True)):

@@ -300,6 +300,35 @@ def test_a_pause_is_shown_with_its_set_previewed_and_ended(tmp_path: Path) -> No
     _run(tmp_path, scenario)
 
 
+def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing(tmp_path: Path) -> None:
+    """S68 for transfers; a lost answer is asked for again of the new leader, under the same request id."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        path, body = "/v1/controllers/transfer", {"to": "c2", "reason": "restart of c1", "requestId": "move-1"}
+        dry = await leader.http.post(path, json=body | {"dryRun": True})
+        assert dry.status_code == 200, dry.text
+        (told,) = dry.json()["events"]
+        assert (told["kind"], told["source"], told["target"]) == ("leadership-transfer-ordered", "c1", "c2")
+        assert leader.service.authority().is_held
+        for to, why in (("c1", "leads already"), ("c9", "no controller 'c9'")):
+            wrong = await leader.http.post(path, json={"to": to})
+            assert (wrong.status_code, _problem(wrong).code) == (409, "NO_SUCCESSOR")
+            assert why in _problem(wrong).detail
+        done = await leader.http.post(path, json=body)
+        assert (done.status_code, done.json()["leader"]) == (200, "c2")
+        await until(lambda: group["c2"].service.authority().is_held)
+        again = await group["c2"].http.post(path, json=body)
+        assert again.json() == done.json()
+        assert group["c2"].service.authority().is_held
+        await recorded(group["c2"])
+        events = (await group["c2"].http.get("/v1/events")).json()["events"]
+        ordered = [one for one in events if one["event"]["kind"] == "leadership-transfer-ordered"]
+        assert [(one["event"]["reason"], one["requestedBy"]) for one in ordered] == [("restart of c1", "admin")]
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
 def preview_key(leader: Any) -> Any:
     """The only set."""
     return next(iter(leader.service.published.state.sets))
@@ -630,7 +659,7 @@ def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
         assert len(references) > 30
         ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
         assert len(set(ids)) == len(ids) > 20
-        verbs = "get|list|pause|resume|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke"
+        verbs = "get|list|pause|resume|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke|transfer"
         assert [one for one in ids if not re.fullmatch(f"({verbs})([A-Z][a-z]+)+", one)] == []
 
     _run(tmp_path, scenario, names=NAMES[:1])

@@ -14,6 +14,7 @@ import math
 import os
 from typing import Any
 
+from pysyncobj import syncobj as library_module
 from pysyncobj.node import Node
 from pysyncobj.version import VERSION
 
@@ -97,6 +98,12 @@ class Internals:
         next_index: dict[Member, int] = self._library._SyncObj__raftNextIndex
         return next_index
 
+    @property
+    def match_index(self) -> dict[Member, int]:
+        """Per peer, the index up to which it has acknowledged this leader's log."""
+        match_index: dict[Member, int] = self._library._SyncObj__raftMatchIndex
+        return match_index
+
     def adopt_log(self, journal: Any, serializer: Any) -> None:
         """Put our journal and snapshots in place of the library's, before its first tick."""
         library = self._library
@@ -134,6 +141,13 @@ class Internals:
         """Begin an election timeout now."""
         library = self._library
         library._SyncObj__raftElectionDeadline = library.library_now() + library._SyncObj__generateRaftTimeout()
+
+    def stand_down(self) -> None:
+        """Follow nobody, and wait for a leader as any other follower does."""
+        # As the library's own fallback; without the new timeout it would stand again with the next tick.
+        self._library._SyncObj__setState(library_module._RAFT_STATE.FOLLOWER)
+        self._library._SyncObj__raftLeader = None
+        self.expect_leader()
 
     def is_connected(self, peer: Member) -> bool:
         return peer in self._library._SyncObj__connectedNodes

@@ -25,6 +25,8 @@ from rollcall_ha.controller.replication.ports import (
     Answerer,
     AppliedEntry,
     CallOutcome,
+    Follower,
+    HandoverEnd,
     Leadership,
     ProposalOutcome,
     Published,
@@ -79,7 +81,7 @@ class RaftLog(Generic[S]):
         Args:
             machine: The deterministic part.
             me: Own name; it must be in ``members`` and in the certificate.
-            members: Name -> host:port of all, this one included; the same everywhere. One, three or five.
+            members: Name -> host:port of all, this one included; the same everywhere. One, three, five or seven.
             directory: Holds journal and snapshots; made (0700) if missing.
             timing: The raft_* durations and ``propose_timeout_ms``.
             tls: Its certificate; None only if every address is loopback.
@@ -162,6 +164,13 @@ class RaftLog(Generic[S]):
 
     def exchange_states(self, own: tuple[tuple[int, str], ...]) -> Mapping[ControllerName, Mapping[int, str]]:
         return self._member.exchange_states(own)
+
+    def followers(self) -> tuple[Follower, ...]:
+        return self._member.followers()
+
+    def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
+        self._member.hand_over(target, done)
+        self._wake()
 
     def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
         """As ``ports.PeerCalls.call``."""

@@ -23,6 +23,8 @@ from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
     CallOutcome,
     CallStatus,
+    Follower,
+    HandoverEnd,
     Leadership,
     ProposalOutcome,
     ProposalStatus,
@@ -164,6 +166,22 @@ class RaftMember(Generic[S]):
         node.digests_due = own
         return dict(node.transport.digests_told)
 
+    def followers(self) -> tuple[Follower, ...]:
+        """As ``ports.ReplicatedLog.followers``."""
+        node = self._node
+        if node is None or self._leadership.role is not RaftRole.LEADER:
+            return ()
+        now_ns, last_index = self._seams.monotonic_ns(), node.journal.last_index
+        return tuple(_follower(node, peer, now_ns, last_index) for peer in node.transport.peers)
+
+    def hand_over(self, target: ControllerName, done: Callable[[HandoverEnd], None]) -> None:
+        """As ``ports.ReplicatedLog.hand_over``; the next ticks do it."""
+        node = self._node
+        if node is None:
+            done(HandoverEnd.NOT_CAUGHT_UP)
+        else:
+            node.hand_over(target, done)
+
     def call(self, peer: ControllerName, request: bytes, done: Callable[[CallOutcome], None]) -> None:
         """As ``ports.PeerCalls.call``; the next tick sends."""
         node = self._node
@@ -270,12 +288,14 @@ class RaftMember(Generic[S]):
         # that asks, for 600 ms, and their pauses would be the longest when its successor has been elected.
         if leader is not None and leader != self._me and not internals.is_connected(leader):
             leader = None
+        yields = node.handover is not None and node.handover.yields
         seen = Leadership(
             role=internals.role,
             term=internals.term,
             leader=leader.name if leader is not None else None,
             commit_index=internals.commit_index,
-            majority_asked_at_ns=node.transport.majority_asked_at_ns(),
+            # R5, rule 3 of ``handover``: the successor is elected while this one's followers have heard of it just now.
+            majority_asked_at_ns=None if yields else node.transport.majority_asked_at_ns(),
         )
         if seen != self._leadership:
             self._leadership = seen
@@ -362,3 +382,13 @@ class RaftMember(Generic[S]):
         except OSError as error:
             self._seams.fail_stop(FailStop.STORAGE, f"{CATCHING_UP_FILE_NAME} cannot be removed: {error}")
         _logger.warning("%s has caught up: it votes and counts from now on", self._me.name)
+
+
+def _follower(node: RaftNode[S], peer: Member, now_ns: int, last_index: int) -> Follower:
+    answered_ns = node.transport.answered_at_ns(peer)
+    return Follower(
+        name=ControllerName(peer.name),
+        is_linked=node.internals.is_connected(peer),
+        answer_age_ms=None if answered_ns is None else max(0, now_ns - answered_ns) // 1_000_000,
+        lag_entries=max(0, last_index - node.internals.match_index.get(peer, 0)),
+    )

@@ -64,6 +64,16 @@ class Vote(_Wire, frozen=True, kw_only=True, tag="vote"):
     term: _Natural
 
 
+class TimeoutNow(_Wire, frozen=True, kw_only=True, tag="timeout-now"):
+    """
+    A leader of ``term`` asks its follower to stand for election at once.
+
+    Sent from feature level 4 on, as ``StateDigests`` from 2.
+    """
+
+    term: _Natural
+
+
 class _AppendFields(_Wire, frozen=True, kw_only=True):
     """The fields that an append has on the wire and in memory."""
 
@@ -136,7 +146,17 @@ class PeerResponse(_Wire, frozen=True, kw_only=True, tag="peer-response"):
 
 
 Message = (
-    StateDigests | PeerRequest | PeerResponse | Hello | Ping | RequestVote | Vote | Append | SnapshotPiece | Answer
+    StateDigests
+    | PeerRequest
+    | PeerResponse
+    | Hello
+    | Ping
+    | RequestVote
+    | Vote
+    | TimeoutNow
+    | Append
+    | SnapshotPiece
+    | Answer
 )
 
 
@@ -177,6 +197,7 @@ _Header = (
     | Ping
     | RequestVote
     | Vote
+    | TimeoutNow
     | _AppendHeader
     | _PieceHeader
     | Answer

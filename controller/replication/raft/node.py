@@ -19,14 +19,17 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pysyncobj import SERIALIZER_STATE, SyncObj, SyncObjConf
 from pysyncobj import syncobj as library_module
 
+from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.replication.codec import ENTRY_BYTES_MAX
 from rollcall_ha.controller.replication.ports import (
     AppliedEntry,
+    HandoverEnd,
     ProposalOutcome,
     ProposalStatus,
     Published,
@@ -36,6 +39,8 @@ from rollcall_ha.controller.replication.ports import (
 from rollcall_ha.controller.replication.raft.catch_up import CatchUp
 from rollcall_ha.controller.replication.raft.config import APPEND_BATCH_BYTES, JOURNAL_BYTES_MAX, PROPOSALS_QUEUED_MAX
 from rollcall_ha.controller.replication.raft.failstop import FailStop
+from rollcall_ha.controller.replication.raft.handover import Done as HandoverDone
+from rollcall_ha.controller.replication.raft.handover import Handover
 from rollcall_ha.controller.replication.raft.internals import Internals, Member
 from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal, Entry
 from rollcall_ha.controller.replication.raft.messages import REGULAR, StateDigests
@@ -44,6 +49,7 @@ from rollcall_ha.controller.replication.raft.seams import Seams
 from rollcall_ha.controller.replication.raft.snapshot import Snapshot, SnapshotStore
 
 S = TypeVar("S")
+T = TypeVar("T")
 Done = Callable[[ProposalOutcome], None]
 
 PENDING_BYTES_MAX = 4 * 1024 * 1024
@@ -120,6 +126,9 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self._proposals: deque[_Proposal] = deque()
         self._waiters: dict[int, _Waiter] = {}
         self._accepts = True
+        self._handovers: deque[tuple[ControllerName, HandoverDone]] = deque()
+        self.handover: Handover | None = None
+        """The transfer of the own lead that is under way."""
         self.digests_due: tuple[tuple[int, str], ...] = ()
         """State digests for the peers, to be sent with the next tick; set by any thread."""
         state = machine.decode(snapshot.items) if snapshot is not None else machine.initial()
@@ -154,9 +163,26 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
             self.internals.hold_election()
         if self.journal.file_bytes > JOURNAL_BYTES_MAX and not self.store.is_writing:
             self.forceLogCompaction()
+        self._advance_handover()
         self.doTick(timeout_s)
         self.transport.flush_answers()
         self._expire()
+
+    def hand_over(self, target: ControllerName, done: HandoverDone) -> None:
+        """Queue a transfer of the own lead; any thread."""
+        if self._accepts:
+            self._handovers.append((target, done))
+        else:
+            _tell(done, HandoverEnd.NOT_CAUGHT_UP)
+
+    def _advance_handover(self) -> None:
+        now_ns = self._seams.monotonic_ns()
+        if self.handover is not None and not self.handover.advance(now_ns):
+            self.handover = None
+        while self._handovers and self.handover is None:
+            target, done = self._handovers.popleft()
+            handover = Handover(self, target, partial(_tell, done), now_ns=now_ns)
+            self.handover = handover if handover.advance(now_ns) else None
 
     def _tell_digests(self) -> None:
         due, self.digests_due = self.digests_due, ()
@@ -203,6 +229,9 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     def _checkCommandsToApply(self) -> None:  # noqa: N802
         """Replaces the library's: nothing is forwarded, and many entries leave with one append."""
         is_leader = self.internals.is_leader
+        # An entry that came in now would be one more that the successor lacks: under load it would never be asked.
+        if self.handover is not None and is_leader:
+            return
         # Only as many as there are now: a caller that proposes again when it is told would keep the tick here for ever.
         count = len(self._proposals)
         for _ in range(count):
@@ -231,6 +260,11 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
     def refuse_proposals(self) -> None:
         """The node stops: those that wait are told, and further proposals are refused."""
         self._accepts = False
+        if self.handover is not None:
+            self.handover.give_up()
+            self.handover = None
+        while self._handovers:
+            _tell(self._handovers.popleft()[1], HandoverEnd.NOT_CAUGHT_UP)
         while self._proposals:
             reason = "this controller is stopping"
             _tell(self._proposals.popleft().done, ProposalOutcome(status=ProposalStatus.NOT_PROPOSED, reason=reason))
@@ -385,8 +419,8 @@ class RaftNode(SyncObj, Generic[S]):  # type: ignore[misc]
         self.internals.expect_leader()
 
 
-def _tell(done: Done, outcome: ProposalOutcome) -> None:
+def _tell(done: Callable[[T], None], outcome: T) -> None:
     try:
         done(outcome)
     except Exception:
-        _logger.exception("a proposer's callback raised")
+        _logger.exception("the callback of an outcome raised")

@@ -42,6 +42,7 @@ from rollcall_ha.controller.replication.raft.messages import (
     RequestVote,
     SnapshotPiece,
     StateDigests,
+    TimeoutNow,
     Vote,
 )
 from rollcall_ha.controller.replication.raft.snapshot import Piece, Snapshot, SnapshotDamagedError, SnapshotStore
@@ -157,6 +158,10 @@ class RepairedTransport(Transport):  # type: ignore[misc]
         # at 70.
         answered = sorted(self._answered_ns.values(), reverse=True)
         return answered[needed - 1] if len(answered) >= needed else None
+
+    def answered_at_ns(self, peer: Member) -> int | None:
+        """Send time of the newest append that ``peer``, a voter, has answered in this term; for any thread."""
+        return self._answered_ns.get(peer)
 
     def _enter_term(self, term: int) -> None:
         # Answers of term 3 say nothing about term 5. Kept, a leader that is elected again would have authority over the
@@ -298,6 +303,8 @@ class RepairedTransport(Transport):  # type: ignore[misc]
                 self._on_request_vote(peer, message)
             case Vote():
                 self._on_vote(peer, message)
+            case TimeoutNow():
+                self._on_timeout_now(peer, message)
             case StateDigests():
                 self.digests_told[ControllerName(peer.name)] = dict(message.digests)
             case PeerRequest():
@@ -331,6 +338,15 @@ class RepairedTransport(Transport):  # type: ignore[misc]
             return
         self._voted.add(peer)
         self._hand_over(peer, {"type": "response_vote", "term": message.term})
+
+    def _on_timeout_now(self, peer: Member, message: TimeoutNow) -> None:
+        node = self._attached()
+        internals = node.internals
+        # Of another term it is late: its sender leads no more, and a leader that all follow would be deposed. A member
+        # without memory would stand on a log that lacks what it acknowledged (rule 7).
+        if node.catch_up is not None or message.term != internals.term or internals.leader != peer:
+            return
+        self._hand_over(peer, {"type": "timeout_now", "term": message.term})
 
     def _on_append(self, peer: Member, message: Append) -> None:
         node = self._attached()

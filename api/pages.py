@@ -1,0 +1,24 @@
+"""Answers that come in pages, as one; fetching a page is the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from rollcall_ha.controller.contract.views import FleetStatus, SetPage
+
+Page = TypeVar("Page", FleetStatus, SetPage)
+
+
+def all_pages(page: Callable[[str | None], Page]) -> Page:
+    """The first page with the sets of all pages: the first is the oldest, so its freshness holds for all."""
+    first: Page = page(None)
+    sets = [*first.sets]
+    after = first.next_after
+    while after is not None:
+        following = page(after)
+        sets.extend(following.sets)
+        after = following.next_after
+    return msgspec.structs.replace(first, sets=tuple(sets), next_after=None)

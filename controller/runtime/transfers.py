@@ -1,0 +1,145 @@
+"""
+Moving the lead to another controller: by an operator's order, or because this process is to stop.
+
+Here: which controller takes over, and waiting for it. Not here: how Raft does it (``replication.raft.handover``), the
+order on record (``core.fleet``).
+
+Rule 1: who can take over is judged on the leader's memory. It is the leader that has every entry to give, and Raft's
+vote refuses a successor that lacks one: a wrong judgement costs an election timeout, never an entry.
+Rule 2: an order is carried out by the leader that took it, once. Repeated under its request id, it is answered with the
+leader of that moment and moves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from rollcall_ha.controller.contract.codes import RefusalCode
+from rollcall_ha.controller.contract.ids import ControllerName, RequestId
+from rollcall_ha.controller.contract.levels import TRANSFERS_SINCE_LEVEL
+from rollcall_ha.controller.contract.replies import Refused
+from rollcall_ha.controller.contract.views import LeadershipTransferred
+from rollcall_ha.controller.replication.ports import Follower, HandoverEnd
+from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
+from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.node.telemetry import get_logger
+
+LAG_ENTRIES_MAX = 200
+"""Entries that a successor may lack when the order comes: under load some are always under way."""
+LEADER_NAMED_MS_MAX = 300
+"""From the own end as leader to the answer; with what the handover takes, less than a relayed request may take."""
+
+
+def successor(
+    own: ControllerName,
+    wanted: ControllerName | None,
+    followers: Sequence[Follower],
+    *,
+    answer_age_ms_max: int,
+) -> ControllerName | Refused:
+    """
+    The controller that takes over: ``wanted`` or, None, the one with the fewest entries to come.
+
+    ``answer_age_ms_max``: one that has not answered for longer may be gone.
+    """
+    if wanted == own:
+        return _refused(f"{own} leads already", wanted, own)
+    if wanted is not None and all(one.name != wanted for one in followers):
+        known = ", ".join(sorted(one.name for one in followers)) or "nobody"
+        return _refused(f"there is no controller {wanted!r} beside {own}: there is {known}", wanted, own)
+    faults = {
+        one.name: fault
+        for one in followers
+        if (fault := _fault(one, answer_age_ms_max=answer_age_ms_max)) and wanted in (None, one.name)
+    }
+    able = [one for one in followers if one.name not in faults and wanted in (None, one.name)]
+    if able:
+        return min(able, key=lambda one: (one.lag_entries, one.name)).name
+    why = "; ".join(f"{name} {fault}" for name, fault in sorted(faults.items())) or "it is the only controller"
+    return _refused(f"nobody can take over from {own}: {why}", wanted, own)
+
+
+def _fault(follower: Follower, *, answer_age_ms_max: int) -> str:
+    """The reason that it cannot take over; empty: it can."""
+    if not follower.is_linked:
+        return "is not linked"
+    # A member without memory answers as no voter: asked, it would not stand, and the lead be given up for nobody.
+    if follower.answer_age_ms is None:
+        return "has not answered in this term as a voter: it may be catching up"
+    if follower.answer_age_ms > answer_age_ms_max:
+        return f"answered last {follower.answer_age_ms} ms ago, at most {answer_age_ms_max} are allowed"
+    if follower.lag_entries > LAG_ENTRIES_MAX:
+        return f"lacks {follower.lag_entries} entries, at most {LAG_ENTRIES_MAX} are allowed"
+    return ""
+
+
+def _refused(reason: str, wanted: ControllerName | None, own: ControllerName | None) -> Refused:
+    return Refused(
+        code=RefusalCode.NO_SUCCESSOR,
+        reason=reason,
+        hint="see each controller, and how far it is, with: rollcall controllers",
+        requested=wanted,
+        current=own,
+    )
+
+
+def successor_now(service: ControllerService, wanted: ControllerName | None) -> ControllerName | Refused:
+    """The controller that would take over from this one, which leads."""
+    return successor(
+        service.settings.name,
+        wanted,
+        service.log.followers(),
+        answer_age_ms_max=service.settings.timing.raft_election_timeout_ms_min,
+    )
+
+
+async def carry_out(
+    service: ControllerService, target: ControllerName, request_id: RequestId
+) -> LeadershipTransferred | Refused:
+    """
+    Do what was ordered; returns when a leader is known.
+
+    Raises ``EntryOutcomeUnknown``: this controller leads no more, and it does not know yet which one does.
+    """
+    if await _hand_over(service, target) is HandoverEnd.NOT_CAUGHT_UP:
+        return _refused(f"{target} did not have every entry in time; {service.settings.name} leads on", target, None)
+    return await leader_known(service, request_id)
+
+
+async def leader_known(service: ControllerService, request_id: RequestId) -> LeadershipTransferred:
+    """The leader of this moment. Raises ``EntryOutcomeUnknown``: none is known in time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LEADER_NAMED_MS_MAX / 1000):
+            await service.leader_hint_soon()
+    hint = service.leader_hint()
+    if hint.leader is None:
+        raise EntryOutcomeUnknown(request_id, "the lead was given up, and who has it now is not known yet")
+    return LeadershipTransferred(leader=hint.leader, term=hint.term)
+
+
+async def step_aside(service: ControllerService) -> None:
+    """Before this process stops: have another controller lead at once, if one can. Never raises."""
+    if not service.authority().is_held or service.published.state.feature_level < TRANSFERS_SINCE_LEVEL:
+        return
+    target = successor_now(service, None)
+    if not isinstance(target, Refused):
+        how = await _hand_over(service, target)
+        get_logger("controller").info("lead_handed_over", target=target, end=how.value)
+
+
+async def _hand_over(service: ControllerService, target: ControllerName) -> HandoverEnd:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[HandoverEnd] = loop.create_future()
+
+    def settle(how: HandoverEnd) -> None:
+        if not future.done():
+            future.set_result(how)
+
+    def done(how: HandoverEnd) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, how)
+
+    service.log.hand_over(target, done)
+    return await future
