@@ -22,6 +22,7 @@ from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.views import (
+    CatchUp,
     CertificateStatus,
     ControllerStatus,
     EventPage,
@@ -246,6 +247,8 @@ def _replica_table(sets: Iterable[SetStatus], *, is_wide: bool) -> Table:
         ">PRIO",
         "ZONE?",
         "HA ADDRESS?",
+        ">SPEED?",
+        ">CAUGHT UP IN?",
     )
     rows = [_replica_row(status, replica, is_wide) for status in sets for replica in status.replicas]
     return Table(columns=columns, rows=tuple(rows))
@@ -268,7 +271,20 @@ def _replica_row(status: SetStatus, replica: ReplicaStatus, is_wide: bool) -> tu
         str(replica.priority),
         replica.zone,
         replica.ha_address if is_wide else "",
+        *_catch_up_cells(replica.catch_up),
     )
+
+
+def _catch_up_cells(catch_up: CatchUp | None) -> tuple[str, str]:
+    """Bytes per second, and seconds that are left; empty where nothing is caught up with."""
+    if catch_up is None:
+        return "", ""
+    # Not heard for long enough: half a second is not the speed of a copy.
+    if catch_up.bytes_per_s is None:
+        return output.number(None), output.number(None)
+    speed, left = output.size(catch_up.bytes_per_s), catch_up.left_s
+    end = "no nearer" if left is None else output.duration_us(left * 1_000_000)
+    return output.Figure(f"{speed}/s", speed.raw), output.Figure(end, "" if left is None else left)
 
 
 def _role(replica: ReplicaStatus) -> str:

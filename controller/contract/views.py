@@ -70,6 +70,16 @@ class Problem(Value):
     verdict: Verdict | None = None
 
 
+class CatchUp(Value):
+    """How far a replica that lags is from its master's end."""
+
+    left_bytes: int
+    bytes_per_s: int | None
+    """Growth of its log in the last seconds. None = not known yet; 0 = it waits for its turn, or stands still."""
+    left_s: int | None
+    """Until it has caught up, if both go on so. None = not known, or it comes no nearer."""
+
+
 class ReplicaStatus(Value):
     """One replica as an operator sees it."""
 
@@ -91,6 +101,8 @@ class ReplicaStatus(Value):
     confirm_offset: LogOffset | None
     lag_bytes: int | None
     seen_age_ms: int | None
+    catch_up: CatchUp | None = None
+    """Of a living replica that is not in sync and lacks 1 MiB or more."""
 
 
 class SetStatus(Value):

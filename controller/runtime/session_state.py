@@ -16,6 +16,7 @@ from rollcall_ha.controller.contract.commands import AnnounceStop
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SessionOrdinal, SetKey
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
+from rollcall_ha.controller.runtime.catch_up import LogGrowth
 from rollcall_ha.epoch.model import NO_EPOCH
 
 NS_PER_MS = 1_000_000
@@ -138,6 +139,7 @@ class ReplicaSession:
     lag_bytes: int | None = None
     known_settings: int | None = None
     """Version of the settings by which it works, 0 = its file's; None = not told."""
+    growth: LogGrowth = field(default_factory=LogGrowth)
     closed_ns: int | None = None
     closed_after_ns: int = 0
     """The session was open then: its end was read at ``closed_ns``, and lies between both."""

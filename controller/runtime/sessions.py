@@ -233,7 +233,7 @@ class Sessions:
         # lost its tail: with the old positions it would be evidence for 5,000 bytes that a power loss has taken (R3).
         if old is not None and old.incarnation == member.incarnation:
             session.state, session.is_ready, session.positions = old.state, old.is_ready, old.positions
-            session.heard_ns, session.links = old.heard_ns, old.links
+            session.heard_ns, session.links, session.growth = old.heard_ns, old.links, old.growth
             session.alive_ns, session.told_ns = old.alive_ns, old.told_ns
             session.timeout_ms = old.timeout_ms
         elif old is not None and self._reigning.get(replica[0]) == replica:
@@ -302,6 +302,7 @@ class Sessions:
         session.is_ready = beat.is_ready
         session.positions = beat.positions
         session.lag_bytes, session.known_settings = beat.lag_bytes, beat.known_settings
+        session.growth.note(beat.positions.max_offset, now_ns)
         session.heard_ns = now_ns
         if view is not None and beat.known_master_epoch == view.master_epoch:
             self._hear_of(master, beat.master_heard_age_us, now_ns)

@@ -16,8 +16,9 @@ from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause
-from rollcall_ha.controller.contract.views import ReplicaStatus, SetStatus, TokenStatus
+from rollcall_ha.controller.contract.views import CatchUp, ReplicaStatus, SetStatus, TokenStatus
 from rollcall_ha.controller.core.state import IssuedToken
+from rollcall_ha.controller.runtime.catch_up import catch_up_of
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaSession
 from rollcall_ha.controller.runtime.sessions import Sessions
 
@@ -76,10 +77,7 @@ def set_status(
     """One set as an operator sees it; ``sessions`` is empty on a controller that does not lead."""
     heard = {member.broker_id: sessions.get(view.set_key, member.broker_id) for member in view.members}
     master = heard.get(view.master) if view.master is not None else None
-    master_end = master.positions.max_offset if master is not None and master.positions is not None else None
-    replicas = tuple(
-        _replica_status(view, member, heard[member.broker_id], master_end, now_ns) for member in view.members
-    )
+    replicas = tuple(_replica_status(view, member, heard[member.broker_id], master, now_ns) for member in view.members)
     return SetStatus(
         view=view,
         replicas=replicas,
@@ -104,8 +102,9 @@ def _has_stopped_itself(view: SetView, master: ReplicaSession | None) -> bool:
 
 
 def _replica_status(
-    view: SetView, member: MemberView, session: ReplicaSession | None, master_end: LogOffset | None, now_ns: int
+    view: SetView, member: MemberView, session: ReplicaSession | None, master: ReplicaSession | None, now_ns: int
 ) -> ReplicaStatus:
+    master_end = master.positions.max_offset if master is not None and master.positions is not None else None
     positions = session.positions if session is not None else None
     heard_ns = session.heard_ns if session is not None else None
     return ReplicaStatus(
@@ -126,7 +125,19 @@ def _replica_status(
         confirm_offset=positions.confirm_offset if positions is not None else None,
         lag_bytes=_lag_bytes(view, member, session, master_end),
         seen_age_ms=None if heard_ns is None else max(0, now_ns - heard_ns) // NS_PER_MS,
+        catch_up=_catch_up(view, member, session, master),
     )
+
+
+def _catch_up(
+    view: SetView, member: MemberView, session: ReplicaSession | None, master: ReplicaSession | None
+) -> CatchUp | None:
+    is_shown = member.is_alive and member.broker_id not in view.sync_state_set and member.broker_id != view.master
+    if not is_shown or session is None or session.positions is None or master is None or master.positions is None:
+        return None
+    # Not its own word: a replica knows of its master's end what it was sent, and a copy is behind that by far.
+    left_bytes = max(0, master.positions.max_offset - session.positions.max_offset)
+    return catch_up_of(left_bytes, session.growth, master.growth)
 
 
 def _known_epoch(epoch: MasterEpoch) -> MasterEpoch | None:

@@ -30,6 +30,7 @@ from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected
 from rollcall_ha.controller.contract.values import ElectionPause, EventRef, Phase, StopReason
 from rollcall_ha.controller.contract.views import (
+    CatchUp,
     ElectionPreview,
     EventPage,
     HistoryPage,
@@ -141,6 +142,32 @@ def test_status_check_tells_a_script_that_something_is_degraded(rollcall: Run) -
 
     assert rollcall(script, "status", "--check").code == 6
     assert rollcall(script, "status").out.startswith("DEGRADED  broker-a: losing one more replica stops it; OF_A_NEWER")
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "cells", "raw"),
+    [
+        (CatchUp(left_bytes=1_200_000_000, bytes_per_s=45_000_000, left_s=27), ("45.0 M/s", "27.0 s"), ("45000000", "27")),
+        (CatchUp(left_bytes=1_200_000_000, bytes_per_s=0, left_s=None), ("0 B/s", "no nearer"), ("0", "")),
+        (CatchUp(left_bytes=1_200_000_000, bytes_per_s=None, left_s=None), ("unknown", "unknown"), ("", "")),
+    ],
+)  # fmt: skip
+def test_status_says_when_a_slave_will_have_caught_up(
+    rollcall: Run, catch_up: CatchUp, cells: tuple[str, str], raw: tuple[str, str]
+) -> None:
+    """A lag alone does not say whether to wait, or to look."""
+    weak = set_status(in_sync=(1, 2))
+    late = replace(weak.replicas[2], catch_up=catch_up)
+    weak = replace(weak, replicas=(*weak.replicas[:2], late))
+    script = {(name, "GET", "/v1/status"): fleet_status("c2", sets=(weak,)) for name in NAMES}
+
+    header, *_, row = rollcall(script, "status", "-o", "tsv").out.splitlines()
+    told = dict(zip(header.split("\t"), row.split("\t"), strict=True))
+    assert (told["SPEED"], told["CAUGHT UP IN"]) == raw
+    out = rollcall(script, "status").out
+    assert "CAUGHT UP IN" in out
+    assert all(cell in out for cell in cells)
+    assert "CAUGHT UP IN" not in rollcall(STATUS, "status").out, "nobody lags: no column"
 
 
 def test_every_problem_of_a_set_has_words() -> None:
