@@ -55,6 +55,8 @@ KINDS: Mapping[str, int] = {
     "election-withheld": 32,
     "settings-applied": 33,
     "leadership-transfer-ordered": 34,
+    "maintenance-begun": 35,
+    "maintenance-ended": 36,
 }
 
 PHASES: Mapping[str, int] = {

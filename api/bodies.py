@@ -13,6 +13,7 @@ import msgspec
 
 from rollcall_ha.controller.contract.commands import ImportSet
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SetKey
+from rollcall_ha.controller.contract.values import MaintenanceScope
 from rollcall_ha.controller.contract.views import PAGE_SETS_MAX
 
 
@@ -66,6 +67,11 @@ def switchover_body(order: SwitchoverOptions) -> dict[str, Any]:
 def page_params(consistency: str, after: str | None) -> dict[str, str]:
     """Of a page of sets; ``after`` None: of the first one."""
     return {"consistency": consistency, "limit": str(PAGE_SETS_MAX)} | ({"after": after} if after else {})
+
+
+def maintenance_body(scope: MaintenanceScope) -> dict[str, Any]:
+    """Of an order about this replica or host."""
+    return {"scope": msgspec.to_builtins(scope)}
 
 
 def scope_path(key: SetKey | None) -> str:

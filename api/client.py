@@ -48,6 +48,7 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     HistoryPage,
     LeadershipTransferred,
+    MaintenancesAnswer,
     OrderPreview,
     Problem,
     SetAnswer,
@@ -75,6 +76,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         SetPage,
         SetAnswer,
         HistoryPage,
+        MaintenancesAnswer,
         Explanation,
         EventPage,
         ElectionPreview,
@@ -423,31 +425,17 @@ class Client:
         body = bodies.import_body(command)
         return self._post(f"{bodies.set_path(command.set_key)}/import", body, Done, request_id)
 
-    def pause(
-        self,
-        key: SetKey | None,
-        *,
-        expires_at_ms: int,
-        reason: str = "",
-        request_id: RequestId | None = None,
-    ) -> Done:
-        """Elect by word only, in a set or (None) in all, until a time (UTC). Raises ``ClientError``."""
-        body = {"expiresAtMs": expires_at_ms, "reason": reason}
-        return self._post(f"{bodies.scope_path(key)}/pause", body, Done, request_id)
+    def order(self, path: str, body: dict[str, Any], *, reason: str = "", request_id: RequestId | None = None) -> Done:
+        """An order that is answered by "done": its path and body, as ``bodies`` makes them. Raises ``ClientError``."""
+        return self._post(path, body | {"reason": reason}, Done, request_id)
 
-    def preview_pause(self, key: SetKey | None, *, expires_at_ms: int) -> OrderPreview:
-        """What ``pause`` would do. Raises ``ClientError``."""
-        return self._post(
-            f"{bodies.scope_path(key)}/pause", {"expiresAtMs": expires_at_ms, "dryRun": True}, OrderPreview, None
-        )
+    def preview(self, path: str, body: dict[str, Any]) -> OrderPreview:
+        """What ``order`` would do. Raises ``ClientError``."""
+        return self._post(path, body | {"dryRun": True}, OrderPreview, None)
 
-    def resume(self, key: SetKey | None, *, reason: str = "", request_id: RequestId | None = None) -> Done:
-        """End the pause of a set or (None) of the fleet. Raises ``ClientError``."""
-        return self._post(f"{bodies.scope_path(key)}/resume", {"reason": reason}, Done, request_id)
-
-    def preview_resume(self, key: SetKey | None) -> OrderPreview:
-        """What ``resume`` would do. Raises ``ClientError``."""
-        return self._post(f"{bodies.scope_path(key)}/resume", {"dryRun": True}, OrderPreview, None)
+    def maintenances(self) -> MaintenancesAnswer:
+        """Those in force, oldest first. Raises ``ClientError``."""
+        return self._read("/v1/maintenance", MaintenancesAnswer)
 
     def raise_level(
         self,

@@ -23,27 +23,33 @@ if TYPE_CHECKING:
 
 def pause(name: str | None, order: OperatorOptions, *, is_fleet: bool, seconds: float) -> None:
     """Elect by word only, in one set or in all, from now on for so long."""
+    from rollcall_ha.api import bodies
+
     expires_at_ms = int((time.time() + seconds) * 1000)
     with context.client(order.form) as asking:
         key = _whose(asking, name, is_fleet=is_fleet)
         until = output.utc(expires_at_ms)
+        path, body = f"{bodies.scope_path(key)}/pause", {"expiresAtMs": expires_at_ms}
         if order.is_dry_run:
-            found = asking.preview_pause(key, expires_at_ms=expires_at_ms)
-            _print_preview(found, order.form, f"Would pause elections of {_named(key)} until {until}.")
+            found = asking.preview(path, body)
+            print_preview(found, order.form, f"Would pause elections of {_named(key)} until {until}.")
             return
-        answer = asking.pause(key, expires_at_ms=expires_at_ms, reason=order.reason, request_id=order.request_id)
+        answer = asking.order(path, body, reason=order.reason, request_id=order.request_id)
         line = f"OK  elections of {_named(key)} are paused until {until}; a master that dies has no successor meanwhile"
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
 
 
 def resume(name: str | None, order: OperatorOptions, *, is_fleet: bool) -> None:
     """End a pause; sets without a master get one at once."""
+    from rollcall_ha.api import bodies
+
     with context.client(order.form) as asking:
         key = _whose(asking, name, is_fleet=is_fleet)
+        path = f"{bodies.scope_path(key)}/resume"
         if order.is_dry_run:
-            _print_preview(asking.preview_resume(key), order.form, f"Would end the pause of {_named(key)}.")
+            print_preview(asking.preview(path, {}), order.form, f"Would end the pause of {_named(key)}.")
             return
-        answer = asking.resume(key, reason=order.reason, request_id=order.request_id)
+        answer = asking.order(path, {}, reason=order.reason, request_id=order.request_id)
         line = f"OK  elections of {_named(key)} are held again"
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
 
@@ -59,6 +65,7 @@ def _named(key: SetKey | None) -> str:
     return "the fleet" if key is None else str(key)
 
 
-def _print_preview(found: OrderPreview, form: Format, line: str) -> None:
+def print_preview(found: OrderPreview, form: Format, line: str) -> None:
+    """Of an order that is answered by "done"; ``line`` says what it would do."""
     verdict = line if found.events else "Would change nothing."
     print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), form)

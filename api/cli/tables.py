@@ -20,7 +20,7 @@ from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import ElectionPause, Phase, SwitchoverEnd
+from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, Phase, SwitchoverEnd
 from rollcall_ha.controller.contract.views import (
     CatchUp,
     CertificateStatus,
@@ -80,6 +80,8 @@ class Judgement(NamedTuple):
     mood: Mood
     is_degraded: bool
 
+
+MAINTENANCES_SHOWN = 5
 
 PROBLEM_WORDS = {
     "NO_ELIGIBLE_REPLICA": "no replica may be elected",
@@ -295,6 +297,8 @@ def _role(replica: ReplicaStatus) -> str:
 
 def _state(status: SetStatus, replica: ReplicaStatus) -> str:
     """The replica's state, in the words of the glossary; ``gone`` once it counts as dead."""
+    if replica.maintenance is not None and not replica.is_master:
+        return "maintenance"
     if not replica.is_alive:
         return "gone"
     if replica.state is None:
@@ -315,6 +319,14 @@ def _pause_line(pause: ElectionPause) -> str:
     )
 
 
+def _maintenance_line(one: Maintenance) -> str:
+    told = f" ({one.reason})" if one.reason else ""
+    return (
+        f"{one.scope} is in maintenance by {one.begun_by} until {output.utc(one.expires_at_ms)}{told}; "
+        f"end it with: rollcall maintenance end {one.scope}"
+    )
+
+
 def _footers(sets: Iterable[SetStatus]) -> list[str]:
     cleaned = [str(status.view.set_key) for status in sets if status.view.condition is Condition.CLEANED]
     sets = [status for status in sets if status.view.condition is not Condition.CLEANED]
@@ -325,6 +337,12 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
     lines += [line for status in sets if (line := _remedy_of_gone(status))]
     pauses = {status.pause.set_key: status.pause for status in sets if status.pause is not None}
     lines += [_pause_line(pause) for pause in pauses.values()]
+    worked_on = {
+        one.maintenance.scope: one.maintenance for status in sets for one in status.replicas if one.maintenance
+    }
+    lines += [_maintenance_line(one) for one in list(worked_on.values())[:MAINTENANCES_SHOWN]]
+    if len(worked_on) > MAINTENANCES_SHOWN:
+        lines.append(f"{len(worked_on) - MAINTENANCES_SHOWN} more maintenances: rollcall maintenance list")
     if cleaned:
         lines.append(f"Cleaned, of which only epochs and ids are kept: {', '.join(cleaned[:5])}{_others(cleaned)}.")
     return lines
@@ -332,7 +350,7 @@ def _footers(sets: Iterable[SetStatus]) -> list[str]:
 
 def _remedy_of_gone(status: SetStatus) -> str:
     """The remedy for replicas that are gone. One that was wiped came back under a new id; its old id never does."""
-    gone = [str(replica.broker_id) for replica in status.replicas if not replica.is_alive]
+    gone = [str(one.broker_id) for one in status.replicas if not one.is_alive and one.maintenance is None]
     if not gone:
         return ""
     noun = f"broker {gone[0]} is" if len(gone) == 1 else f"brokers {', '.join(gone)} are"

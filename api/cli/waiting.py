@@ -64,7 +64,10 @@ def missing(status: SetStatus, until: Until) -> str:
         return f"writes are refused: {in_sync} in sync, min_in_sync {view.configuration.effective_min_in_sync}"
     if until is Until.SERVING:
         return ""
-    behind = [one.broker_id for one in status.replicas if one.is_alive and not (one.is_in_sync or one.is_learner)]
+    # A script that waits for the end of a failover would wait for as long as a disk is being changed.
+    missed = [one for one in status.replicas if one.maintenance is None]
+    expected -= sum(not one.is_in_sync for one in status.replicas if one.maintenance is not None)
+    behind = [one.broker_id for one in missed if one.is_alive and not (one.is_in_sync or one.is_learner)]
     if in_sync < expected or behind:
         told = f"{in_sync} of {expected} replicas are in sync: {output.id_set(view.sync_state_set)}"
         return told + (f"; not yet: {output.id_set(behind)}" if behind else "")

@@ -29,8 +29,9 @@ from rollcall_ha.api.rest.guard import Guard, RefusalLog
 from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import has_peer_calls, is_relayed
 from rollcall_ha.api.rest.roles import OPEN, SECURITY_SCHEMES, security_of
-from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes, _json
+from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes
 from rollcall_ha.api.rest.schemas import Liveness, answers, components, only_problems, operation_id
+from rollcall_ha.api.rest.standing import as_json
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
 from rollcall_ha.controller.runtime.authority import Authority
@@ -75,7 +76,7 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
 def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) -> None:
     async def livez() -> Response:
         """The process runs and its loop turns."""
-        return _json(Liveness(status="alive"))
+        return as_json(Liveness(status="alive"))
 
     async def readyz() -> Response:
         """It leads with authority, or follows a leader that it has heard lately."""
@@ -83,7 +84,7 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
         # A leader without a majority names itself: counted as a follower of itself, it would look ready for ever.
         follows = authority.leader not in (None, service.settings.name)
         if authority.is_held or follows:
-            return _json(
+            return as_json(
                 Liveness(status="ready", reason="leads" if authority.is_held else f"follows {authority.leader}")
             )
         return problems.not_ready(authority.reason)

@@ -19,7 +19,7 @@ import msgspec
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, MasterEpoch, SetKey, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Role
-from rollcall_ha.controller.contract.values import ImportedReplica
+from rollcall_ha.controller.contract.values import ImportedReplica, MaintenanceScope
 
 REQUEST_ID_CHARACTERS_MAX = 64
 RequestIdText = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$", max_length=REQUEST_ID_CHARACTERS_MAX)]
@@ -102,6 +102,22 @@ class PauseBody(RequestBody):
 
 class ResumeBody(RequestBody):
     """POST .../resume and /v1/resume."""
+
+
+class BeginMaintenanceBody(RequestBody):
+    """POST /v1/maintenance: a replica, or each on a host, is elected by word only and not missed, until a time."""
+
+    scope: MaintenanceScope
+    expires_at_ms: int
+    """UTC; at most seven days ahead."""
+    spends_last: bool = False
+    """Also if a set may then lose no further replica."""
+
+
+class EndMaintenanceBody(RequestBody):
+    """POST /v1/maintenance/end."""
+
+    scope: MaintenanceScope
 
 
 class RevokeCertificateBody(RequestBody):

@@ -36,6 +36,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "getMetrics": _VIEWERS,
     "getOpenApi": _VIEWERS,
     "listCertificates": _VIEWERS,
+    "listMaintenances": _VIEWERS,
     "electMaster": _OPERATORS,
     "switchOver": _OPERATORS,
     "pauseSet": _OPERATORS,
@@ -43,6 +44,8 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "pauseFleet": _OPERATORS,
     "resumeFleet": _OPERATORS,
     "transferLeadership": _OPERATORS,
+    "beginMaintenance": _OPERATORS,
+    "endMaintenance": _OPERATORS,
     # An admin's, as all that follow: its word decides which log is the truth.
     "bootstrapSet": _ADMINS,
     "electMasterUnclean": _ADMINS,

@@ -29,10 +29,12 @@ from rollcall_ha.api.rest.principals import complaint_of_replica, printable
 from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.requests import (
+    BeginMaintenanceBody,
     BootstrapBody,
     CleanBody,
     ElectBody,
     ElectUncleanBody,
+    EndMaintenanceBody,
     ImportBody,
     IssueTokenBody,
     PauseBody,
@@ -46,6 +48,7 @@ from rollcall_ha.api.rest.requests import (
     TransferBody,
 )
 from rollcall_ha.api.rest.schemas import answers, body, only_problems, operation_id
+from rollcall_ha.api.rest.standing import ClusterPath, How, SetPath, StandingOrders, as_json, set_key
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER, RefusalCode
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
@@ -61,16 +64,14 @@ from rollcall_ha.controller.contract.commands import (
     IssueToken,
     OperatorCommand,
     OrderSwitchover,
-    PauseElections,
     RaiseFeatureLevel,
     RegisterReplica,
-    ResumeElections,
     RevokeCertificate,
     RevokeToken,
     SayGoodbye,
     TransferLeadership,
 )
-from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterEpoch, RequestId, SetKey
+from rollcall_ha.controller.contract.ids import MasterEpoch, RequestId
 from rollcall_ha.controller.contract.names import TEXT_CHARS_MAX
 from rollcall_ha.controller.contract.principals import ProvedBy
 from rollcall_ha.controller.contract.replies import (
@@ -94,6 +95,7 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     HistoryPage,
     LeadershipTransferred,
+    MaintenancesAnswer,
     OrderPreview,
     SetAnswer,
     SetPage,
@@ -126,11 +128,8 @@ T = TypeVar("T")
 _READ = (307, 404, 422, 503)
 _WRITE = (307, 400, 403, 404, 409, 413, 415, 422, 503, 504)
 
-ClusterPath = Annotated[str, Path(min_length=1, max_length=255)]
-SetPath = Annotated[str, Path(alias="set", min_length=1, max_length=255)]
 TokenPath = Annotated[str, Path(alias="id", min_length=1, max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_SETS_MAX)]
-How = Annotated[Consistency, Query()]
 FromMark = Annotated[str | None, Query(alias="from", pattern=r"^\d{1,18}\.\d{1,18}\.\d{1,9}$")]
 
 
@@ -145,10 +144,6 @@ class BadRequestBody(Exception):
         """Becomes a problem document."""
         super().__init__(detail)
         self.status = status
-
-
-def _json(value: object, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json", headers=headers)
 
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
@@ -167,6 +162,8 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         PauseBody,
         ResumeBody,
         TransferBody,
+        BeginMaintenanceBody,
+        EndMaintenanceBody,
         ApplyBrokerId,
         RegisterReplica,
         AlterSyncStateSet,
@@ -200,10 +197,6 @@ async def _read_body(request: Request, kind: type[T]) -> T:
     # Kept, for it cannot be read twice: another controller may have to answer.
     request.state.content = bytes(content)
     return decoded
-
-
-def _key(cluster: str, name: str) -> SetKey:
-    return SetKey(ClusterName(cluster), BrokerName(name))
 
 
 def _mark(text: str | None) -> EventRef | None:
@@ -251,13 +244,13 @@ class Routes:
         consistency: How = Consistency.LINEARIZABLE,
     ) -> Response:
         """This controller and a page of its sets."""
-        return _json(await self._queries.status(consistency, after=after, limit=limit))
+        return as_json(await self._queries.status(consistency, after=after, limit=limit))
 
     async def controllers(self) -> Response:
         """Every controller by its own word; those that do not answer in time are marked unreachable."""
         own = self._queries.controller()
         others = await self._peers.statuses()
-        return _json(ControllersAnswer(read_from=own.name, controllers=(own, *others)))
+        return as_json(ControllersAnswer(read_from=own.name, controllers=(own, *others)))
 
     async def sets(
         self,
@@ -266,10 +259,10 @@ class Routes:
         consistency: How = Consistency.LINEARIZABLE,
     ) -> Response:
         """Sets in the order of their keys."""
-        return _json(await self._queries.sets(consistency, after=after, limit=limit))
+        return as_json(await self._queries.sets(consistency, after=after, limit=limit))
 
     async def set(self, cluster: ClusterPath, name: SetPath, consistency: How = Consistency.LINEARIZABLE) -> Response:
-        return _json(await self._queries.set(_key(cluster, name), consistency))
+        return as_json(await self._queries.set(set_key(cluster, name), consistency))
 
     async def history(
         self,
@@ -281,7 +274,7 @@ class Routes:
     ) -> Response:
         """The reigns of a set, newest first, with the phases of how each came about."""
         mark = MasterEpoch(before) if before is not None else None
-        return _json(await self._queries.history(_key(cluster, name), consistency, limit=limit, before=mark))
+        return as_json(await self._queries.history(set_key(cluster, name), consistency, limit=limit, before=mark))
 
     async def explain(
         self,
@@ -291,7 +284,7 @@ class Routes:
         consistency: How = Consistency.LINEARIZABLE,
     ) -> Response:
         """The decision record of one masterEpoch."""
-        return _json(await self._queries.explanation(_key(cluster, name), MasterEpoch(epoch), consistency))
+        return as_json(await self._queries.explanation(set_key(cluster, name), MasterEpoch(epoch), consistency))
 
     async def events(
         self,
@@ -318,7 +311,7 @@ class Routes:
         page = await self._queries.events(
             _mark(start), limit=limit, wait_ms=wait_ms, set_key=key, is_newest=newest, by=by
         )
-        return _json(page)
+        return as_json(page)
 
     async def stream(self, request: Request, start: FromMark = None) -> Response:
         """The same as server-sent events, without end; ``id`` is the mark to go on from."""
@@ -364,16 +357,23 @@ class Routes:
         add(f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
         add("/controllers/transfer", self.transfer, TransferBody, LeadershipTransferred, OrderPreview)
         add("/feature-level", self.raise_level, RaiseLevelBody, Done, OrderPreview)
-        add(f"{of_set}/pause", self.pause_set, PauseBody, Done, OrderPreview)
-        add(f"{of_set}/resume", self.resume_set, ResumeBody, Done, OrderPreview)
-        add("/pause", self.pause_fleet, PauseBody, Done, OrderPreview)
-        add("/resume", self.resume_fleet, ResumeBody, Done, OrderPreview)
+        standing = StandingOrders(self._queries, read_body=_read_body, order=self._order)
+        add(f"{of_set}/pause", standing.pause_set, PauseBody, Done, OrderPreview)
+        add(f"{of_set}/resume", standing.resume_set, ResumeBody, Done, OrderPreview)
+        add("/pause", standing.pause_fleet, PauseBody, Done, OrderPreview)
+        add("/resume", standing.resume_fleet, ResumeBody, Done, OrderPreview)
+        add("/maintenance", standing.begin_maintenance, BeginMaintenanceBody, Done, OrderPreview)
+        add("/maintenance/end", standing.end_maintenance, EndMaintenanceBody, Done, OrderPreview)
+        listed = answers(MaintenancesAnswer, problems=_READ)
+        self.router.add_api_route(
+            "/maintenance", standing.maintenances, methods=["GET"], tags=["read"], responses=listed
+        )
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect by policy, clean only."""
         order = await _read_body(request, ElectBody)
         command = ElectMaster(
-            set_key=_key(cluster, name),
+            set_key=set_key(cluster, name),
             designated=order.designated,
             expected_master=order.expect_master,
             expected_epoch=order.expect_epoch,
@@ -390,7 +390,7 @@ class Routes:
         """
         order = await _read_body(request, SwitchoverBody)
         command = OrderSwitchover(
-            set_key=_key(cluster, name),
+            set_key=set_key(cluster, name),
             target=order.to,
             expected_master=order.expected_master,
             expected_epoch=order.expected_master_epoch,
@@ -411,7 +411,7 @@ class Routes:
         """Elect outside the SyncStateSet: the only verb that can lose."""
         order = await _read_body(request, ElectUncleanBody)
         command = ElectUnclean(
-            set_key=_key(cluster, name),
+            set_key=set_key(cluster, name),
             accepted_loss_bytes=order.accepted_loss_bytes,
             designated=order.designated,
             expected_master=order.expect_master,
@@ -423,14 +423,14 @@ class Routes:
     async def bootstrap(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """First election by an operator's word (R8)."""
         order = await _read_body(request, BootstrapBody)
-        command = Bootstrap(set_key=_key(cluster, name), master=order.master, reason=order.reason)
+        command = Bootstrap(set_key=set_key(cluster, name), master=order.master, reason=order.reason)
         return await self._order(request, order, command)
 
     async def clean(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Forget replicas, or the whole set; epochs stay in a tombstone."""
         order = await _read_body(request, CleanBody)
         command = CleanReplicas(
-            set_key=_key(cluster, name),
+            set_key=set_key(cluster, name),
             # Sorted and without repeats: members decide on equal bytes, and [2,1] means what [1,2,2] means.
             broker_ids=tuple(sorted(set(order.broker_ids))),
             is_unclean=order.is_unclean,
@@ -442,7 +442,7 @@ class Routes:
         """Take over a set of RocketMQ's controllers; it elects when all of its brokers have come."""
         order = await _read_body(request, ImportBody)
         command = ImportSet(
-            set_key=_key(cluster, name),
+            set_key=set_key(cluster, name),
             replicas=tuple(sorted(order.replicas, key=lambda replica: replica.broker_id)),
             next_id=order.next_id,
             master=order.master,
@@ -452,31 +452,6 @@ class Routes:
             reason=order.reason,
         )
         return await self._order(request, order, command)
-
-    async def pause_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
-        """Elect in this set by word only, until a time; detection goes on."""
-        return await self._pause(request, _key(cluster, name))
-
-    async def pause_fleet(self, request: Request) -> Response:
-        """Elect by word only, in every set, until a time."""
-        return await self._pause(request, None)
-
-    async def _pause(self, request: Request, key: SetKey | None) -> Response:
-        order = await _read_body(request, PauseBody)
-        command = PauseElections(set_key=key, expires_at_ms=order.expires_at_ms, reason=order.reason)
-        return await self._order(request, order, command)
-
-    async def resume_set(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
-        """End the pause of this set; the fleet's goes on."""
-        return await self._resume(request, _key(cluster, name))
-
-    async def resume_fleet(self, request: Request) -> Response:
-        """End the pause of the fleet; those of single sets go on."""
-        return await self._resume(request, None)
-
-    async def _resume(self, request: Request, key: SetKey | None) -> Response:
-        order = await _read_body(request, ResumeBody)
-        return await self._order(request, order, ResumeElections(set_key=key, reason=order.reason))
 
     async def raise_level(self, request: Request) -> Response:
         """Allow what a feature level brought, once every controller has it (R15)."""
@@ -517,7 +492,7 @@ class Routes:
             )
             if isinstance(found, Refused):
                 return refused(found, request_id=request_id)
-            return _json(found, {REQUEST_ID_HEADER: request_id})
+            return as_json(found, {REQUEST_ID_HEADER: request_id})
         if isinstance(command, Electing):
             self._service.duties.handle_requested(command.set_key, self._service.now_ns())
         # Evidence last: apply compares it with the state (R14) and refuses the election if a broker has registered anew
@@ -567,7 +542,7 @@ class Routes:
 
     async def certificates(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
         """The certificates that are revoked."""
-        return _json(await self._queries.certificates(consistency))
+        return as_json(await self._queries.certificates(consistency))
 
     async def revoke_certificate(self, request: Request) -> Response:
         """Believe a certificate no longer (R28); every node closes its links."""
@@ -579,7 +554,7 @@ class Routes:
 
     async def tokens(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
         """Every token that is kept, without its digest."""
-        return _json(await self._queries.tokens(consistency))
+        return as_json(await self._queries.tokens(consistency))
 
     async def issue_token(self, request: Request) -> Response:
         """Let whoever has this token act in a role. The token was drawn by the caller: it is not sent here."""
@@ -627,7 +602,7 @@ class Routes:
         """Count a replica as heard. No connection: one that closes says nothing of a broker that speaks plain REST."""
         beat = await _read_body(request, Heartbeat)
         answer = self._refuse_replica(request, beat) or self._service.handle_heartbeat(beat, None)
-        return refused(answer, request_id=None) if isinstance(answer, Refused) else _json(answer)
+        return refused(answer, request_id=None) if isinstance(answer, Refused) else as_json(answer)
 
     async def _broker_order(self, request: Request, kind: type[AnyCommand]) -> Response:
         command: AnyCommand = await _read_body(request, kind)
@@ -656,13 +631,13 @@ class Routes:
 def _answer(reply: AnyReply, request_id: RequestId) -> Response:
     if isinstance(reply, Refused):
         return refused(reply, request_id=request_id)
-    return _json(reply, {REQUEST_ID_HEADER: request_id})
+    return as_json(reply, {REQUEST_ID_HEADER: request_id})
 
 
 def _answer_of_query(found: SwitchoverAnswer | LeadershipTransferred | Refused, request_id: RequestId) -> Response:
     if isinstance(found, Refused):
         return refused(found, request_id=request_id)
-    return _json(found, {REQUEST_ID_HEADER: request_id})
+    return as_json(found, {REQUEST_ID_HEADER: request_id})
 
 
 def _requested_by(request: Request, kind: str = "admin") -> str:

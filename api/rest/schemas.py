@@ -13,10 +13,12 @@ import msgspec
 from fastapi.routing import APIRoute
 
 from rollcall_ha.api.rest.requests import (
+    BeginMaintenanceBody,
     BootstrapBody,
     CleanBody,
     ElectBody,
     ElectUncleanBody,
+    EndMaintenanceBody,
     ImportBody,
     IssueTokenBody,
     PauseBody,
@@ -40,6 +42,7 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     HistoryPage,
     LeadershipTransferred,
+    MaintenancesAnswer,
     OrderPreview,
     Problem,
     SetAnswer,
@@ -94,6 +97,9 @@ OPERATION_IDS = {
     "resume_set": "resumeSet",
     "pause_fleet": "pauseFleet",
     "resume_fleet": "resumeFleet",
+    "maintenances": "listMaintenances",
+    "begin_maintenance": "beginMaintenance",
+    "end_maintenance": "endMaintenance",
 }
 """The name of each handler's method in a generated client. They are kept: a program was written against them."""
 
@@ -104,6 +110,9 @@ def operation_id(route: APIRoute) -> str:
 
 
 DOCUMENTED: tuple[type, ...] = (
+    BeginMaintenanceBody,
+    EndMaintenanceBody,
+    MaintenancesAnswer,
     AlterDecided,
     AlterSyncStateSet,
     ApplyBrokerId,

@@ -121,6 +121,8 @@ class RefusalCode(IntEnum):
     """Elections are paused: only an operator's word elects."""
     NO_SUCCESSOR = 21025
     """No other controller, or not the one that was named, can take over the lead now."""
+    NO_BUDGET = 21026
+    """The failure budget of a set does not cover what is asked for."""
 
 
 HTTP_STATUS: dict[RefusalCode, int] = {

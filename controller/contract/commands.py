@@ -34,6 +34,7 @@ from rollcall_ha.controller.contract.values import (
     Evidence,
     ImportedReplica,
     Joining,
+    MaintenanceScope,
     Milestone,
     Positions,
     RegisteredAs,
@@ -426,6 +427,26 @@ class ApplySettings(Command, tag="ApplySettings"):
     reason: str = ""
 
 
+class BeginMaintenance(Command, tag="BeginMaintenance"):
+    """A replica, or each on a host, is worked on until a time. The same again replaces end and reason."""
+
+    scope: MaintenanceScope
+    expires_at_ms: int
+    """UTC. When it has passed by the leader's clock, the leader ends it by ``EndMaintenance``."""
+    spends_last: bool = False
+    """Also if a set may then lose no further replica."""
+    reason: str = ""
+
+
+class EndMaintenance(Command, tag="EndMaintenance"):
+    """The replicas are elected and expected again. One that is over already is no error."""
+
+    scope: MaintenanceScope
+    expired_at_ms: int | None = None
+    """Of a leader: it ends the one with this end, and no other. None: an operator ends whichever there is."""
+    reason: str = ""
+
+
 AnyCommand = (
     InitialiseFleet
     | TakeLeadership
@@ -456,6 +477,8 @@ AnyCommand = (
     | PauseElections
     | ResumeElections
     | ApplySettings
+    | BeginMaintenance
+    | EndMaintenance
 )
 
 
@@ -474,6 +497,8 @@ OperatorCommand = (
     | PauseElections
     | ResumeElections
     | ApplySettings
+    | BeginMaintenance
+    | EndMaintenance
 )
 """Orders of people."""
 

@@ -39,6 +39,7 @@ from rollcall_ha.controller.contract.values import (
     EventRef,
     Evidence,
     ImportedReplica,
+    MaintenanceScope,
     Milestone,
     Positions,
     ReplicaDescription,
@@ -369,6 +370,23 @@ class ElectionsResumed(Event, tag="elections-resumed"):
     reason: str
 
 
+class MaintenanceBegun(Event, tag="maintenance-begun"):
+    """From here on its replicas are elected by an operator's word only, and nobody is alarmed that they are gone."""
+
+    scope: MaintenanceScope
+    expires_at_ms: int
+    reason: str
+
+
+class MaintenanceEnded(Event, tag="maintenance-ended"):
+    """Its replicas are elected and expected again."""
+
+    scope: MaintenanceScope
+    is_expired: bool
+    """True: its time was over; False: an operator ended it."""
+    reason: str
+
+
 class ElectionWithheld(Event, tag="election-withheld"):
     """The election that would have been held, had elections not been paused. Nothing changed."""
 
@@ -438,6 +456,8 @@ AnyEvent = (
     | ElectionsResumed
     | ElectionWithheld
     | SettingsApplied
+    | MaintenanceBegun
+    | MaintenanceEnded
 )
 
 

@@ -28,7 +28,9 @@ from rollcall_ha.controller.contract.commands import (
     AnnounceStop,
     ApplySettings,
     Barrier,
+    BeginMaintenance,
     Command,
+    EndMaintenance,
     EndSwitchover,
     ImportSet,
     IssueToken,
@@ -54,6 +56,8 @@ from rollcall_ha.controller.contract.events import (
     EventRecord,
     GoodbyeSaid,
     LeadershipTransferOrdered,
+    MaintenanceBegun,
+    MaintenanceEnded,
     OwnerBound,
     ReplicaRegistered,
     SettingsApplied,
@@ -89,6 +93,8 @@ COMMANDS_SINCE: dict[type[Command], int] = {
     ResumeElections: 4,
     ApplySettings: 4,
     TransferLeadership: 4,
+    BeginMaintenance: 4,
+    EndMaintenance: 4,
 }
 EVENTS_SINCE: dict[type[Event], int] = {
     ClockStepped: 2,
@@ -106,6 +112,8 @@ EVENTS_SINCE: dict[type[Event], int] = {
     ElectionWithheld: 4,
     SettingsApplied: 4,
     LeadershipTransferOrdered: 4,
+    MaintenanceBegun: 4,
+    MaintenanceEnded: 4,
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},
@@ -134,6 +142,7 @@ WORDS_SINCE: dict[Enum, int] = {
     RefusalCode.NO_SWITCHOVER: 4,
     RefusalCode.PAUSED: 4,
     RefusalCode.NO_SUCCESSOR: 4,
+    RefusalCode.NO_BUDGET: 4,
 }
 """Members that were added to an enumeration of an earlier level."""
 

@@ -302,6 +302,35 @@ class ElectionPause(Value):
     paused_by: str
 
 
+def host_of(address: str) -> str:
+    """The host of host:port, an IPv6 address without its brackets."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+class MaintenanceScope(Value):
+    """One replica (``set_key`` and ``broker_id``), or (``host``) each replica with an address on a host."""
+
+    host: str = ""
+    """Of host:port in the replicas' addresses, without brackets; empty: one replica is meant."""
+    set_key: SetKey | None = None
+    broker_id: BrokerId | None = None
+
+    def __str__(self) -> str:
+        return self.host or f"{self.set_key}:{self.broker_id}"
+
+
+class Maintenance(Value):
+    """While it lasts, its replicas are elected by an operator's word only, and nobody is alarmed that they are gone."""
+
+    scope: MaintenanceScope
+    expires_at_ms: int
+    """UTC."""
+    reason: str
+    begun_at_ms: int
+    """Stamp (UTC) of the entry."""
+    begun_by: str
+
+
 class ImportedReplica(Value):
     """One replica of a set that other controllers gave its id to."""
 

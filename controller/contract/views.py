@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import (
     ElectionPause,
     EventRef,
+    Maintenance,
     Phase,
     RevokedCertificate,
     StopReason,
@@ -103,6 +104,8 @@ class ReplicaStatus(Value):
     seen_age_ms: int | None
     catch_up: CatchUp | None = None
     """Of a living replica that is not in sync and lacks 1 MiB or more."""
+    maintenance: Maintenance | None = None
+    """The one that holds for this replica, its own or its host's; None: it is elected and expected."""
 
 
 class SetStatus(Value):
@@ -400,3 +403,10 @@ class TokensAnswer(Value):
 
     freshness: Freshness
     tokens: tuple[TokenStatus, ...]
+
+
+class MaintenancesAnswer(Value):
+    """Answer of GET /v1/maintenance: those in force, oldest first."""
+
+    freshness: Freshness
+    maintenances: tuple[Maintenance, ...]

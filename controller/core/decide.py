@@ -3,8 +3,8 @@ Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
 ``decide_election``, ``decide_switchover``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``,
-``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``, ``settings``), the end of a switchover that a decision
-brings about (``switchover_ends``), changing the state (``evolve``, ``apply``).
+``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``, ``decide_maintenance``, ``settings``), the end of a
+switchover that a decision brings about (``switchover_ends``), changing the state (``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
 Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
@@ -25,10 +25,12 @@ from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     ApplySettings,
     Barrier,
+    BeginMaintenance,
     Bootstrap,
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
+    EndMaintenance,
     EndSwitchover,
     ImportSet,
     InitialiseFleet,
@@ -62,6 +64,7 @@ from rollcall_ha.controller.core.decide_election import (
     decide_elect_unclean,
     decide_handover,
 )
+from rollcall_ha.controller.core.decide_maintenance import decide_begin_maintenance, decide_end_maintenance
 from rollcall_ha.controller.core.decide_switchover import decide_drained, decide_end, decide_order
 from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.fleet import (
@@ -184,4 +187,6 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     PauseElections: decide_pause,
     ResumeElections: decide_resume,
     ApplySettings: decide_settings,
+    BeginMaintenance: decide_begin_maintenance,
+    EndMaintenance: decide_end_maintenance,
 }

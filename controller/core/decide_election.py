@@ -33,12 +33,14 @@ from rollcall_ha.controller.contract.ids import AckMode, BrokerId, ReplicaKind, 
 from rollcall_ha.controller.contract.replies import Refused
 from rollcall_ha.controller.contract.values import Evidence
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Verdict
+from rollcall_ha.controller.core import maintenance
 from rollcall_ha.controller.core.decision import Decision, elected, find_set, refuse
 from rollcall_ha.controller.core.election_record import master_elected, verdict_of
 from rollcall_ha.controller.core.evidence import candidates_of, estimate_loss_bytes, validate_evidence
 from rollcall_ha.controller.core.founding_election import decide_bootstrap, decide_first
 from rollcall_ha.controller.core.importing import validate_imported
 from rollcall_ha.controller.core.liveness import DRAINED_US_MAX, validate_session
+from rollcall_ha.controller.core.pauses import is_by_word
 from rollcall_ha.controller.core.policies import (
     DATA_FIRST,
     LONGEST,
@@ -65,6 +67,8 @@ class _Case:
     set_aside: Mapping[BrokerId, str] = field(default_factory=dict)
     is_set_aside_final: bool = True
     """False: a replica that is set aside may win all the same if no other can."""
+    named: BrokerId | None = None
+    """May win although it is in maintenance."""
 
 
 def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) -> Decision:
@@ -91,7 +95,8 @@ def decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) 
     # A set without a past has no members, and the rules below choose among members: it would never get a master. The
     # first election has rules of its own (R8).
     if recovering is None and not case.set_state.is_established:
-        return decide_first(case.set_state, operation, command, case.evidence)
+        worked_on = maintenance.set_aside(fleet, case.set_state, but_for=case.named)
+        return decide_first(case.set_state, operation, command, case.evidence, set_aside=worked_on)
     policy, further = _clean_policy(case.set_state, case.evidence)
     back = _way_back(case)
     if back is not None:
@@ -132,6 +137,7 @@ def _way_back(case: _Case) -> Decision | None:
         case.evidence,
         set_aside=case.set_aside,
         designated=pending.master,
+        named=pending.master,
         reason=f"rolled back: {case.command.reason}",
     )
     return elected(found.elected(ElectionKind.SWITCHOVER)) if found.winner is not None else None
@@ -228,15 +234,26 @@ def succession(
     *,
     set_aside: Mapping[BrokerId, str],
     designated: BrokerId | None = None,
+    named: BrokerId | None = None,
     reason: str,
 ) -> Succession:
-    """Rank the heirs of a living master, by policy or for ``designated`` alone; ``set_aside`` may not win."""
+    """
+    Rank the heirs of a living master, by policy or for ``designated`` alone.
+
+    ``set_aside`` may not win; nor a replica in maintenance, but for ``named``.
+    """
     # Also others that are about to stop, not even for want of heirs: a fleet that is shut down would hand its sets
     # round.
     aside = {**_stopping(set_state), **set_aside}
     command = ElectMaster(set_key=set_state.set_key, designated=designated, reason=reason)
     case = _Case(
-        fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence, set_aside=aside
+        fleet=fleet,
+        set_state=set_state,
+        operation=operation,
+        command=command,
+        evidence=evidence,
+        set_aside=aside,
+        named=named,
     )
     policy, further = _clean_policy(set_state, evidence)
     return Succession(_case=case, _ranking=_rank(case, policy, {**further, **aside}), _policy=policy)
@@ -305,7 +322,8 @@ def _prepare(fleet: FleetState, operation: Operation, command: _Electing) -> _Ca
     evidence = validate_evidence(set_state, operation)
     if isinstance(evidence, Decision):
         return evidence
-    case = _Case(fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence)
+    named = command.designated if is_by_word(operation.requested_by) else None
+    case = _Case(fleet=fleet, set_state=set_state, operation=operation, command=command, evidence=evidence, named=named)
     if command.designated is not None and set_state.replica(command.designated) is None:
         return refuse(
             operation,
@@ -452,6 +470,22 @@ def _reason(case: _Case, kind: ElectionKind) -> str:
 
 
 def _rank(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]) -> Ranking:
+    # The disk of replica 2 is being changed. Elected, it would be stopped a minute later, with sends under way.
+    worked_on = maintenance.set_aside(case.fleet, case.set_state, but_for=case.named)
+    ranking = _rank_without(case, policy, {**worked_on, **set_aside})
+    if not worked_on or policy is PREFERENCE_FIRST:
+        return ranking
+    # By these policies the data decides, for members may lack what another holds. The longest log is in maintenance:
+    # elected in its place, a shorter one would cut what it does not have, for the sake of a change of disks (R3, R7).
+    first = _rank_without(case, policy, set_aside).winner
+    if first is None or first not in worked_on:
+        return ranking
+    waits = f"replica {first} goes before it, and is {worked_on[first]}"
+    every = {replica.broker_id: waits for replica in case.set_state.replicas}
+    return _rank_without(case, policy, {**every, **worked_on, **set_aside})
+
+
+def _rank_without(case: _Case, policy: ElectionPolicy, set_aside: Mapping[BrokerId, str]) -> Ranking:
     return elect(
         candidates_of(case.set_state, case.evidence, set_aside=set_aside),
         policy=policy,

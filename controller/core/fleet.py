@@ -28,12 +28,14 @@ from rollcall_ha.controller.contract.events import (
     FleetInitialised,
     LeadershipTaken,
     LeadershipTransferOrdered,
+    MaintenanceBegun,
+    MaintenanceEnded,
     SettingsApplied,
     TokenIssued,
     TokenRevoked,
 )
 from rollcall_ha.controller.contract.replies import Refused
-from rollcall_ha.controller.contract.values import ElectionPause, RevokedCertificate
+from rollcall_ha.controller.contract.values import ElectionPause, Maintenance, RevokedCertificate
 from rollcall_ha.controller.contract.views import ControllerStatus
 from rollcall_ha.controller.core.decision import Decision, done, refuse
 from rollcall_ha.controller.core.settings import with_settings
@@ -147,6 +149,17 @@ def evolve_fleet(fleet: FleetState, record: EventRecord) -> FleetState:
         return replace(fleet, pauses={key: one for key, one in fleet.pauses.items() if key != event.paused_set})
     if isinstance(event, SettingsApplied):
         return with_settings(fleet, event, record)
+    if isinstance(event, MaintenanceBegun):
+        begun = Maintenance(
+            scope=event.scope,
+            expires_at_ms=event.expires_at_ms,
+            reason=event.reason,
+            begun_at_ms=record.stamped_at_ms,
+            begun_by=record.requested_by,
+        )
+        return replace(fleet, maintenances={**fleet.maintenances, event.scope: begun})
+    if isinstance(event, MaintenanceEnded):
+        return replace(fleet, maintenances={of: one for of, one in fleet.maintenances.items() if of != event.scope})
     return fleet
 
 

@@ -10,6 +10,8 @@ Rule 2: a log with records needs an operator who names its master; the set is th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import Bootstrap, ElectMaster, Operation
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, ReplicaKind, SyncStateSet
@@ -23,8 +25,15 @@ from rollcall_ha.controller.core.ranking import elect
 from rollcall_ha.controller.core.state import SetState
 
 
-def decide_first(set_state: SetState, operation: Operation, command: ElectMaster, evidence: Evidence) -> Decision:
-    """Elect the first master if rule 1 allows it."""
+def decide_first(
+    set_state: SetState,
+    operation: Operation,
+    command: ElectMaster,
+    evidence: Evidence,
+    *,
+    set_aside: Mapping[BrokerId, str],
+) -> Decision:
+    """Elect the first master if rule 1 allows it; ``set_aside`` may not win."""
     voters = tuple(replica.broker_id for replica in set_state.replicas if replica.is_voter)
     expected = set_state.configuration.expected_replicas if set_state.configuration is not None else 1
     # Three machines, one with an old log. The first that boots, empty, would be elected, and the full one refused from
@@ -51,7 +60,7 @@ def decide_first(set_state: SetState, operation: Operation, command: ElectMaster
         )
     return _outcome(
         set_state, operation, evidence, command,
-        kind=ElectionKind.FIRST, designated=command.designated, members=voters,
+        kind=ElectionKind.FIRST, designated=command.designated, members=voters, set_aside=set_aside,
     )  # fmt: skip
 
 
@@ -75,7 +84,7 @@ def decide_bootstrap(set_state: SetState, operation: Operation, command: Bootstr
         )
     return _outcome(
         set_state, operation, evidence, command,
-        kind=ElectionKind.BOOTSTRAP, designated=command.master, members=None,
+        kind=ElectionKind.BOOTSTRAP, designated=command.master, members=None, set_aside={},
     )  # fmt: skip
 
 
@@ -99,9 +108,10 @@ def _outcome(
     kind: ElectionKind,
     designated: BrokerId | None,
     members: SyncStateSet | None,
+    set_aside: Mapping[BrokerId, str],
 ) -> Decision:
     """Rank by ``FIRST`` and elect, or refuse. ``members`` None: the winner stands alone."""
-    ranking = elect(candidates_of(set_state, evidence, set_aside={}), policy=FIRST, designated=designated)
+    ranking = elect(candidates_of(set_state, evidence, set_aside=set_aside), policy=FIRST, designated=designated)
     winner = ranking.winner
     if winner is None:
         return refuse(

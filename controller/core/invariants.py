@@ -1,5 +1,5 @@
 """
-What must hold of the controllers' state, checked from outside: C1-C7 and C10-C13 of docs/invariants.md.
+What must hold of the controllers' state, checked from outside: C1-C7 and C10-C14 of docs/invariants.md.
 
 ``check_state`` runs when a snapshot is loaded: a controller must not serve from a state that breaks one of them.
 ``check_entry`` runs behind a debug switch after each applied entry. Tests and the simulation run all of them.
@@ -19,6 +19,8 @@ from rollcall_ha.controller.contract.events import (
     ElectionsPaused,
     ElectionsResumed,
     EventRecord,
+    MaintenanceBegun,
+    MaintenanceEnded,
     MasterElected,
     ReplicasCleaned,
     SettingsApplied,
@@ -26,8 +28,10 @@ from rollcall_ha.controller.contract.events import (
     chain_of,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, ReplicaKind, SetKey
+from rollcall_ha.controller.contract.values import MaintenanceScope
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.state import (
+    MAINTENANCES_MAX,
     PAUSES_MAX,
     REQUEST_WINDOW_ENTRIES,
     REVOKED_MAX,
@@ -48,6 +52,8 @@ def check_state(fleet: FleetState) -> tuple[str, ...]:
         broken.append(f"request window holds {len(fleet.requests)}, at most {REQUEST_WINDOW_ENTRIES}")
     if len(fleet.pauses) > PAUSES_MAX:
         broken.append(f"C12: {len(fleet.pauses)} pauses are kept, at most {PAUSES_MAX}")
+    if len(fleet.maintenances) > MAINTENANCES_MAX:
+        broken.append(f"C14: {len(fleet.maintenances)} maintenances are kept, at most {MAINTENANCES_MAX}")
     broken += _check_callers(fleet)
     broken += _check_settings(fleet)
     return tuple(broken)
@@ -91,6 +97,7 @@ def check_transition(before: FleetState, after: FleetState, records: Sequence[Ev
         broken.extend(f"{key}: {text}" for text in _check_change(old, new, own))
     broken += _check_pauses(before, records)
     broken += _check_versions(before, after, records)
+    broken += _check_maintenances(before, records)
     return tuple(broken)
 
 
@@ -136,6 +143,26 @@ def _check_versions(before: FleetState, after: FleetState, records: Sequence[Eve
         yield from _check_settings(after)
     if (after.settings[-1].version if after.settings else 0) != newest:
         yield f"C13: version {newest} of the settings is on record, another one is in force"
+
+
+def _check_maintenances(before: FleetState, records: Sequence[EventRecord]) -> Iterator[str]:
+    scopes = set(before.maintenances)
+    for record in records:
+        event, key = record.event, record.set_key
+        if isinstance(event, MaintenanceBegun):
+            scopes.add(event.scope)
+        elif isinstance(event, MaintenanceEnded):
+            scopes.discard(event.scope)
+        elif isinstance(event, MasterElected) and scopes and not _is_of_people(record):
+            set_state = before.sets.get(key) if key is not None else None
+            winner = set_state.replica(event.master) if set_state is not None else None
+            if set_state is None or winner is None:
+                continue
+            order = set_state.pending_switchover
+            host = winner.address.rpartition(":")[0].strip("[]")
+            own = {MaintenanceScope(set_key=key, broker_id=event.master), MaintenanceScope(host=host)}
+            if own & scopes and (order is None or order.master != event.master):
+                yield f"C14: {key} elected {event.master}, in maintenance, for {record.requested_by}, who is no person"
 
 
 def _check_callers(fleet: FleetState) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """
 Pauses of elections: begun, ended, and what they withhold.
 
-Here: deciding all three. Not here: noticing that a pause is over (``controller.runtime.pause_ends``), holding elections
+Here: deciding all three. Not here: noticing that a pause is over (``controller.runtime.order_ends``), holding elections
 (``decide_election``).
 
 Rule 1: while elections of a set, or of the fleet, are paused, only a person's word elects, and the switchover that a
@@ -71,20 +71,28 @@ def unless_paused(fleet: FleetState, operation: Operation, set_key: SetKey, deci
     )
 
 
+def refuse_time(operation: Operation, what: str, expires_at_ms: int, example: str) -> Decision | None:
+    """The refusal of an end that is over or too far ahead (rule 3)."""
+    now_ms = operation.stamped_at_ms
+    # Compared with the stamp of the order, which is in the entry: each node decides alike.
+    if now_ms < expires_at_ms <= now_ms + PAUSE_MS_MAX:
+        return None
+    return refuse(
+        operation,
+        RefusalCode.INVALID_ARGUMENT,
+        f"{what} would end at {expires_at_ms} ms UTC, it is {now_ms} now; it has to end later than now, and lasts at "
+        f"most {PAUSE_MS_MAX} ms",
+        f"name a time of up to seven days: {example}",
+        requested=expires_at_ms,
+        current=now_ms,
+    )
+
+
 def decide_pause(fleet: FleetState, operation: Operation, command: PauseElections) -> Decision:
     """Begin a pause, or give the one there is another end and reason."""
-    now_ms = operation.stamped_at_ms
-    # Rule 3. The end is compared with the stamp of the order, which is in the entry: each node decides alike.
-    if not now_ms < command.expires_at_ms <= now_ms + PAUSE_MS_MAX:
-        return refuse(
-            operation,
-            RefusalCode.INVALID_ARGUMENT,
-            f"the pause would end at {command.expires_at_ms} ms UTC, it is {now_ms} now; a pause ends later "
-            f"than now and lasts at most {PAUSE_MS_MAX} ms",
-            "name a time of up to seven days: rollcall pause --for 2h",
-            requested=command.expires_at_ms,
-            current=now_ms,
-        )
+    refusal = refuse_time(operation, "the pause", command.expires_at_ms, "rollcall pause --for 2h")
+    if refusal is not None:
+        return refusal
     if command.set_key is not None:
         found = find_set(fleet, operation, command.set_key)
         if isinstance(found, Decision):

@@ -19,7 +19,13 @@ import msgspec
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL
 from rollcall_ha.controller.contract.ids import FleetIncarnation, RequestId, SetKey
 from rollcall_ha.controller.contract.settings import AppliedSettings
-from rollcall_ha.controller.contract.values import ElectionPause, RevokedCertificate, Value
+from rollcall_ha.controller.contract.values import (
+    ElectionPause,
+    Maintenance,
+    MaintenanceScope,
+    RevokedCertificate,
+    Value,
+)
 from rollcall_ha.controller.core.state import AnsweredRequest, FleetState, IssuedToken, SetState
 
 SNAPSHOT_FORMAT = 1
@@ -45,6 +51,7 @@ class SnapshotHeader(Value, tag="header", tag_field="item"):
     tokens: int = 0
     pauses: int = 0
     settings: int = 0
+    maintenances: int = 0
 
 
 class SnapshotSet(Value, tag="set", tag_field="item"):
@@ -72,8 +79,19 @@ class SnapshotSettings(Value, tag="settings", tag_field="item"):
     applied: AppliedSettings
 
 
+class SnapshotMaintenance(Value, tag="maintenance", tag_field="item"):
+    maintenance: Maintenance
+
+
 _Item = (
-    SnapshotHeader | SnapshotSet | SnapshotRequest | SnapshotRevoked | SnapshotToken | SnapshotPause | SnapshotSettings
+    SnapshotHeader
+    | SnapshotSet
+    | SnapshotRequest
+    | SnapshotRevoked
+    | SnapshotToken
+    | SnapshotPause
+    | SnapshotSettings
+    | SnapshotMaintenance
 )
 _DECODER: msgspec.json.Decoder[_Item] = msgspec.json.Decoder(_Item)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -100,6 +118,7 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
             tokens=len(state.tokens),
             pauses=len(state.pauses),
             settings=len(state.settings),
+            maintenances=len(state.maintenances),
         )
     )
     # Sorted: a node that started from a snapshot holds its sets in another order, and must write equal bytes (C8).
@@ -115,6 +134,8 @@ def encode_state(state: FleetState) -> Iterator[bytes]:
         yield _ENCODER.encode(SnapshotPause(pause=pause))
     for applied in state.settings:
         yield _ENCODER.encode(SnapshotSettings(applied=applied))
+    for maintenance in state.maintenances.values():
+        yield _ENCODER.encode(SnapshotMaintenance(maintenance=maintenance))
 
 
 def decode_state(items: Iterable[bytes]) -> FleetState:
@@ -140,6 +161,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
     tokens: dict[str, IssuedToken] = {}
     pauses: dict[SetKey | None, ElectionPause] = {}
     settings: list[AppliedSettings] = []
+    maintenances: dict[MaintenanceScope, Maintenance] = {}
     count = 0
     for raw in iterator:
         count += 1
@@ -156,16 +178,12 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
             pauses[item.pause.set_key] = item.pause
         elif isinstance(item, SnapshotSettings):
             settings.append(item.applied)
+        elif isinstance(item, SnapshotMaintenance):
+            maintenances[item.maintenance.scope] = item.maintenance
         else:
             raise ValueError("snapshot has two headers; restore it from a peer")  # noqa: TRY004
-    # A snapshot that ends early is a fleet with fewer sets: their epochs would begin at 0 again.
-    held = (len(sets), len(requests), len(revoked), len(tokens), len(pauses), len(settings))
-    said = (header.sets, header.requests, header.revoked, header.tokens, header.pauses, header.settings)
-    if held != said or count != sum(said):
-        raise ValueError(
-            f"snapshot holds {held} sets, requests, revoked certificates, tokens, pauses and versions of settings in "
-            f"{count} items, its header says {said}; restore it from a peer"
-        )
+    held = (len(sets), len(requests), len(revoked), len(tokens), len(pauses), len(settings), len(maintenances))
+    _validate_counts(header, held, count)
     return FleetState(
         fleet_incarnation=header.fleet_incarnation,
         feature_level=header.feature_level,
@@ -181,6 +199,7 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
         tokens=tokens,
         pauses=pauses,
         settings=tuple(settings),
+        maintenances=maintenances,
         term=header.term,
         index=header.index,
     )
@@ -191,3 +210,22 @@ def _decode(raw: bytes) -> _Item:
         return _DECODER.decode(raw)
     except msgspec.DecodeError as error:
         raise ValueError(f"snapshot item cannot be read: {error}; restore it from a peer") from error
+
+
+def _validate_counts(header: SnapshotHeader, held: tuple[int, ...], count: int) -> None:
+    """Raises ``ValueError``: it holds other numbers of items than its header says."""
+    said = (
+        header.sets,
+        header.requests,
+        header.revoked,
+        header.tokens,
+        header.pauses,
+        header.settings,
+        header.maintenances,
+    )
+    # A snapshot that ends early is a fleet with fewer sets: their epochs would begin at 0 again.
+    if held != said or count != sum(said):
+        raise ValueError(
+            f"snapshot holds {held} sets, requests, revoked certificates, tokens, pauses, versions of settings and "
+            f"maintenances in {count} items, its header says {said}; restore it from a peer"
+        )

@@ -38,6 +38,8 @@ from rollcall_ha.controller.contract.values import (
     CleanMark,
     ElectionPause,
     EventRef,
+    Maintenance,
+    MaintenanceScope,
     Positions,
     RegisteredAs,
     ReplicaDescription,
@@ -70,6 +72,7 @@ TOKENS_MAX = 1_000
 PAUSES_MAX = 1_000
 SETTINGS_KEPT = 32
 """Versions of settings that an operator can go back to; all are in the journal."""
+MAINTENANCES_MAX = 1_000
 
 ENDED_INCARNATIONS_KEPT = 16
 """Incarnations per replica that are remembered as ended, so that a late registration of one of them is refused."""
@@ -398,6 +401,8 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """By set; None: the whole fleet's. At most ``PAUSES_MAX``."""
     settings: tuple[AppliedSettings, ...] = ()
     """Newest last: it is in force. (): the files are. At most ``SETTINGS_KEPT``."""
+    maintenances: dict[MaintenanceScope, Maintenance] = {}
+    """At most ``MAINTENANCES_MAX``."""
     chain_head: str = ""
     """Hash of the newest event (R24)."""
     state_digest: str = ""

@@ -6,10 +6,13 @@ Here: pure rendering of replicated state. Not here: soft state of the leader (``
 
 from __future__ import annotations
 
-from rollcall_ha.controller.contract.ids import SetKey
+from collections.abc import Collection, Mapping
+
+from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.controller.core.importing import highest_shown, stale_reason
+from rollcall_ha.controller.core.maintenance import set_aside
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState
 from rollcall_ha.controller.core.switchovers import switchover_view
 from rollcall_ha.controller.core.writes import stop_words
@@ -22,7 +25,7 @@ def set_view(fleet: FleetState, set_state: SetState, *, term: int, index: int) -
     The authoritative state of one set, as of the entry (``term``, ``index``) that made it. A broker adopts it by R2 and
     R9.
     """
-    condition, reason = condition_of(set_state)
+    condition, reason = condition_of(set_state, aside=set_aside(fleet, set_state))
     return SetView(
         set_key=set_state.set_key,
         fleet_incarnation=fleet.fleet_incarnation,
@@ -46,14 +49,31 @@ def set_view(fleet: FleetState, set_state: SetState, *, term: int, index: int) -
     )
 
 
+def failure_budget(view: SetView, *, away: Collection[BrokerId] = ()) -> int:
+    """
+    How many more replicas may be lost without loss of data or service: 0 also if there is no service now.
+
+    ``away``: these count as lost already.
+    """
+    if view.condition is not Condition.SERVING:
+        return 0
+    whole = sum(1 for member in view.members if is_whole(view, member) and member.broker_id not in away)
+    return max(0, min(whole - 1, whole - view.configuration.effective_min_in_sync))
+
+
+def is_whole(view: SetView, member: MemberView) -> bool:
+    """Whether a failure budget counts it."""
+    return member.broker_id in view.sync_state_set and member.is_alive and not member.is_suspect
+
+
 def view_of(fleet: FleetState, set_key: SetKey) -> SetView | None:
     """The view of one set at the state's own (term, index); None if there is no such set."""
     set_state = fleet.sets.get(set_key)
     return None if set_state is None else set_view(fleet, set_state, term=fleet.term, index=fleet.index)
 
 
-def condition_of(set_state: SetState) -> tuple[Condition, str]:
-    """In which condition the set is, and why, in words."""
+def condition_of(set_state: SetState, *, aside: Mapping[BrokerId, str] | None = None) -> tuple[Condition, str]:
+    """In which condition the set is, and why, in words; ``aside``: replicas that are not elected now, and why."""
     if set_state.is_tombstone:
         return Condition.CLEANED, f"cleaned; epochs continue above {set_state.master_epoch}"
     if set_state.recovery is not None and set_state.recovery.awaited:
@@ -78,7 +98,7 @@ def condition_of(set_state: SetState) -> tuple[Condition, str]:
         if set_state.writes is not None and not set_state.writes.is_over:
             return Condition.WRITES_STOPPED, f"{reigns} and acknowledges no write: {stop_words(set_state.writes)}"
         return Condition.SERVING, reigns
-    return _condition_without_master(set_state)
+    return _condition_without_master(set_state, aside or {})
 
 
 def _condition_before_first_election(set_state: SetState) -> tuple[Condition, str]:
@@ -100,10 +120,10 @@ def _condition_before_first_election(set_state: SetState) -> tuple[Condition, st
     )
 
 
-def _condition_without_master(set_state: SetState) -> tuple[Condition, str]:
+def _condition_without_master(set_state: SetState, aside: Mapping[BrokerId, str]) -> tuple[Condition, str]:
     obstacles: list[str] = []
     for broker_id in set_state.sync_state_set:
-        obstacle = _obstacle(set_state, set_state.replica(broker_id))
+        obstacle = _obstacle(set_state, set_state.replica(broker_id)) or aside.get(broker_id, "")
         if not obstacle:
             gone = (
                 f"master {set_state.last_master} is gone"

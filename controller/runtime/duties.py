@@ -1,5 +1,5 @@
 """
-The leader's duties as one machine: sessions, elections, milestones and pauses behind one set of inputs.
+The leader's duties as one machine: sessions, elections, milestones, pauses and maintenances behind one set of inputs.
 
 Here: which part gets which input. Not here: rules (``sessions``, ``election_duty``, ``switchover_duty``,
 ``milestones``), clocks and sockets (``service``; the simulation drives this same class).
@@ -27,6 +27,7 @@ from rollcall_ha.controller.contract.events import (
     EventRecord,
     GoodbyeSaid,
     LossGraded,
+    MaintenanceEnded,
     MasterElected,
     MilestoneReached,
     ReplicaSilent,
@@ -40,7 +41,7 @@ from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
 from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty, PreviewOf
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
-from rollcall_ha.controller.runtime.pause_ends import PauseEnds, PausesNow
+from rollcall_ha.controller.runtime.order_ends import FleetNow, OrderEnds
 from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, ProbeOutcome
 from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
 from rollcall_ha.controller.runtime.switchover_duty import SwitchoverDuty
@@ -73,10 +74,10 @@ class LeaderDuties:
         view_of: ViewOf,
         preview: PreviewOf,
         draw_epoch_jump: Callable[[], int],
-        pauses_now: PausesNow,
+        fleet_now: FleetNow,
         elections_in_flight_max: int = ELECTIONS_IN_FLIGHT_MAX,
     ) -> None:
-        """Ports: the newest applied state of a set, a dry run on it, a draw of 0..15, pauses and the wall clock."""
+        """Ports: the newest applied state of a set, a dry run on it, a draw of 0..15, the whole state and UTC."""
         self.sessions = Sessions(timing=timing, view_of=view_of)
         self.elections = ElectionDuty(
             timing=timing,
@@ -88,7 +89,7 @@ class LeaderDuties:
         )
         self.switchovers = SwitchoverDuty(view_of=view_of, elections=self.elections)
         self.milestones = Milestones()
-        self._pause_ends = PauseEnds(pauses_now)
+        self._order_ends = OrderEnds(fleet_now)
         self.is_active = False
         self._requested_ns: dict[SetKey, int] = {}
 
@@ -131,7 +132,7 @@ class LeaderDuties:
                 self._stamp_election(record, record.event, record.set_key, now_ns)
             elif isinstance(record.event, GoodbyeSaid) and record.set_key is not None:
                 self.sessions.said_goodbye(record.set_key, record.event.broker_id, now_ns)
-            elif isinstance(record.event, ElectionsResumed):
+            elif isinstance(record.event, ElectionsResumed | MaintenanceEnded):
                 self.elections.resumed()
         actions: list[Action] = []
         for key, ref in changed_sets(records).items():
@@ -234,7 +235,7 @@ class LeaderDuties:
             return []
         found = self._with_elections(self.sessions.tick(now_ns), now_ns)
         elections = [*self.elections.tick(now_ns), *self.switchovers.tick(now_ns)]
-        return [*found, *elections, *self.milestones.flush(), *self._pause_ends.tick(now_ns)]
+        return [*found, *elections, *self.milestones.flush(), *self._order_ends.tick(now_ns)]
 
     def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:
         """With the elections that follow from them."""

@@ -195,7 +195,7 @@ class ElectionDuty:
         return self._propose_queued(now_ns)
 
     def resumed(self) -> None:
-        """A pause of elections is over: the next tick tries each set that waits."""
+        """A pause of elections or a maintenance is over: the next tick tries each set that waits."""
         for pending in self._pending.values():
             pending.retry_at_ns = 0
 

@@ -61,6 +61,7 @@ class Reading:
     certificates_revoked: int
     tokens_in_force: int
     pauses: int
+    maintenances: int
 
 
 class ControllerMetrics:
@@ -207,6 +208,7 @@ class _Gauges(LateCollector):
         )
         yield _one("rollcall_tokens_in_force", "Tokens neither revoked nor expired.", reading.tokens_in_force)
         yield _one("rollcall_election_pauses", "Pauses of elections in force, of sets or the fleet.", reading.pauses)
+        yield _one("rollcall_maintenances", "Maintenances in force, of replicas or hosts.", reading.maintenances)
         yield _one("rollcall_sessions_open", "Broker sessions on a connection.", reading.sessions_open)
         yield CounterMetricFamily(
             "rollcall_graces", "How often every replica got one full timeout.", value=reading.graces

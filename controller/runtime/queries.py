@@ -43,6 +43,7 @@ from rollcall_ha.controller.contract.views import (
     FleetStatus,
     Freshness,
     HistoryPage,
+    MaintenancesAnswer,
     OrderPreview,
     SetAnswer,
     SetPage,
@@ -52,6 +53,7 @@ from rollcall_ha.controller.contract.views import (
 )
 from rollcall_ha.controller.core.explain import explain
 from rollcall_ha.controller.core.history import history_of
+from rollcall_ha.controller.core.maintenance import in_maintenance
 from rollcall_ha.controller.core.pauses import pause_of
 from rollcall_ha.controller.core.preview import foresee
 from rollcall_ha.controller.core.state import FleetState
@@ -186,6 +188,7 @@ class Queries:
             last_election_ms=state.last_elected_at_ms,
             now_ns=service.now_ns(),
             pause=pause_of(service.published.state, key),
+            maintenances=in_maintenance(service.published.state, state),
         )
 
     def controller(self) -> ControllerStatus:
@@ -304,6 +307,13 @@ class Queries:
         return TokensAnswer(
             freshness=self.freshness(published),
             tokens=tuple(token_status(token) for token in published.state.tokens.values()),
+        )
+
+    async def maintenances(self, consistency: Consistency) -> MaintenancesAnswer:
+        """Those in force, oldest first. Raises ``NoAuthority``."""
+        published = await self._published(consistency)
+        return MaintenancesAnswer(
+            freshness=self.freshness(published), maintenances=tuple(published.state.maintenances.values())
         )
 
     def _tokens_in_force(self, state: FleetState) -> int:
@@ -442,6 +452,7 @@ class Queries:
             certificates_revoked=len(published.state.revoked),
             tokens_in_force=self._tokens_in_force(published.state),
             pauses=len(published.state.pauses),
+            maintenances=len(published.state.maintenances),
         )
 
 

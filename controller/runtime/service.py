@@ -151,7 +151,7 @@ class ControllerService:
             view_of=self.view_of,
             preview=self._preview_election,
             draw_epoch_jump=self.ports.draw_epoch_jump,
-            pauses_now=lambda: (log.published.state.pauses, self.ports.wall_ms()),
+            fleet_now=lambda: (log.published.state, self.ports.wall_ms()),
         )
         self.live = LiveSettings(settings.timing, lambda timing, now: self.duties.retime(timing, now, self.now_ns()))
         log.subscribe(self._on_applied)

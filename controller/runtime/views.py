@@ -10,14 +10,16 @@ Rule 2: problems are of a closed vocabulary, the worst first; an empty tuple mea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
-from rollcall_ha.controller.contract.ids import LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
-from rollcall_ha.controller.contract.values import ElectionPause
+from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
 from rollcall_ha.controller.contract.views import CatchUp, ReplicaStatus, SetStatus, TokenStatus
 from rollcall_ha.controller.core.state import IssuedToken
+from rollcall_ha.controller.core.views import failure_budget
 from rollcall_ha.controller.runtime.catch_up import catch_up_of
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS, ReplicaSession
 from rollcall_ha.controller.runtime.sessions import Sessions
@@ -73,15 +75,20 @@ def set_status(
     last_election_ms: int | None,
     now_ns: int,
     pause: ElectionPause | None = None,
+    maintenances: Mapping[BrokerId, Maintenance] | None = None,
 ) -> SetStatus:
     """One set as an operator sees it; ``sessions`` is empty on a controller that does not lead."""
+    away = maintenances or {}
     heard = {member.broker_id: sessions.get(view.set_key, member.broker_id) for member in view.members}
     master = heard.get(view.master) if view.master is not None else None
-    replicas = tuple(_replica_status(view, member, heard[member.broker_id], master, now_ns) for member in view.members)
+    replicas = tuple(
+        _replica_status(view, member, heard[member.broker_id], master, now_ns, maintenance=away.get(member.broker_id))
+        for member in view.members
+    )
     return SetStatus(
         view=view,
         replicas=replicas,
-        failure_budget=failure_budget(view),
+        failure_budget=failure_budget(view, away=away),
         problems=problems_of(
             view, replicas, has_stopped_itself=_has_stopped_itself(view, master), is_paused=pause is not None
         ),
@@ -102,7 +109,13 @@ def _has_stopped_itself(view: SetView, master: ReplicaSession | None) -> bool:
 
 
 def _replica_status(
-    view: SetView, member: MemberView, session: ReplicaSession | None, master: ReplicaSession | None, now_ns: int
+    view: SetView,
+    member: MemberView,
+    session: ReplicaSession | None,
+    master: ReplicaSession | None,
+    now_ns: int,
+    *,
+    maintenance: Maintenance | None,
 ) -> ReplicaStatus:
     master_end = master.positions.max_offset if master is not None and master.positions is not None else None
     positions = session.positions if session is not None else None
@@ -126,6 +139,7 @@ def _replica_status(
         lag_bytes=_lag_bytes(view, member, session, master_end),
         seen_age_ms=None if heard_ns is None else max(0, now_ns - heard_ns) // NS_PER_MS,
         catch_up=_catch_up(view, member, session, master),
+        maintenance=maintenance,
     )
 
 
@@ -157,18 +171,6 @@ def _lag_bytes(
     return max(0, master_end - session.positions.max_offset)
 
 
-def failure_budget(view: SetView) -> int:
-    """How many more replicas may be lost without loss of data or service: 0 also if there is no service now."""
-    if view.condition is not Condition.SERVING:
-        return 0
-    whole = sum(1 for member in view.members if _is_whole(view, member))
-    return max(0, min(whole - 1, whole - view.configuration.effective_min_in_sync))
-
-
-def _is_whole(view: SetView, member: MemberView) -> bool:
-    return member.broker_id in view.sync_state_set and member.is_alive and not member.is_suspect
-
-
 def problems_of(
     view: SetView, replicas: tuple[ReplicaStatus, ...], *, has_stopped_itself: bool = False, is_paused: bool = False
 ) -> tuple[ProblemCode, ...]:
@@ -182,7 +184,9 @@ def problems_of(
         found.add(ProblemCode.MASTER_NOT_SERVING)
     if view.condition in _ENTERED and len(view.sync_state_set) < view.configuration.effective_min_in_sync:
         found.add(ProblemCode.BELOW_MIN_IN_SYNC)
-    if view.condition is Condition.SERVING and view.configuration.expected_replicas > 1 and failure_budget(view) == 0:
+    away = [replica.broker_id for replica in replicas if replica.maintenance is not None]
+    is_redundant = view.condition is Condition.SERVING and view.configuration.expected_replicas > 1
+    if is_redundant and failure_budget(view, away=away) == 0:
         found.add(ProblemCode.NO_SPARE)
     if len(view.members) < view.configuration.expected_replicas:
         found.add(ProblemCode.REPLICA_MISSING)
@@ -193,10 +197,13 @@ def problems_of(
 
 def _replica_problems(view: SetView, replica: ReplicaStatus) -> set[ProblemCode]:
     found = set()
-    if not replica.is_alive:
-        found.add(ProblemCode.REPLICA_SILENT)
     if replica.is_suspect:
         found.add(ProblemCode.REPLICA_SUSPECT)
+    # Stopped, started and behind on purpose: alarms that are expected hide the one that is not.
+    if replica.maintenance is not None:
+        return found
+    if not replica.is_alive:
+        found.add(ProblemCode.REPLICA_SILENT)
     if replica.state is BrokerState.ISOLATED:
         found.add(ProblemCode.REPLICA_ISOLATED)
     if view.sync_state_set and replica.is_alive and not replica.is_in_sync and not replica.is_learner:

@@ -76,6 +76,13 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
         _asked("--for 1m", WRONG_USE),
     ),
     "resume": (_asked("{set} --dry-run"), _asked("{set}")),
+    "maintenance begin": (
+        _asked("{set}:{other} --for 1m --dry-run --spend-last"),
+        _asked("{set}:{other} --for 1m --reason walk --spend-last"),
+        _asked("nowhere --for 1m", REFUSED),
+    ),
+    "maintenance list": (_asked(),),
+    "maintenance end": (_asked("{set}:{other} --dry-run"), _asked("{set}:{other}")),
     "bootstrap": (_asked("{set} --master 1 --yes", REFUSED),),
     "clean": (_asked("{set} --broker {other} --dry-run", REFUSED),),
     "raise-level": (_asked("--yes"),),

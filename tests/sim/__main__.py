@@ -64,6 +64,8 @@ EXPECTED = (
     "pauses of elections",
     "pauses of elections ended by their time",
     "elections withheld",
+    "maintenances",
+    "maintenances ended by their time",
     "old backups restored",
     "elections after a loss of memory",
     "roles learner",

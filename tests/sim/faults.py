@@ -79,6 +79,7 @@ class Chaos:
             (8, self._hide_elections),
             (2, self._pause_elections),
             (4, self._transfer_lead),
+            (2, self._maintain),
         ]
         # Each seed has its own taste: some faults often, some never.
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
@@ -562,6 +563,12 @@ class Chaos:
             target = self._random.choice(followers).name if followers else leader.service.settings.name
         self._kernel.counts.add("transfers of the lead asked for")
         leader.process.run("transfer", lambda: leader.log.hand_over(target, lambda _how: None))
+
+    def _maintain(self) -> None:
+        key = self._random.choice(list(self._world.keys))
+        self._kernel.counts.add("maintenances asked for")
+        number, for_ms = self._random.randrange(1, 4), self._random.choice((300, 1_500, 4_000))
+        self._world.operator.maintain(key, BrokerId(number), for_ms=for_ms)
 
     def _late_duplicate(self) -> None:
         """An entry that was proposed before is proposed again, now or much later (R1, R14)."""

@@ -21,6 +21,10 @@ def _with_an_empty_list(original: Function) -> Function:
     return lambda self, credentials, _remembered, store: original(self, credentials, None, store)
 
 
+def _nobody_aside(_original: Function) -> Function:
+    return lambda _fleet, _set_state, **_named: {}
+
+
 CALLERS: tuple[Mutation, ...] = (
     Mutation(
         name="C12",
@@ -31,6 +35,17 @@ CALLERS: tuple[Mutation, ...] = (
             "tests/unit/test_core_pauses.py::test_a_dead_master_in_a_pause_has_no_successor_and_the_record_names_who_it_would_be",
             "tests/unit/test_core_pauses.py::test_a_master_that_stops_in_a_pause_goes_without_a_successor",
             "tests/unit/test_runtime_pauses.py::test_one_withheld_election_is_on_record_however_long_the_pause_lasts",
+        ),
+    ),
+    Mutation(
+        name="C14",
+        what="a replica in maintenance is elected as any other",
+        target="rollcall_ha.controller.core.maintenance:set_aside",
+        mutate=_nobody_aside,
+        tests=(
+            "tests/unit/test_core_maintenance.py::test_a_replica_in_maintenance_is_not_elected_and_the_record_says_why",
+            "tests/unit/test_core_maintenance.py::test_a_target_that_goes_into_maintenance_ends_its_switchover",
+            "tests/unit/test_runtime_maintenance.py::test_a_set_whose_heirs_are_in_maintenance_has_a_master_when_it_ends",
         ),
     ),
     Mutation(

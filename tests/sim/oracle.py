@@ -21,6 +21,8 @@ from rollcall_ha.controller.contract.events import (
     ElectionWithheld,
     EventRecord,
     LossGraded,
+    MaintenanceBegun,
+    MaintenanceEnded,
     MasterElected,
     MasterEntered,
     ReplicaRegistered,
@@ -197,6 +199,10 @@ class Oracle:
             self.counts.add("pauses of elections ended by their time")
         elif isinstance(event, ElectionWithheld):
             self.counts.add("elections withheld")
+        elif isinstance(event, MaintenanceBegun):
+            self.counts.add("maintenances")
+        elif isinstance(event, MaintenanceEnded) and event.is_expired:
+            self.counts.add("maintenances ended by their time")
         if key is None:
             return
         if key == self.rocketmq.key:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
+    BeginMaintenance,
     CleanReplicas,
+    EndMaintenance,
     PauseElections,
     RaiseFeatureLevel,
     ResumeElections,
@@ -23,6 +25,7 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import MaintenanceScope
 from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.core.views import condition_of
 from tests.support.sim_kernel import SECOND
@@ -43,6 +46,7 @@ class Operator:
         self._clean_gone()
         self.raise_level()
         self._end_pauses()
+        self._end_maintenances()
         self.replace_rotten()
         for key in self._world.keys:
             self._elect_uncleanly(key)
@@ -69,6 +73,22 @@ class Operator:
             return
         for key in state.pauses:
             self._world.order(ResumeElections(set_key=key))
+
+    def maintain(self, key: SetKey, broker_id: BrokerId, *, for_ms: int) -> None:
+        """``rollcall maintenance begin --spend-last``, by the clock of the leader that takes the order."""
+        world, leader = self._world, self._world.leader()
+        if leader is not None:
+            scope = MaintenanceScope(set_key=key, broker_id=broker_id)
+            expires_at_ms = leader.service.ports.wall_ms() + for_ms
+            world.order(BeginMaintenance(scope=scope, expires_at_ms=expires_at_ms, spends_last=True))
+
+    def _end_maintenances(self) -> None:
+        """As with pauses; and a set whose only members are in maintenance would have no master."""
+        state = self._world.oracle.state
+        if state is None or self._world.leader() is None:
+            return
+        for scope in state.maintenances:
+            self._world.order(EndMaintenance(scope=scope))
 
     def replace_rotten(self) -> None:
         """What the product's alarm of a damaged log asks for: a master with a good copy, then another disk."""

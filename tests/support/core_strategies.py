@@ -17,10 +17,12 @@ from rollcall_ha.controller.contract.commands import (
     AnyCommand,
     ApplyBrokerId,
     ApplySettings,
+    BeginMaintenance,
     Bootstrap,
     CleanReplicas,
     ElectMaster,
     ElectUnclean,
+    EndMaintenance,
     EndSwitchover,
     ImportSet,
     IssueToken,
@@ -56,11 +58,13 @@ from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import (
     CleanMark,
     ImportedReplica,
+    MaintenanceScope,
     Milestone,
     Phase,
     SetConfiguration,
     SilenceCause,
     StopReason,
+    host_of,
 )
 from rollcall_ha.controller.core.register_codes import kept_code
 from rollcall_ha.controller.core.state import ReplicaState, SetState
@@ -70,7 +74,7 @@ from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
-KINDS = 30
+KINDS = 32
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
@@ -388,6 +392,26 @@ def _settings(fleet: Fleet, step: Step) -> AnyCommand:
     )
 
 
+def _begin_maintenance(fleet: Fleet, step: Step) -> AnyCommand:
+    return BeginMaintenance(
+        scope=_worked_on(fleet, step), expires_at_ms=1_000_000 + step[2] * 100_000, spends_last=step[4] > 3
+    )
+
+
+def _end_maintenance(fleet: Fleet, step: Step) -> AnyCommand:
+    scope = _worked_on(fleet, step)
+    begun = fleet.state.maintenances.get(scope)
+    return EndMaintenance(scope=scope, expired_at_ms=begun.expires_at_ms if begun and step[4] > 4 else None)
+
+
+def _worked_on(fleet: Fleet, step: Step) -> MaintenanceScope:
+    set_state = fleet.state.sets.get(SET_A)
+    replica = set_state.replica(BrokerId(step[1])) if set_state is not None else None
+    if step[3] % 2 and replica is not None:
+        return MaintenanceScope(host=host_of(replica.address))
+    return MaintenanceScope(set_key=SET_A, broker_id=BrokerId(step[1]))
+
+
 _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _apply_id,
     _register,
@@ -419,5 +443,7 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _pause,
     _resume,
     _settings,
+    _begin_maintenance,
+    _end_maintenance,
 )
 assert len(_MAKERS) == KINDS

@@ -108,7 +108,7 @@ class World:
             view_of=self.view,
             preview=self.preview,
             draw_epoch_jump=lambda: 0,
-            pauses_now=lambda: (self.state.pauses, self.now_ms),
+            fleet_now=lambda: (self.state, self.now_ms),
             elections_in_flight_max=self.elections_in_flight_max,
         )
         self.apply(InitialiseFleet(fleet_incarnation=FLEET))

@@ -28,12 +28,20 @@ from rollcall_ha.controller.contract.events import ReplicasCleaned
 from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role
 from rollcall_ha.controller.contract.replies import Condition, Done, Elected
-from rollcall_ha.controller.contract.values import ElectionPause, EventRef, Phase, StopReason
+from rollcall_ha.controller.contract.values import (
+    ElectionPause,
+    EventRef,
+    Maintenance,
+    MaintenanceScope,
+    Phase,
+    StopReason,
+)
 from rollcall_ha.controller.contract.views import (
     CatchUp,
     ElectionPreview,
     EventPage,
     HistoryPage,
+    MaintenancesAnswer,
     OrderPreview,
     PhaseSpan,
     SetAnswer,
@@ -737,3 +745,53 @@ def test_status_says_who_paused_elections_until_when_and_how_to_end_it(rollcall:
     assert "elections are paused" in ran.out.splitlines()[0]
     assert "paused by operator:alice until 2026-11-2" in ran.out
     assert "(new switch); end it with: rollcall resume broker-a" in ran.out
+
+
+def test_a_maintenance_is_of_a_replica_by_its_number_or_else_of_a_host(rollcall: Run) -> None:
+    bodies = []
+
+    def note(request: httpx.Request) -> httpx.Response:
+        bodies.append(msgspec.json.decode(request.content))
+        return answer(Done())
+
+    ok = everywhere("POST", "/v1/maintenance", note) | everywhere("POST", "/v1/maintenance/end", note)
+    for words, scope in (
+        ("broker-a:2", {"host": "", "setKey": {"cluster": "demo", "name": "broker-a"}, "brokerId": 2}),
+        ("10.0.0.5", {"host": "10.0.0.5", "setKey": None, "brokerId": None}),
+        ("::1", {"host": "::1", "setKey": None, "brokerId": None}),
+        ("[fe80::1]", {"host": "fe80::1", "setKey": None, "brokerId": None}),
+    ):
+        ran = rollcall(SETS | ok, "maintenance", "begin", words, "--for", "30m", "--reason", "new disk")
+        assert (ran.code, bodies[-1]["scope"], bodies[-1]["spendsLast"]) == (0, scope, False), ran
+        assert "elected by word only, and not missed" in ran.out
+        ran = rollcall(SETS | ok, "maintenance", "end", words)
+        assert (ran.code, bodies[-1]["scope"]) == (0, scope)
+
+
+def test_a_maintenance_of_a_master_says_that_it_stays_master_and_how_to_move_it(rollcall: Run) -> None:
+    master = next(one for one in set_status().replicas if one.is_master)
+    host = master.address.rpartition(":")[0]
+    ran = rollcall(SETS | everywhere("POST", "/v1/maintenance", Done()), "maintenance", "begin", host, "--for", "30m")
+
+    assert "It is master of 1 sets, and stays that. Move them with: rollcall switchover demo/broker-a" in ran.out
+
+
+def test_status_shows_a_maintenance_and_does_not_miss_its_replica(rollcall: Run) -> None:
+    scope = MaintenanceScope(set_key=KEY, broker_id=BrokerId(2))
+    one = Maintenance(
+        scope=scope, expires_at_ms=1_795_300_000_000, reason="new disk", begun_at_ms=1, begun_by="operator:alice"
+    )
+    status = set_status()
+    replicas = tuple(
+        replace(replica, is_alive=False, maintenance=one) if replica.broker_id == 2 else replica
+        for replica in status.replicas
+    )
+    fleet = replace(fleet_status("c1"), sets=(replace(status, replicas=replicas),))
+
+    ran = rollcall(STATUS | {("c1", "GET", "/v1/status"): fleet}, "status")
+    assert "is in maintenance by operator:alice until 2026-11-2" in ran.out
+    assert "(new disk); end it with: rollcall maintenance end demo/broker-a:2" in ran.out
+    assert " gone" not in ran.out
+    listed = MaintenancesAnswer(freshness=fleet.freshness, maintenances=(one,))
+    ran = rollcall(everywhere("GET", "/v1/maintenance", listed), "maintenance", "list")
+    assert ("1 maintenance in force" in ran.out, "demo/broker-a:2" in ran.out) == (True, True)

@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from rollcall_ha.api.rest import routes
-from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas
+from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned, is_asked_by
-from rollcall_ha.controller.contract.ids import ControllerName
+from rollcall_ha.controller.contract.ids import ControllerName, LogOffset, RequestId, SetKey
 from rollcall_ha.controller.contract.replies import Elected
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
@@ -327,6 +327,53 @@ def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing
         assert [(one["event"]["reason"], one["requestedBy"]) for one in ordered] == [("restart of c1", "admin")]
 
     _run(tmp_path, scenario, names=NAMES)
+
+
+def test_a_maintenance_is_refused_for_its_budget_previewed_listed_shown_and_ended(tmp_path: Path) -> None:
+    """S68 for maintenances; and whoever watches is not alarmed by a replica that is worked on."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        await make_set(leader, size=3)
+        of = await enter(leader)
+        scope = {"setKey": {"cluster": of.cluster, "name": of.name}, "brokerId": 3}
+        until = leader.service.ports.wall_ms() + 3_600_000
+        body = {"scope": scope, "expiresAtMs": until, "reason": "new disk"}
+        refused = await leader.http.post("/v1/maintenance", json=body | {"dryRun": True})
+        problem = _problem(refused)
+        assert (refused.status_code, problem.code, problem.current, problem.requested) == (409, "NO_BUDGET", "1", "0")
+        body["spendsLast"] = True
+        dry = await leader.http.post("/v1/maintenance", json=body | {"dryRun": True})
+        assert [event["kind"] for event in dry.json()["events"]] == ["maintenance-begun"]
+        assert (await leader.http.get("/v1/maintenance")).json()["maintenances"] == []
+        assert (await leader.http.post("/v1/maintenance", json=body)).status_code == 200
+        (listed,) = (await leader.http.get("/v1/maintenance")).json()["maintenances"]
+        assert (listed["scope"]["brokerId"], listed["reason"], listed["expiresAtMs"]) == (3, "new disk", until)
+        told = (await leader.http.get(SET)).json()["set"]
+        assert (told["failureBudget"], told["replicas"][2]["maintenance"]) == (0, listed)
+        assert "rollcall_maintenances 1.0" in (await leader.http.get("/metrics")).text
+        assert (await leader.http.post("/v1/maintenance/end", json={"scope": scope})).status_code == 200
+        assert (await leader.http.get(SET)).json()["set"]["failureBudget"] == 1
+        wrong = await leader.http.post("/v1/maintenance", json=body | {"scope": {"host": "nowhere"}})
+        assert (wrong.status_code, _problem(wrong).code) == (404, "UNKNOWN_REPLICA")
+
+    _run(tmp_path, scenario)
+
+
+async def enter(leader: Any) -> SetKey:
+    """The master of the only set enters."""
+    key: SetKey = preview_key(leader)
+    view = leader.service.view_of(key)
+    command = ReportEntered(
+        set_key=key,
+        broker_id=view.master,
+        incarnation=view.master_incarnation,
+        master_epoch=view.master_epoch,
+        start_offset=LogOffset(0),
+        acked_end_max=LogOffset(0),
+    )
+    await leader.service.submit(command, request_id=RequestId("enter"), requested_by="broker:1")
+    return key
 
 
 def preview_key(leader: Any) -> Any:
@@ -659,7 +706,7 @@ def test_the_document_fits_a_generated_client(tmp_path: Path) -> None:
         assert len(references) > 30
         ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
         assert len(set(ids)) == len(ids) > 20
-        verbs = "get|list|pause|resume|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke|transfer"
+        verbs = "get|list|pause|resume|begin|end|explain|stream|elect|switch|bootstrap|clean|import|raise|apply|register|send|alter|say|issue|revoke|transfer"
         assert [one for one in ids if not re.fullmatch(f"({verbs})([A-Z][a-z]+)+", one)] == []
 
     _run(tmp_path, scenario, names=NAMES[:1])

@@ -1,0 +1,110 @@
+"""
+Commands about maintenances: begin, end, list.
+
+Here: which replica or host a word means, the orders and their answers. Not here: what a maintenance does
+(``controller.core.maintenance``), moving masters away (``draining``).
+
+Rule: a word with a number behind its last colon is a replica, ``broker-a:2``; any other is a host. An IPv6 address has
+more than one colon.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rollcall_ha.api.cli import context, output
+from rollcall_ha.api.cli.output import Format, Mood, Report, Table, print_report
+from rollcall_ha.api.cli.pauses import print_preview
+from rollcall_ha.api.cli.tables import read_line
+
+if TYPE_CHECKING:
+    from rollcall_ha.api.cli.orders import OperatorOptions
+    from rollcall_ha.api.client import Client
+    from rollcall_ha.controller.contract.values import MaintenanceScope
+    from rollcall_ha.controller.contract.views import SetPage
+
+_COLUMNS = output.columns("OF", "UNTIL", "SINCE", "BY", "REASON?")
+
+
+def begin(what: str, order: OperatorOptions, *, seconds: float, spends_last: bool) -> None:
+    """From now on for so long."""
+    from rollcall_ha.api import bodies
+
+    expires_at_ms = int((time.time() + seconds) * 1000)
+    until = output.utc(expires_at_ms)
+    with context.client(order.form) as asking:
+        scope = scope_of(asking, what)
+        body = bodies.maintenance_body(scope) | {"expiresAtMs": expires_at_ms, "spendsLast": spends_last}
+        if order.is_dry_run:
+            print_preview(asking.preview("/v1/maintenance", body), order.form, f"Would keep {scope} out until {until}.")
+            return
+        answer = asking.order("/v1/maintenance", body, reason=order.reason, request_id=order.request_id)
+        line = f"OK  {scope} is in maintenance until {until}: elected by word only, and not missed"
+        masters = masters_in(asking.sets(), scope)
+        parts: tuple[str, ...] = ()
+        if masters:
+            follow = f"rollcall switchover {masters[0]}"
+            parts = (f"It is master of {len(masters)} sets, and stays that. Move them with: {follow}",)
+        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD, parts=parts), order.form)
+
+
+def end(what: str, order: OperatorOptions) -> None:
+    """Before its time."""
+    from rollcall_ha.api import bodies
+
+    with context.client(order.form) as asking:
+        scope = scope_of(asking, what)
+        body = bodies.maintenance_body(scope)
+        if order.is_dry_run:
+            found = asking.preview("/v1/maintenance/end", body)
+            print_preview(found, order.form, f"Would end the maintenance of {scope}.")
+            return
+        answer = asking.order("/v1/maintenance/end", body, reason=order.reason, request_id=order.request_id)
+        line = f"OK  {scope} is elected and expected again"
+        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+
+
+def show(form: Format) -> None:
+    """Those in force."""
+    with context.client(form) as asking:
+        found = asking.maintenances()
+        rows = tuple(
+            (str(one.scope), output.utc(one.expires_at_ms), output.utc(one.begun_at_ms), one.begun_by, one.reason)
+            for one in found.maintenances
+        )
+        count = len(rows)
+        verdict = f"{count} maintenance{'' if count == 1 else 's'} in force"
+        names = tuple(row[0] for row in rows)
+        parts = (Table(columns=_COLUMNS, rows=rows),) if rows else ()
+        print_report(
+            Report(document=found, verdict=verdict, read=read_line(found.freshness), parts=parts, names=names), form
+        )
+
+
+def scope_of(asking: Client, what: str) -> MaintenanceScope:
+    """The replica or host that a word means (the rule above). Raises ``ClientError``, ``typer.Exit``: no such set."""
+    from rollcall_ha.controller.contract.ids import BrokerId
+    from rollcall_ha.controller.contract.values import MaintenanceScope
+
+    name, _, number = what.rpartition(":")
+    if name and ":" not in name and number.isdecimal():
+        return MaintenanceScope(set_key=context.set_key(asking, name), broker_id=BrokerId(int(number)))
+    return MaintenanceScope(host=what.strip("[]"))
+
+
+def masters_in(page: SetPage, scope: MaintenanceScope) -> list[str]:
+    """The sets whose master is in ``scope``."""
+    from rollcall_ha.controller.contract.values import host_of
+
+    return [
+        str(status.view.set_key)
+        for status in page.sets
+        for one in status.replicas
+        if one.is_master
+        and (
+            host_of(one.address) == scope.host
+            if scope.host
+            else (status.view.set_key, one.broker_id) == (scope.set_key, scope.broker_id)
+        )
+    ]
