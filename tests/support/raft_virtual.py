@@ -343,10 +343,21 @@ class _NoPoller:
 
 
 class StockNode(VirtualNode):
-    """The library as it is, without files unless ``journal`` is given."""
+    """
+    The library as it is, without files unless ``journal`` is given.
+
+    ``founders``: the members that a node of theirs knows at its start; the others know all, as nodes that are added do.
+    Its own change of members is then switched on.
+    """
 
     def __init__(
-        self, group: VirtualGroup, name: str, *, compaction_entries: int = 5_000, journal: str | None = None
+        self,
+        group: VirtualGroup,
+        name: str,
+        *,
+        compaction_entries: int = 5_000,
+        journal: str | None = None,
+        founders: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self._members = {
@@ -362,11 +373,13 @@ class StockNode(VirtualNode):
             commandsWaitLeader=False,
             logCompactionMinEntries=compaction_entries,
             journalFile=journal,
+            dynamicMembershipChange=bool(founders),
         )
         self._transport = _StockTransport(
             lambda peer, message: group.nodes.get(name) is self and group.send(name, peer, message)
         )
-        peers = [member for other, member in self._members.items() if other != name]
+        known = founders if name in founders else group.names
+        peers = [member for other, member in self._members.items() if other != name and other in known]
         self._library = _StockLedger(self._members[name], peers, conf, self._transport)
 
     def tick(self) -> None:
@@ -384,6 +397,16 @@ class StockNode(VirtualNode):
 
     def propose(self, text: str, done: Callable[[bool | None], None]) -> None:
         self._library.add(text, callback=lambda _result, error: done({0: True, 5: None, 7: None}.get(error, False)))
+
+    def change(self, verb: str, other: str, done: Callable[[int], None]) -> None:
+        """The library's ``addNodeToCluster`` or ``removeNodeFromCluster``; ``done`` hears its number, 0 = done."""
+        call = self._library.addNodeToCluster if verb == "add" else self._library.removeNodeFromCluster
+        call(self._members[other], callback=lambda _result, error: done(error))
+
+    @property
+    def members(self) -> list[str]:
+        """Of its configuration, itself included."""
+        return sorted([self.name, *(str(node.name) for node in self._library.otherNodes)])
 
     @property
     def library(self) -> Any:
