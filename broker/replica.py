@@ -591,7 +591,12 @@ class Replica:
         facts = self._reign.write_facts() if self._reign is not None else None
         if facts is not None:
             trouble = self.status.append_trouble(self.put)
-            facts = replace(facts, disk_trouble=trouble, waiting_since_us=self.put.waiting_since_us)
+            facts = replace(
+                facts,
+                disk_trouble=trouble,
+                waiting_since_us=self.put.waiting_since_us,
+                room_wanted_since_us=self.listen.room_wanted_since_us,
+            )
         else:
             machine, incarnation = self.machine, self._process.incarnation
             facts = fenced_facts(machine.view, machine.published, broker_id=broker_id, incarnation=incarnation)

@@ -6,9 +6,10 @@ Here: ``WriteWatch``: facts in, stops out. Not here: reading the facts (``broker
 
 Rule 1: *able* is the newest moment of which it is known that a write could be acknowledged: the last release, or, while
 nothing waits, the last time at which every required member had been heard. It never falls.
-Rule 2: writes are stopped when a send has waited for ``stall_ms``, when something that would keep one waiting, or have
-it refused, has stood in the way for ``stall_ms``, or, while nothing is sent, after ``QUIET_INTERVALS`` heartbeats of
-silence. An ordinary removal of a dead member takes ``survivors_wait_ms``, which is less, and is no stop.
+Rule 2: writes are stopped when a send has waited for ``stall_ms``, for its ack or for room in the log, when something
+that would keep one waiting, or have it refused, has stood in the way for ``stall_ms``, or, while nothing is sent, after
+``QUIET_INTERVALS`` heartbeats of silence. An ordinary removal of a dead member takes ``survivors_wait_ms``, which is
+less, and is no stop.
 Rule 3: a stop begins at able, and ends with the first release behind it, or, if nothing waits, when nothing stands in
 the way of a release any more. So its length is what a sender felt, not when somebody looked.
 Rule 4: a look that comes ``stall_ms`` late means that this process stood still: it acknowledged nothing meanwhile.
@@ -66,6 +67,13 @@ class WriteFacts:
     """Of the last release of this process; 0 = none yet."""
     waiting_since_us: int | None = None
     """When the oldest send that waits was appended; None = none waits."""
+    room_wanted_since_us: int | None = None
+    """Since when the oldest send waits for the next segment of the log, and is not appended; None = none does."""
+
+    @property
+    def oldest_us(self) -> int | None:
+        """Since when the oldest send waits, for an ack or for room; None = none does."""
+        return min((one for one in (self.waiting_since_us, self.room_wanted_since_us) if one is not None), default=None)
 
 
 def fenced_facts(
@@ -157,6 +165,9 @@ class WriteWatch:
         since_us = max(self._obstacle_since_us or now_us, facts.released_us)
         self._obstacle_since_us = since_us if is_obstructed else None
         since = [one for one in (self._obstacle_since_us, facts.waiting_since_us) if one is not None]
+        # Beside a large send that waits for the next segment, small ones that fit into the last one are acknowledged.
+        if facts.room_wanted_since_us is not None:
+            since.append(max(facts.room_wanted_since_us, facts.released_us))
         return now_us - self._able_us >= self._quiet_us or (bool(since) and now_us - min(since) >= self._stall_us)
 
     def _heard_us(self, facts: WriteFacts, obstacle: tuple[StopReason, str] | None, now_us: int) -> int:
@@ -167,11 +178,11 @@ class WriteWatch:
         if any(one.acked is not None and one.acked < facts.confirm for one in facts.members):
             return 0
         heard_us = min((one.heard_us for one in facts.members), default=now_us)
-        if facts.waiting_since_us is None:
+        if facts.oldest_us is None:
             return heard_us
         # Members are heard, and do not say that they have it: what waits was handed in when a write was still possible
         # as far as anybody knows. In a stop it proves nothing, then a release alone does.
-        return min(heard_us, facts.waiting_since_us) if self.stop is None else 0
+        return min(heard_us, facts.oldest_us) if self.stop is None else 0
 
     def _begin(self, facts: WriteFacts, reason: StopReason, detail: str, began_us: int) -> Stop:
         self._seq += 1
@@ -191,7 +202,7 @@ class WriteWatch:
     ) -> Stop | None:
         if facts.released_us > stop.began_us:
             ended_us = facts.released_us
-        elif obstacle is None and facts.waiting_since_us is None and now_us - self._able_us < self._stall_us:
+        elif obstacle is None and facts.oldest_us is None and now_us - self._able_us < self._stall_us:
             # The last of the members is heard again in this look: able is when the first one was.
             ended_us = now_us
         else:
@@ -226,6 +237,8 @@ def _laggards(facts: WriteFacts, heard_before_us: int) -> str:
     if behind:
         lowest = min(behind, key=lambda one: one.acked or 0)
         return f"broker {lowest.broker_id} has {lowest.acked:,} of {facts.log_end:,} bytes"
+    if facts.room_wanted_since_us is not None:
+        return "this broker's disk has not made the next segment of its log"
     return "this broker's own disk has not synced what was sent"
 
 

@@ -119,8 +119,10 @@ class ListenService:
         self._probes = probes
         self._watches: dict[RemotingConnection, dict[int, _Watch]] = {}
         self._watch_count = 0
-        self._held: dict[RemotingConnection, None] = {}
-        """In the order in which they had to wait."""
+        self._held: dict[RemotingConnection, int | None] = {}
+        """Since when their sends wait for room, by ``PutPath``'s clock; None = for the end of a handover."""
+        self._going_on: dict[RemotingConnection, int | None] = {}
+        """Held until a moment ago; none of their sends has been taken since."""
         self._responders: dict[int, Responder] = {
             ClientCode.GET_MAX_OFFSET: self._answer_offset,
             ClientCode.GET_MIN_OFFSET: self._answer_offset,
@@ -161,17 +163,27 @@ class ListenService:
 
     def may_send(self, connection: RemotingConnection, length: int) -> bool:
         """Whether sends of ``length`` bytes can be handled now; if not, the connection is held until they can."""
-        is_ready = self._put.is_ready_for(length)
-        if not is_ready:
-            self._held[connection] = None
-            connection.hold()
-        return is_ready
+        waited_since_us = self._going_on.pop(connection, None)
+        if self._put.is_ready_for(length):
+            return True
+        # Still no room for the same send: counted from now on, a wait of 2 s in which the disk failed each 400 ms would
+        # be five short ones, and no stop of writes.
+        self._held[connection] = waited_since_us or self._put.room_wanted_from_us()
+        connection.hold()
+        return False
+
+    @property
+    def room_wanted_since_us(self) -> int | None:
+        """Since when the oldest send waits in its socket for the next segment of the log; None = none does."""
+        return min((since for since in self._held.values() if since is not None), default=None)
 
     def room_is_ready(self) -> None:
         """The log can take more, or will say why not, or the reign is over: every held link goes on."""
         held, self._held = self._held, {}
+        self._going_on = dict(held)
         for connection in held:
             connection.go_on()
+        self._going_on.clear()
 
     def handle_sends(self, link: ListenLink, sends: list[SendRequest]) -> None:
         self._put.handle(link, sends)

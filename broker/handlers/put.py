@@ -197,6 +197,10 @@ class PutPath:
             return False
         return not state.is_serving or self._log.is_room_ready(length)
 
+    def room_wanted_from_us(self) -> int | None:
+        """CLOCK_MONOTONIC now, for sends that wait for the disk; None = they wait for the end of a handover."""
+        return None if self._gate.state.is_draining else self._now_us()
+
     # --- sends -------------------------------------------------------------------------------------------------------
 
     def handle(self, sink: AnswerSink, requests: Sequence[SendRequest]) -> None:

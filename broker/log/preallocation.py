@@ -22,7 +22,15 @@ from collections.abc import Callable
 from rollcall_ha.broker.log.cut import LogFiles
 from rollcall_ha.broker.log.segment import LogSegment
 
+LEAD_BYTES_MIN = 16 * 1024 * 1024
 _NEVER = 1 << 63
+
+
+def lead_bytes(segment_bytes: int) -> int:
+    """How many bytes before the end of the last segment the next one is made."""
+    # Half of a small one is written in less time than a busy disk takes to make the next: 32 KiB were, and sends waited
+    # 1.7 s for it. Of a large one all of it would be twice the disk for a log that is not written to.
+    return max(segment_bytes // 2, min(segment_bytes, LEAD_BYTES_MIN))
 
 
 class SegmentPreallocator:
@@ -32,6 +40,7 @@ class SegmentPreallocator:
         """Nothing is prepared yet. ``on_ready`` runs on the preparing thread when ``is_ready`` may have changed."""
         self._files = files
         self._on_ready = on_ready
+        self._lead_bytes = lead_bytes(files.segment_bytes)
         self._spare: LogSegment | None = None
         self._lock = threading.Lock()
         self._due_at = _NEVER
@@ -60,14 +69,14 @@ class SegmentPreallocator:
 
     def prepare(self, end: int) -> None:
         """
-        Blocking. Make the segment behind a log that ends at ``end``, if it is wanted or half of the last one is full.
+        Blocking. Make the segment behind a log that ends at ``end``, if it is wanted, or its time has come.
 
         Raises ``OSError``: the disk refused; the next call tries again.
         """
         with self._lock:
             segments = self._files.segments
             base = segments[-1].end if segments else end
-            is_needed = self._is_requested or end >= base - self._files.segment_bytes // 2
+            is_needed = self._is_requested or end >= base - self._lead_bytes
             if self._spare is not None or not is_needed:
                 return
             try:
@@ -99,7 +108,7 @@ class SegmentPreallocator:
             # Under the lock: between taking the spare and adding it, ``prepare`` would see neither and make the segment
             # again and rename its empty file over the one that the log appends to.
             segments.append(spare)
-            self._due_at = base + self._files.segment_bytes // 2
+            self._due_at = spare.end - self._lead_bytes
             return spare
 
     def discard(self) -> None:

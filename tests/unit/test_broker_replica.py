@@ -20,6 +20,7 @@ from rollcall_ha.broker.core.role import RoleMachine
 from rollcall_ha.broker.core.role_io import PublishRole, ReignRefused, SessionLost
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.broker.parts import Parts
 from rollcall_ha.broker.protocol.send import SendRequest, encode_send, parse_frame
 from rollcall_ha.broker.replica import DAMAGE_BYTES_MAX, DAMAGE_CHECK_PAUSE_US, Replica
@@ -376,6 +377,101 @@ def test_a_master_that_fenced_itself_tells_the_controllers_that_writes_are_stopp
             replica.view_arrived(view_of_other(2), 0)
             await until(lambda: replica.health().stopped is None)
             assert len(reports) == 1
+
+    asyncio.run(story())
+
+
+class HeldLink:
+    """A client's link of which the listen port wants to read no more."""
+
+    def __init__(self, replica: Replica, length: int) -> None:
+        self.replica, self.length = replica, length
+        self.is_held = False
+
+    def hold(self) -> None:
+        self.is_held = True
+
+    def go_on(self) -> None:
+        self.is_held = False
+        self.send()
+
+    def send(self) -> None:
+        self.replica.listen.may_send(self, self.length)  # type: ignore[arg-type]
+
+
+def appended(log: CommitLog, length: int) -> None:
+    log.begin_run(stored_at_ms=1)
+    log.append(draft(b"x" * length))
+    log.end_run()
+
+
+@pytest.mark.slow
+def test_sends_that_a_slow_disk_held_were_on_no_record_as_a_stop_of_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next segment took 1.7 s to make; senders waited in their sockets, and the set counted as available."""
+    disk_is_free = threading.Event()
+    create = LogSegment.create
+
+    def create_slowly(folder: Path, base: int, size: int) -> LogSegment:
+        assert disk_is_free.wait(30)
+        return create(folder, base, size)
+
+    async def story() -> None:
+        reports: list[ReportWrites] = []
+
+        async def ask(code: RequestCode, command: Value) -> AnyReply:
+            if code is RequestCode.SESSION_WRITES:
+                assert isinstance(command, ReportWrites)
+                reports.append(command)
+            return Done()
+
+        async with running(tmp_path) as replica:
+            replica.session.ask = ask  # type: ignore[method-assign]
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: replica.gate.state.is_serving)
+            log = replica._log
+            monkeypatch.setattr(LogSegment, "create", create_slowly)
+            try:
+                appended(log, 1_000)
+                replica._log_extended()
+                link = HeldLink(replica, log.segment_bytes - 500)
+                link.send()
+                assert link.is_held
+                await until(lambda: replica.writes.stop is not None)
+                stop = replica.writes.stop
+                assert stop is not None
+                assert (stop.reason, stop.detail) == (
+                    StopReason.NOT_ACKNOWLEDGED,
+                    "this broker's disk has not made the next segment of its log",
+                )
+                assert link.is_held
+            finally:
+                disk_is_free.set()
+            await until(lambda: not link.is_held and replica.writes.stop is None)
+            await until(lambda: len(reports) == 2)
+            assert [one.stopped_us is None for one in reports] == [True, False]
+            stopped_us = reports[1].stopped_us
+            assert isinstance(stopped_us, int)
+            assert stopped_us >= PRESETS[Preset.FAST].stall_ms * 1_000
+
+    asyncio.run(story())
+
+
+def test_sends_that_wait_for_the_end_of_a_handover_are_no_stop_for_want_of_room(tmp_path: Path) -> None:
+    """They are measured from the master's word on; called a stop, they would be counted twice."""
+
+    async def story() -> None:
+        async with running(tmp_path) as replica:
+            replica.session_opened(registered(view(1, master=replica, epoch=1)))
+            await until(lambda: replica.gate.state.is_serving)
+            replica.start_draining(may_serve_again=True)
+            link = HeldLink(replica, 100)
+            link.send()
+            assert link.is_held
+            assert replica.listen.room_wanted_since_us is None
+            replica.stop_draining()
+            assert not link.is_held
 
     asyncio.run(story())
 

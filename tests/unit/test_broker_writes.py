@@ -358,3 +358,34 @@ def test_stops_that_wait_for_a_controller_are_limited() -> None:
         reports.note(stop_of(seq, 0, 1))
     assert reports.dropped == 3
     assert told(reports, Told.TAKEN, 5) == (4, 5, 1)
+
+
+def test_a_send_that_waits_for_the_next_segment_waits_as_one_that_waits_for_an_ack() -> None:
+    """It is not appended, so nothing waited: 1.7 s of a slow disk were on no record."""
+    reign = Reign()
+    reign.look()
+    reign.after(7).release()
+    began_us = reign.now_us
+    reign.after(2).set(room_wanted_since_us=reign.now_us)
+    reign.run(450, *BOTH)
+    assert reign.seen == []
+    reign.run(1_250, *BOTH)
+    assert reign.one.detail == "this broker's disk has not made the next segment of its log"
+    assert began_us <= reign.one.began_us <= began_us + 2 * MS
+    assert reign.one.ended_us is None
+    reign.set(room_wanted_since_us=None, waiting_since_us=reign.now_us)
+    assert reign.one.ended_us is None, "it has room now, and no ack"
+    reign.after(3).release()
+    assert reign.one.ended_us == reign.now_us
+
+
+def test_a_large_send_that_waits_for_room_is_no_stop_while_small_ones_are_acknowledged() -> None:
+    reign = Reign()
+    reign.look()
+    reign.set(room_wanted_since_us=reign.now_us)
+    for _ in range(20):
+        reign.run(250, *BOTH)
+        reign.release()
+    assert reign.seen == []
+    reign.run(600, *BOTH)
+    assert reign.one.ended_us is None

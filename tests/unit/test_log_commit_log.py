@@ -15,6 +15,7 @@ from rollcall_ha.broker.core.producers import ProducerStamp
 from rollcall_ha.broker.log.commit_log import CommitLog
 from rollcall_ha.broker.log.cut import CutUnfinishedError, remove_expired
 from rollcall_ha.broker.log.ports import CutReason, CutRefusedError, IndexBehindError
+from rollcall_ha.broker.log.preallocation import lead_bytes
 from rollcall_ha.broker.log.record import RecordError, pack_blank
 from rollcall_ha.broker.log.segment import LogSegment
 from rollcall_ha.controller.contract.ids import FlushMode
@@ -33,6 +34,10 @@ from tests.support.log_tools import (
 
 class StopHere(Exception):
     """The process dies at this step."""
+
+
+KIB = 1024
+MIB = 1024 * KIB
 
 
 def test_a_log_that_we_wrote_reads_back_by_the_wire_document(tmp_path: Path) -> None:
@@ -376,7 +381,7 @@ def wait_for_flush(log: CommitLog) -> None:
 
 
 def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
-    """Made by the flush thread at half of the last one; a cut throws it away, and nothing of it is taken for data."""
+    """Made by the flush thread; a cut throws it away, and nothing of it is taken for data."""
     log = open_log(tmp_path)
     append_all(log, draft(b"x" * (SEGMENT_BYTES // 2)))
     never_synced(log)
@@ -394,6 +399,25 @@ def test_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert len(read_by_the_document(tmp_path / "commitlog")) == 1
     crash(log)
+
+
+def test_half_of_a_small_segment_was_too_late_for_the_next_one(tmp_path: Path) -> None:
+    """32 KiB were written before a busy disk had made it, and sends waited 1.7 s: it is made from the first byte on."""
+    log = open_log(tmp_path)
+    append_all(log, draft(b"x"))
+    never_synced(log)
+    log._prepare_segment()
+    assert log._preallocator.spare is not None
+    crash(log)
+
+
+@pytest.mark.parametrize(
+    ("segment_bytes", "lead"),
+    [(64 * KIB, 64 * KIB), (16 * MIB, 16 * MIB), (20 * MIB, 16 * MIB), (64 * MIB, 32 * MIB), (1024 * MIB, 512 * MIB)],
+)
+def test_the_next_segment_is_made_half_a_segment_ahead_but_16_mib(segment_bytes: int, lead: int) -> None:
+    """A log that is not written to takes no more disk than its one segment of the usual size."""
+    assert lead_bytes(segment_bytes) == lead
 
 
 def test_the_flush_thread_made_the_segment_again_that_had_just_been_taken(
