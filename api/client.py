@@ -29,6 +29,7 @@ import msgspec
 from rollcall_ha.api import bodies
 from rollcall_ha.api.addresses import base_url, hinted, resolved
 from rollcall_ha.api.bodies import ElectionGuards, SwitchoverOptions
+from rollcall_ha.api.client_settings import SettingsClient
 from rollcall_ha.api.errors import BadAnswer, ClientError, NoLeader, OutcomeUnknown, RefusedError, Unreachable
 from rollcall_ha.api.identity import Identity, NotTrusted, trouble_of
 from rollcall_ha.api.pages import all_pages
@@ -53,6 +54,7 @@ from rollcall_ha.controller.contract.views import (
     Problem,
     SetAnswer,
     SetPage,
+    SettingsAnswer,
     SwitchoverAnswer,
     TokensAnswer,
 )
@@ -84,6 +86,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         LeadershipTransferred,
         OrderPreview,
         CertificatesAnswer,
+        SettingsAnswer,
         TokensAnswer,
         Elected,
         Done,
@@ -154,7 +157,7 @@ class _Findings:
         return Unreachable(what or "no controller address is known")
 
 
-class Client:
+class Client(SettingsClient):
     """Asks the controllers of one fleet. Close it, or use it in a ``with`` statement."""
 
     def __init__(

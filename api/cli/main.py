@@ -17,7 +17,15 @@ import typer
 from typer.core import TyperGroup
 
 from rollcall_ha import __version__
-from rollcall_ha.api.cli import certs_app, context, contexts_app, controllers_app, maintenance_app, tokens_app
+from rollcall_ha.api.cli import (
+    certs_app,
+    config_app,
+    context,
+    contexts_app,
+    controllers_app,
+    maintenance_app,
+    tokens_app,
+)
 from rollcall_ha.api.cli.output import Format
 from rollcall_ha.api.cli.shells import Shell
 from rollcall_ha.api.cli.waiting import Until
@@ -432,6 +440,7 @@ def init(
 app.add_typer(certs_app.app, name="certs")
 app.add_typer(contexts_app.app, name="context")
 app.add_typer(controllers_app.app, name="controllers")
+app.add_typer(config_app.app, name="config")
 app.add_typer(tokens_app.app, name="tokens")
 app.add_typer(maintenance_app.app, name="maintenance")
 

@@ -56,7 +56,7 @@ def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss
         if order.is_dry_run:
             print_report(preview(), order.form)
             return
-        if not order.is_confirmed and _may_ask():
+        if not order.is_confirmed and may_ask():
             # On standard error: standard output is the answer of the election, for a pipe.
             print_report(preview(), Format.TABLE, stream=sys.stderr)
             confirm("Elect?", order)
@@ -91,7 +91,7 @@ def switch_over(
         if order.is_dry_run:
             print_report(decisions.switchover_preview_report(asking.preview_switchover(key, **wanted)), order.form)
             return
-        if not order.is_confirmed and _may_ask():
+        if not order.is_confirmed and may_ask():
             found = asking.preview_switchover(key, **wanted)
             print_report(decisions.switchover_preview_report(found), Format.TABLE, stream=sys.stderr)
             confirm("Switch over?", order)
@@ -108,7 +108,7 @@ def bootstrap(name: str, order: OperatorOptions, *, master: BrokerId) -> None:
 
     with context.client(order.form) as asking:
         key = context.set_key(asking, name)
-        if _may_ask():
+        if may_ask():
             confirm(f"Make broker {master} the first master of {key}?", order)
         answer = asking.bootstrap(key, master=master, reason=order.reason, request_id=order.request_id)
         print_report(decisions.elected_report(answer), order.form)
@@ -145,7 +145,7 @@ def raise_level(order: OperatorOptions, *, level: int | None, assume_upgraded: b
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
 
 
-def _may_ask() -> bool:
+def may_ask() -> bool:
     """Whether a person sits at the terminal; a prompt in a script would hang it for ever."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -154,7 +154,7 @@ def confirm(question: str, order: OperatorOptions) -> None:
     """Ask, unless ``--yes`` was said. Raises ``typer.CommandExit``: declined (1), or there is nobody to ask (2)."""
     if order.is_confirmed:
         return
-    if not _may_ask():
+    if not may_ask():
         raise context.fail(
             f"rollcall: needs --yes, since there is no terminal to ask at: {question}", CommandExit.WRONG_USE
         )

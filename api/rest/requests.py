@@ -120,6 +120,21 @@ class EndMaintenanceBody(RequestBody):
     scope: MaintenanceScope
 
 
+class ApplySettingsBody(RequestBody):
+    """
+    POST /v1/settings: those in force, or of ``version``, then of ``preset``, then ``values``; judged as a whole.
+
+    Keys are those of docs/settings.md, such as ``heartbeat_timeout_ms``.
+    """
+
+    values: dict[str, int] = {}
+    preset: str | None = None
+    version: int | None = None
+    """Go back to this one; it becomes a new version."""
+    expected_version: int | None = None
+    """Refuse if another one is in force. None: of whichever is."""
+
+
 class RevokeCertificateBody(RequestBody):
     """POST /v1/certificates/revoke: believe it no longer, on any port."""
 

@@ -29,6 +29,7 @@ from rollcall_ha.api.rest.principals import complaint_of_replica, printable
 from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.requests import (
+    ApplySettingsBody,
     BeginMaintenanceBody,
     BootstrapBody,
     CleanBody,
@@ -48,6 +49,7 @@ from rollcall_ha.api.rest.requests import (
     TransferBody,
 )
 from rollcall_ha.api.rest.schemas import answers, body, only_problems, operation_id
+from rollcall_ha.api.rest.settings_orders import settings_command
 from rollcall_ha.api.rest.standing import ClusterPath, How, SetPath, StandingOrders, as_json, set_key
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER, RefusalCode
 from rollcall_ha.controller.contract.commands import (
@@ -99,6 +101,7 @@ from rollcall_ha.controller.contract.views import (
     OrderPreview,
     SetAnswer,
     SetPage,
+    SettingsAnswer,
     SwitchoverAnswer,
     TokensAnswer,
 )
@@ -164,6 +167,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         TransferBody,
         BeginMaintenanceBody,
         EndMaintenanceBody,
+        ApplySettingsBody,
         ApplyBrokerId,
         RegisterReplica,
         AlterSyncStateSet,
@@ -368,6 +372,9 @@ class Routes:
         self.router.add_api_route(
             "/maintenance", standing.maintenances, methods=["GET"], tags=["read"], responses=listed
         )
+        of_settings = answers(SettingsAnswer, problems=_READ)
+        self.router.add_api_route("/settings", self.settings, methods=["GET"], tags=["read"], responses=of_settings)
+        add("/settings", self.apply_settings, ApplySettingsBody, Done, OrderPreview)
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect by policy, clean only."""
@@ -451,6 +458,19 @@ class Routes:
             sync_state_set_epoch=order.sync_state_set_epoch,
             reason=order.reason,
         )
+        return await self._order(request, order, command)
+
+    async def settings(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
+        """The settings in force, the versions before, and whether every broker works by them."""
+        return as_json(await self._queries.settings(consistency))
+
+    async def apply_settings(self, request: Request) -> Response:
+        """Set the fleet to other values, or back to those of a version; judged as a whole."""
+        order = await _read_body(request, ApplySettingsBody)
+        try:
+            command = settings_command(self._service, order)
+        except ValueError as error:
+            raise BadRequestBody(422, str(error)) from error
         return await self._order(request, order, command)
 
     async def raise_level(self, request: Request) -> Response:

@@ -13,6 +13,7 @@ import msgspec
 from fastapi.routing import APIRoute
 
 from rollcall_ha.api.rest.requests import (
+    ApplySettingsBody,
     BeginMaintenanceBody,
     BootstrapBody,
     CleanBody,
@@ -47,6 +48,7 @@ from rollcall_ha.controller.contract.views import (
     Problem,
     SetAnswer,
     SetPage,
+    SettingsAnswer,
     SwitchoverAnswer,
     TokensAnswer,
 )
@@ -88,6 +90,8 @@ OPERATION_IDS = {
     "readyz": "getReadiness",
     "metrics": "getMetrics",
     "openapi": "getOpenApi",
+    "settings": "getSettings",
+    "apply_settings": "applySettings",
     "certificates": "listCertificates",
     "revoke_certificate": "revokeCertificate",
     "tokens": "listTokens",
@@ -116,6 +120,7 @@ DOCUMENTED: tuple[type, ...] = (
     AlterDecided,
     AlterSyncStateSet,
     ApplyBrokerId,
+    ApplySettingsBody,
     BootstrapBody,
     CertificatesAnswer,
     CleanBody,
@@ -149,6 +154,7 @@ DOCUMENTED: tuple[type, ...] = (
     SayGoodbye,
     SetAnswer,
     SetPage,
+    SettingsAnswer,
     SwitchoverAnswer,
     SwitchoverBody,
     TokensAnswer,

@@ -127,7 +127,7 @@ class Settings(Value, rename=None):
             100,
             600_000,
             "An answer on a session, or a handshake of a link, that takes longer has failed.",
-            rocketmq="controllerRpcTimeout",
+            rocketmq="sendHeartbeatTimeoutMillis",
             read_by="brokers",
         ),
     ]

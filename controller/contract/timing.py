@@ -33,7 +33,6 @@ RELATIONS: tuple[tuple[str, int, str], ...] = (
     ("stall_ms", 1, "survivors_wait_ms"),
     ("catch_up_timeout_ms", 1, "survivors_wait_ms"),
     ("propose_timeout_ms", 1, "raft_election_timeout_ms_max"),
-    ("heartbeat_timeout_ms", 1, "probe_timeout_ms"),
     ("reconnect_delay_ms_max", 1, "reconnect_delay_ms"),
 )
 """The left duration must be at least so many times the right one."""

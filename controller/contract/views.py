@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.ids import (
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.settings import AppliedSettings, Settings
 from rollcall_ha.controller.contract.values import (
     ElectionPause,
     EventRef,
@@ -177,6 +178,8 @@ class ControllerStatus(Value):
     certificates_revoked: int = 0
     tokens_in_force: int = 0
     """Neither revoked nor expired, by its own clock."""
+    settings_version: int = 0
+    """By which it works; 0 = by its fleet file."""
 
 
 class ControllersAnswer(Value):
@@ -373,6 +376,28 @@ class OrderPreview(Value):
     freshness: Freshness
     events: tuple[AnyEvent, ...]
     """The events that the order would put on record; empty: it would change nothing."""
+
+
+class SettingsAnswer(Value):
+    """Answer of GET /v1/settings."""
+
+    freshness: Freshness
+    version: int
+    """0: nothing was changed yet, and each process works by its own file."""
+    settings: Settings
+    worst_case_rto_ms: dict[str, int]
+    """Of a silent master, by phase."""
+    file: Settings
+    """What the fleet file of the answering controller says; in force only at version 0."""
+    history: tuple[AppliedSettings, ...]
+    """Versions that are kept, oldest first."""
+    brokers: int
+    """Of this program's, alive, by the word of the answering controller: only the leader hears them."""
+    brokers_behind: tuple[str, ...]
+    """Those of them that have not shown this version yet, as ``cluster/set ID``; at most ``BROKERS_SHOWN_MAX``."""
+
+
+BROKERS_SHOWN_MAX = 20
 
 
 class CertificatesAnswer(Value):

@@ -66,7 +66,7 @@ def decide_settings(fleet: FleetState, operation: Operation, command: ApplySetti
             f"version {version} of the settings is in force"
             f"{'' if present is None else f', applied by {present.applied_by}'}; the change was made from version "
             f"{command.expected_version}",
-            "look at what changed since, and make the change from that",
+            "look at what changed since with: rollcall config history; then apply again",
             requested=command.expected_version,
             current=version,
         )

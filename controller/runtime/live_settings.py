@@ -18,12 +18,14 @@ from collections.abc import Callable
 import msgspec
 
 from rollcall_ha.controller.contract.codes import RequestCode
+from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.session import Heartbeat, SettingsTold
 from rollcall_ha.controller.contract.settings import Settings, changes, settings_of, timing_with
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.core.settings import settings_in_force, version_in_force
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.runtime.ports import BrokerPort
+from rollcall_ha.controller.runtime.sessions import Sessions
 from rollcall_ha.node.telemetry import get_logger
 
 _log = get_logger("settings")
@@ -77,3 +79,14 @@ def settings_unknown_to(beat: Heartbeat, state: FleetState) -> SettingsTold | No
     if beat.known_settings is None or beat.known_settings == version_in_force(state):
         return None
     return _told(state)
+
+
+def brokers_told(state: FleetState, sessions: Sessions) -> list[tuple[str, int]]:
+    """Each broker of ours that a leader hears, and the version that it has shown; 0 = none."""
+    heard = (
+        (f"{key} {replica.broker_id}", sessions.get(key, replica.broker_id))
+        for key in sorted(state.sets)
+        for replica in state.sets[key].replicas
+        if replica.is_alive and replica.kind is ReplicaKind.NATIVE
+    )
+    return [(name, session.known_settings or 0) for name, session in heard if session is not None]

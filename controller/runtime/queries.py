@@ -28,9 +28,11 @@ from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterE
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import Elected, Refused
+from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
+    BROKERS_SHOWN_MAX,
     CLOCK_STEP_SHOWN_MS_MAX,
     PAGE_SETS_MAX,
     CertificatesAnswer,
@@ -48,6 +50,7 @@ from rollcall_ha.controller.contract.views import (
     SetAnswer,
     SetPage,
     SetStatus,
+    SettingsAnswer,
     SwitchoverAnswer,
     TokensAnswer,
 )
@@ -56,6 +59,7 @@ from rollcall_ha.controller.core.history import history_of
 from rollcall_ha.controller.core.maintenance import in_maintenance
 from rollcall_ha.controller.core.pauses import pause_of
 from rollcall_ha.controller.core.preview import foresee
+from rollcall_ha.controller.core.settings import settings_in_force, timing_in_force, version_in_force
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.core.stops import stops_of
 from rollcall_ha.controller.core.switchovers import row_of, switchovers_of
@@ -63,6 +67,7 @@ from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, EventJournal, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
+from rollcall_ha.controller.runtime.live_settings import brokers_told
 from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
@@ -217,6 +222,7 @@ class Queries:
             differing=self._service.states.differing,
             certificates_revoked=len(published.state.revoked),
             tokens_in_force=self._tokens_in_force(published.state),
+            settings_version=self._service.live.version,
             clock_stepped_at_ms=step.stamped_at_ms if step is not None else None,
             is_insecure=self._held.is_insecure,
             certificates=self._certificates(),
@@ -300,6 +306,23 @@ class Queries:
         """The revoked certificates, oldest first. Raises ``NoAuthority``."""
         published = await self._published(consistency)
         return CertificatesAnswer(freshness=self.freshness(published), revoked=tuple(published.state.revoked.values()))
+
+    async def settings(self, consistency: Consistency) -> SettingsAnswer:
+        """Those in force, and the versions that are kept. Raises ``NoAuthority``."""
+        published = await self._published(consistency)
+        live, applied = self._service.live, settings_in_force(published.state)
+        told = brokers_told(published.state, self._service.duties.sessions)
+        behind = tuple(name for name, version in told if version != version_in_force(published.state))
+        return SettingsAnswer(
+            freshness=self.freshness(published),
+            version=version_in_force(published.state),
+            settings=settings_of(live.file) if applied is None else applied.settings,
+            worst_case_rto_ms=timing_in_force(published.state, live.file).worst_case_rto_ms(),
+            file=settings_of(live.file),
+            history=published.state.settings,
+            brokers=len(told),
+            brokers_behind=behind[:BROKERS_SHOWN_MAX],
+        )
 
     async def tokens(self, consistency: Consistency) -> TokensAnswer:
         """Every token that is kept, oldest first, without its digest. Raises ``NoAuthority``."""

@@ -62,6 +62,16 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
     "context use": (_asked("walk"), _asked("--none")),
     "context list": (_asked(),),
     "context remove": (_asked("walk"),),
+    "config show": (_asked(),),
+    "config history": (_asked(),),
+    "config diff": (_asked(),),
+    "config apply": (
+        _asked("heartbeat_timeout_ms=2500 --dry-run"),
+        _asked("heartbeat_timeout_ms=2500 --reason walk --yes"),
+        _asked("heartbeat_timeout_ms=2500 heartbeat_interval_ms=2500 --yes", REFUSED),
+        _asked("", WRONG_USE),
+    ),
+    "config undo": (_asked("--dry-run"), _asked("--reason walk --yes")),
     "completion": (_asked("bash"),),
     "man": (_asked("pages"),),
     "elect": (

@@ -11,6 +11,7 @@ import typer.main
 
 from rollcall_ha.api.cli.main import app
 from rollcall_ha.controller.contract.timing import PRESETS, Timing
+from tests.docs import settings_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("adr/*.md")])
@@ -61,6 +62,12 @@ def test_timing_page_has_the_numbers_of_the_presets() -> None:
     for field in msgspec.structs.fields(Timing):
         row = " | ".join(f"{getattr(timing, field.name):,}" for timing in PRESETS.values())
         assert f"| {field.name} | {row} |" in page
+
+
+def test_the_settings_page_has_every_key_with_its_unit_range_and_default() -> None:
+    """docs/settings.md is made from controller/contract/settings.py: python -m tests.docs.settings_page."""
+    page = settings_page.PAGE.read_text()
+    assert settings_page.with_table(page) == page
 
 
 def test_every_weak_spot_of_the_reference_is_answered() -> None:

@@ -22,6 +22,7 @@ import typer.main
 
 from rollcall_ha.analytics.cli import app as analytics_app
 from rollcall_ha.api.cli.main import app
+from rollcall_ha.controller.contract.settings import KEYS
 from rollcall_ha.node import config
 from tests.docs.cited_numbers import CODE, ROOT, other_files, python_files
 
@@ -186,7 +187,7 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 @cache
 def settings() -> frozenset[str]:
-    """Keys and sections of the fleet file."""
+    """Keys and sections of the fleet file, and those of the settings (docs/settings.md)."""
     names: set[str] = set()
 
     def visit(kind: Any) -> None:
@@ -199,7 +200,7 @@ def settings() -> frozenset[str]:
     for kind in vars(config).values():
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             visit(kind)
-    return frozenset(names)
+    return frozenset(names | set(KEYS))
 
 
 def test_every_setting_that_is_named_is_a_key_of_the_fleet_file() -> None:

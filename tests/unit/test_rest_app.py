@@ -326,6 +326,42 @@ def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing
         ordered = [one for one in events if one["event"]["kind"] == "leadership-transfer-ordered"]
         assert [(one["event"]["reason"], one["requestedBy"]) for one in ordered] == [("restart of c1", "admin")]
 
+
+def test_settings_are_previewed_applied_and_taken_back_and_a_slip_is_named(tmp_path: Path) -> None:
+    """S68 for settings; what is refused names both values, what is unknown the keys that there are."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.elect("c1")
+        before = (await leader.http.get("/v1/settings")).json()
+        assert (before["version"], before["history"]) == (0, [])
+        body = {"values": {"heartbeat_timeout_ms": 2_000}, "reason": "night", "expectedVersion": 0}
+        dry = await leader.http.post("/v1/settings", json=body | {"dryRun": True})
+        assert [event["version"] for event in dry.json()["events"]] == [1, 2]
+        assert (await leader.http.get("/v1/settings")).json()["version"] == 0
+        # A follower's state may be older: it passes the order on.
+        done = await group["c2"].http.post("/v1/settings", json=body, headers={"X-Requested-By": "lina"})
+        assert done.status_code == 200
+        told = (await leader.http.get("/v1/settings")).json()
+        assert (told["version"], told["settings"]["heartbeat_timeout_ms"]) == (2, 2_000)
+        assert told["file"] == before["settings"]
+        assert [(one["version"], one["reason"]) for one in told["history"]][1] == (2, "night")
+        assert "lina" in told["history"][1]["appliedBy"]
+        assert sum(told["worstCaseRtoMs"].values()) == told["history"][1]["worstCaseRtoMs"]
+        late = await leader.http.post("/v1/settings", json=body)
+        assert (late.status_code, _problem(late).code) == (409, "EXPECTATION_FAILED")
+        for wrong, words in (
+            ({"values": {"heartbeat_timeout_ms": 300}}, "must be at least 2 x heartbeat_interval_ms, which is 500 ms"),
+            ({"values": {"heart": 3}}, "key 'heart' is not known; keys are: heartbeat_interval_ms"),
+            ({"preset": "slow"}, "presets are: fast, normal, safe"),
+            ({"version": 9}, "version 9 of the settings is not kept; kept are: 1 to 2"),
+        ):
+            refused = await leader.http.post("/v1/settings", json=wrong)
+            assert (refused.status_code, words in _problem(refused).detail) == (422, True), refused.text
+        assert (await leader.http.post("/v1/settings", json={"version": 1})).status_code == 200
+        back = (await leader.http.get("/v1/settings")).json()
+        assert (back["version"], back["settings"]) == (3, before["settings"])
+        assert (await leader.http.get("/v1/status")).json()["controller"]["settingsVersion"] == 3
+
     _run(tmp_path, scenario, names=NAMES)
 
 

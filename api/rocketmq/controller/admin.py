@@ -63,7 +63,7 @@ class AdminCodes:
         request.answer(body=configuration_body(self._settings()))
 
     def _update_configuration(self, request: Request) -> None:
-        """Unknown keys do nothing and succeed, as in RocketMQ; keys of ours are fixed by the fleet file."""
+        """Unknown keys do nothing and succeed, as in RocketMQ; keys of ours are not changed from here."""
         try:
             lines = [line for line in request.frame.body.decode().splitlines() if line.strip()]
         except UnicodeDecodeError as error:
@@ -76,7 +76,10 @@ class AdminCodes:
             request.answer(NO_PERMISSION, remark="Can not update config in black list.")
         elif fixed:
             # Not a silent success: an operator who turned unclean elections on would rely on it in the next outage.
-            request.answer(NO_PERMISSION, remark=f"{', '.join(sorted(fixed))}: set by the fleet file; change it there")
+            request.answer(
+                NO_PERMISSION,
+                remark=f"{', '.join(sorted(fixed))}: not set from here: rollcall config apply, or the fleet file",
+            )
         else:
             request.answer()
 

@@ -1,0 +1,48 @@
+"""
+Calls of the client about settings.
+
+Here: a part of ``client.Client``, which asks. Not here: keys and ranges (``controller.contract.settings``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from rollcall_ha.controller.contract.ids import RequestId
+from rollcall_ha.controller.contract.replies import Done
+from rollcall_ha.controller.contract.views import OrderPreview, SettingsAnswer
+
+T = TypeVar("T")
+
+
+class SettingsOrder(TypedDict, total=False):
+    """Body of POST /v1/settings but for its reason and id."""
+
+    values: dict[str, int]
+    preset: str
+    version: int
+    expectedVersion: int
+
+
+class SettingsClient:
+    """Implemented by ``client.Client``."""
+
+    if TYPE_CHECKING:
+
+        def _read(
+            self, path: str, kind: type[T], params: dict[str, str] | None = None, *, limit_ms: int | None = None
+        ) -> T: ...
+
+        def _post(self, path: str, body: dict[str, Any], kind: type[T], request_id: RequestId | None) -> T: ...
+
+    def settings(self) -> SettingsAnswer:
+        """Those in force, and the versions before. Raises ``ClientError``."""
+        return self._read("/v1/settings", SettingsAnswer)
+
+    def preview_settings(self, order: SettingsOrder) -> OrderPreview:
+        """What ``apply_settings`` would do. Raises ``ClientError``."""
+        return self._post("/v1/settings", {**order, "dryRun": True}, OrderPreview, None)
+
+    def apply_settings(self, order: SettingsOrder, *, reason: str = "", request_id: RequestId | None = None) -> Done:
+        """Set the fleet to other values. Raises ``ClientError``."""
+        return self._post("/v1/settings", {**order, "reason": reason}, Done, request_id)
