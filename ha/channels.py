@@ -5,13 +5,13 @@ Here: the calls on a non-blocking socket. Not here: watching it, which link it i
 (``proof``).
 
 Plain: a body goes out by sendfile. TLS: the kernel cannot encrypt for us everywhere (kTLS needs its module ``tls``), so
-a window of the file is read into one buffer, and leaves from there in pieces; what comes in is decrypted into the log's
-map.
+a window of the file is read into one buffer and encrypted; what comes in is decrypted into the log's map.
 
 Rule 1: every call returns at once; a socket that is full or empty raises ``BlockingIOError``, in TLS, too.
-Rule 2: TLS wants a write that found no room again with the same bytes: the window stays as it is until it has left.
-Rule 3: TLS may have to write before it can read, and to read before it can write. ``waits_for_room`` and
-``waits_for_bytes`` say so: to watch the wrong side is to wait for ever, or to turn without an end.
+Rule 2: TLS works in memory. Each side of a batch is one call to the kernel, whatever the number of its records; a link
+that moves small batches pays for calls, not for encryption.
+Rule 3: TLS may have to write before it can read; ``waits_for_room`` says so: to watch the wrong side is to wait for
+ever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from rollcall_ha.ha.ports import FileRegion
 from rollcall_ha.node.certified import PeerCertificate
@@ -33,8 +33,8 @@ Parts = deque[memoryview | FileRegion]
 """What is to be sent, in its order."""
 WINDOW_BYTES = 256 * 1024
 """Of a file in memory, while TLS encrypts it; one buffer per link that sends."""
-PIECE_BYTES = 64 * 1024
-"""Handed to TLS at a time: four of its records."""
+FETCH_BYTES = 64 * 1024
+"""Taken from the socket at a time: what OpenSSL's buffer may grow to, and stays at, for each link that receives."""
 
 
 class Channel(ABC):
@@ -48,8 +48,8 @@ class Channel(ABC):
     """Serial number of the certificate that this end shows; empty on a plain link."""
     waits_for_room = False
     """Not for data of ours: TLS has something to say before it can go on."""
-    waits_for_bytes = False
-    """A write goes on when something was read."""
+    is_drained = False
+    """A read took all that had come: another one is for nothing, until the next readable event."""
 
     def __init__(self, sock: socket.socket) -> None:
         """Takes the socket over."""
@@ -134,16 +134,17 @@ class SecuredChannel(Channel):
     """Through mutual TLS; the caller judges the peer's certificate behind ``shake_hands``, before anything else."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, is_server: bool) -> None:
-        """Raises ``OSError``: the peer is gone already. The socket is closed then."""
-        try:
-            tls = context.wrap_socket(sock, server_side=is_server, do_handshake_on_connect=False)
-        except BaseException:
-            sock.close()
-            raise
-        super().__init__(tls)
-        self._tls = tls
+        """``sock`` does not block. Nothing is sent yet."""
+        super().__init__(sock)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=is_server)
         self._window = bytearray()
         self._unsent = memoryview(b"")
+        """Records that are made and have not left."""
+        self._unsent_for = 0
+        """So many bytes of ``Parts`` are in them."""
+        self._is_torn = False
+        """Of the next record a part has come."""
 
     @property
     def held_bytes(self) -> int:
@@ -151,59 +152,99 @@ class SecuredChannel(Channel):
 
     @property
     def has_unread(self) -> bool:
-        return self.is_ready and self._tls.pending() > 0
+        return self.is_ready and self._has_record()
+
+    def _has_record(self) -> bool:
+        # A torn record is no news: the loop would turn until the rest of it comes.
+        return self._tls.pending() > 0 or (self._incoming.pending > 0 and not self._is_torn)
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
-        """As ``SSLSocket.getpeercert``, behind the handshake."""
+        """As ``SSLObject.getpeercert``, behind the handshake."""
         return self._tls.getpeercert()
 
     def shake_hands(self) -> bool:
-        self.waits_for_room = False
+        self.is_drained = False
         try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
+            while not self.is_ready:
+                try:
+                    self._tls.do_handshake()
+                    self.is_ready = True
+                except ssl.SSLWantReadError:
+                    self._say()
+                    self._fetch()
+        except BlockingIOError:
             return False
-        except ssl.SSLWantWriteError:
-            self.waits_for_room = True
-            return False
-        self.is_ready = True
+        finally:
+            # The last flight, or the alert that says why there is none.
+            self._say()
         return True
 
     def receive(self, length_max: int) -> bytes:
-        self.waits_for_room = False
-        try:
-            return self._tls.recv(length_max)
-        except ssl.SSLWantReadError:
-            raise BlockingIOError from None
-        except ssl.SSLWantWriteError:
-            self.waits_for_room = True
-            raise BlockingIOError from None
+        return cast("bytes", self._take(length_max))
 
     def receive_into(self, view: memoryview) -> int:
         taken = 0
-        self.waits_for_room = False
         try:
             # A record has 16 KiB at most: taken one by one, each would cost a look at its bytes in the log.
-            while taken < len(view) and (count := self._tls.recv_into(view[taken:])):
-                taken += count
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-            self.waits_for_room = isinstance(error, ssl.SSLWantWriteError)
-            if taken == 0:
-                raise BlockingIOError from None
+            while taken < len(view) and (count := self._take(len(view) - taken, view[taken:])):
+                taken += cast("int", count)
+        except BlockingIOError:
+            if not taken:
+                raise
         return taken
+
+    def _take(self, length_max: int, *into: memoryview) -> bytes | int:
+        """Of one record: its bytes, or how many of them are in ``into``; nothing: the peer has closed."""
+        while True:
+            if not self._has_record():
+                self._fetch()
+            try:
+                return cast("bytes | int", self._tls.read(length_max, *into))
+            except ssl.SSLWantReadError:
+                self._is_torn = True
+            except ssl.SSLEOFError:
+                return b"" if not into else 0
+            finally:
+                # A record that asks for new keys is answered.
+                if self._outgoing.pending:
+                    self._say()
+
+    def _fetch(self) -> None:
+        """Records from the socket, as many as came. Raises ``OSError``."""
+        if self.is_drained:
+            raise BlockingIOError
+        data = self._sock.recv(FETCH_BYTES)
+        self.is_drained, self._is_torn = len(data) < FETCH_BYTES, False
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    def _say(self) -> None:
+        """Send what TLS itself has to say, if there is room."""
+        self._unsent = memoryview(b"".join((self._unsent, self._outgoing.read())))
+        try:
+            self._push()
+        except BlockingIOError:
+            self.waits_for_room = True
+        except OSError:
+            return  # a peer that is gone: the next read says so, and its last words come before
+
+    def _push(self) -> None:
+        if self._unsent:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        if self._unsent:
+            raise BlockingIOError
+        self.waits_for_room = False
 
     def send(self, parts: Parts, length_max: int) -> int:
         if not self._unsent:
-            self._unsent = self._fill(parts, length_max)
-        self.waits_for_bytes = False
-        try:
-            count = self._tls.send(self._unsent[:PIECE_BYTES])
-        except ssl.SSLWantWriteError:
-            raise BlockingIOError from None
-        except ssl.SSLWantReadError:
-            self.waits_for_bytes = True
-            raise BlockingIOError from None
-        self._unsent = self._unsent[count:]
+            window = self._fill(parts, length_max)
+            self._tls.write(window)
+            # All of its records in one call, where a socket of OpenSSL's own would take one after the other.
+            self._unsent, self._unsent_for = memoryview(self._outgoing.read()), len(window)
+        self._push()
+        count, self._unsent_for = self._unsent_for, 0
         return count
 
     def _fill(self, parts: Parts, length_max: int) -> memoryview:
@@ -240,6 +281,7 @@ class SecuredChannel(Channel):
         if self.is_ready and not self._unsent:
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
+            self._say()
         self._unsent = memoryview(b"")
         super().close()
 

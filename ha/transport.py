@@ -155,8 +155,7 @@ class _Connection(LimitedLink, Generic[ActionT]):
             self._guarded_read()
 
     def _guarded_read(self) -> None:
-        channel = self.channel
-        goes_on_sending, channel.waits_for_bytes = channel.waits_for_bytes, False
+        self.channel.is_drained = False
         try:
             if self._is_admitted():
                 self._read()
@@ -168,9 +167,7 @@ class _Connection(LimitedLink, Generic[ActionT]):
             return
         if self._is_reading:
             self._read_on()
-        if goes_on_sending:
-            self.guarded_send()
-        elif channel.waits_for_room:
+        if self.channel.waits_for_room:
             self._want_write(True)
 
     def _failed(self, what: str, error: OSError) -> None:
@@ -206,9 +203,7 @@ class _Connection(LimitedLink, Generic[ActionT]):
         return written
 
     def _want_write(self, wanted: bool) -> None:
-        channel = self.channel
-        # A writable socket would call again and again for a write that waits for bytes of the peer.
-        wanted = channel.waits_for_room or (wanted and not channel.waits_for_bytes)
+        wanted = wanted or self.channel.waits_for_room
         if wanted is self._is_waiting_to_write or self.is_closed:
             return
         self._is_waiting_to_write = wanted

@@ -132,12 +132,12 @@ def test_a_slave_catches_up_and_follows_through_tls(tmp_path: Path, logs: tuple[
     play(tmp_path, logs, scene)
 
 
-@pytest.mark.parametrize(("window", "piece"), [(100, 7), (20_000, 20_000), (65_536, 16_384)])
+@pytest.mark.parametrize(("window", "fetched"), [(100, 7), (20_000, 20_000), (65_536, 16_384)])
 def test_windows_of_any_size_carry_the_same_bytes(
-    tmp_path: Path, logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch, window: int, piece: int
+    tmp_path: Path, logs: tuple[MappedLog, MappedLog], monkeypatch: pytest.MonkeyPatch, window: int, fetched: int
 ) -> None:
     monkeypatch.setattr(rollcall_ha.ha.channels, "WINDOW_BYTES", window)
-    monkeypatch.setattr(rollcall_ha.ha.channels, "PIECE_BYTES", piece)
+    monkeypatch.setattr(rollcall_ha.ha.channels, "FETCH_BYTES", fetched)
 
     async def scene(world: World) -> None:
         log = world.master.log
@@ -195,7 +195,8 @@ def test_a_peer_that_does_not_read_costs_a_window_and_no_turns(
         for _ in range(200):
             await asyncio.sleep(0)
         assert calls < 10, "a writable event per turn would be a loop that spins"
-        assert connection.unread_bytes <= rollcall_ha.ha.channels.WINDOW_BYTES
+        records = 1 + rollcall_ha.ha.channels.WINDOW_BYTES // 16_384
+        assert connection.unread_bytes <= rollcall_ha.ha.channels.WINDOW_BYTES + 22 * records
         slave.log.is_ready = True
         slave.client.log_has_room()
         await until(lambda: world.master.acks.get(BrokerId(2)) == log.max_offset)
