@@ -24,6 +24,7 @@ from rollcall_ha.api.cli import (
     contexts_app,
     controllers_app,
     maintenance_app,
+    moving_app,
     tokens_app,
 )
 from rollcall_ha.api.cli.output import Format
@@ -443,6 +444,8 @@ app.add_typer(controllers_app.app, name="controllers")
 app.add_typer(config_app.app, name="config")
 app.add_typer(tokens_app.app, name="tokens")
 app.add_typer(maintenance_app.app, name="maintenance")
+app.command()(moving_app.drain)
+app.command()(moving_app.rebalance)
 
 ElsewhereOption = Annotated[str, typer.Option("--controllers", metavar="HOST:PORT;…", help="RocketMQ's controllers.")]
 NamesrvOption = Annotated[str, typer.Option(metavar="HOST:PORT;…", help="Name servers that list the sets.")]

@@ -2,7 +2,7 @@
 Commands about maintenances: begin, end, list.
 
 Here: which replica or host a word means, the orders and their answers. Not here: what a maintenance does
-(``controller.core.maintenance``), moving masters away (``draining``).
+(``controller.core.maintenance``), moving masters away (``moving``).
 
 Rule: a word with a number behind its last colon is a replica, ``broker-a:2``; any other is a host. An IPv6 address has
 more than one colon.
@@ -44,7 +44,7 @@ def begin(what: str, order: OperatorOptions, *, seconds: float, spends_last: boo
         masters = masters_in(asking.sets(), scope)
         parts: tuple[str, ...] = ()
         if masters:
-            follow = f"rollcall switchover {masters[0]}"
+            follow = f"rollcall drain {scope.host}" if scope.host else f"rollcall switchover {masters[0]}"
             parts = (f"It is master of {len(masters)} sets, and stays that. Move them with: {follow}",)
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD, parts=parts), order.form)
 

@@ -5,7 +5,7 @@ Here: looking it up. Not here: beginning and ending it (``decide_maintenance``),
 (``decide_election``), alarms (``controller.runtime.views``).
 
 Rule 1: a replica in maintenance is elected by a person's word only, and by the way back of a switchover. A master that
-is in maintenance reigns on, until a switchover moves it.
+is in maintenance reigns on: ``rollcall drain`` moves it.
 Rule 2: a host is the host of a replica's address. A replica that registers there later is in maintenance, too.
 """
 

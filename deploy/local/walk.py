@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from rollcall_ha.api.client import Client
 from rollcall_ha.controller.contract.ids import SetKey
+from rollcall_ha.controller.contract.values import host_of
 from rollcall_ha.deploy.local import sites
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import LauncherError, our_environment
@@ -86,6 +87,9 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
         _asked("--for 1m", WRONG_USE),
     ),
     "resume": (_asked("{set} --dry-run"), _asked("{set}")),
+    # On machines each broker has a host of its own.
+    "drain": (_asked("{host} --dry-run"), _asked("{host} --reason walk"), _asked("nowhere", WRONG_USE)),
+    "rebalance": (_asked("--dry-run"), _asked("--reason walk")),
     "maintenance begin": (
         _asked("{set}:{other} --for 1m --dry-run --spend-last"),
         _asked("{set}:{other} --for 1m --reason walk --spend-last"),
@@ -164,7 +168,8 @@ def _facts(client: Client, key: SetKey) -> dict[str, str]:
     """What stands for names in the plans."""
     view = client.set(key).set.view
     other = min(member for member in view.sync_state_set if member != view.master)
-    return {"set": key.name, "other": str(other)}
+    address = next(member.description.address for member in view.members if member.broker_id == view.master)
+    return {"set": key.name, "other": str(other), "host": host_of(address)}
 
 
 def _commands(fleet: Fleet, path: tuple[str, ...]) -> Iterator[str]:

@@ -773,7 +773,7 @@ def test_a_maintenance_of_a_master_says_that_it_stays_master_and_how_to_move_it(
     host = master.address.rpartition(":")[0]
     ran = rollcall(SETS | everywhere("POST", "/v1/maintenance", Done()), "maintenance", "begin", host, "--for", "30m")
 
-    assert "It is master of 1 sets, and stays that. Move them with: rollcall switchover demo/broker-a" in ran.out
+    assert f"It is master of 1 sets, and stays that. Move them with: rollcall drain {host}" in ran.out
 
 
 def test_status_shows_a_maintenance_and_does_not_miss_its_replica(rollcall: Run) -> None:
@@ -795,3 +795,25 @@ def test_status_shows_a_maintenance_and_does_not_miss_its_replica(rollcall: Run)
     listed = MaintenancesAnswer(freshness=fleet.freshness, maintenances=(one,))
     ran = rollcall(everywhere("GET", "/v1/maintenance", listed), "maintenance", "list")
     assert ("1 maintenance in force" in ran.out, "demo/broker-a:2" in ran.out) == (True, True)
+
+
+def test_a_drain_shows_its_plan_with_the_answer_to_each_order_and_moves_nothing(rollcall: Run) -> None:
+    preview = OrderPreview(freshness=freshness(), events=())
+    script = SETS | everywhere("POST", f"{SET_PATH}/switchover", preview)
+
+    ran = rollcall(script, "drain", "10.0.0.11", "--dry-run")
+    assert (ran.code, ran.out.startswith("drain 10.0.0.11: 1 masters would be moved, 0 left where they are")) == (
+        0,
+        True,
+    )
+    assert "would be taken" in ran.out
+    ran = rollcall(SETS, "drain", "10.0.0.11", "--dry-run", "--min-budget", "2")
+    assert "it may lose 1 more replicas, at least 2 are wanted (--min-budget)" in ran.out
+    ran = rollcall(SETS, "rebalance", "--dry-run", "-o", "json")
+    assert json.loads(ran.out)["moves"] == []
+
+
+def test_a_drain_of_a_host_that_nobody_is_on_is_wrong_use(rollcall: Run) -> None:
+    ran = rollcall(SETS, "drain", "10.0.0.99")
+    assert (ran.code, "hosts: 10.0.0.11, 10.0.0.12, 10.0.0.13" in ran.err) == (2, True)
+    assert rollcall(SETS, "drain", "10.0.0.12").out.startswith("OK  drain 10.0.0.12: 0 masters moved")
