@@ -243,6 +243,20 @@ class ElectMaster(Command, tag="ElectMaster"):
     reason: str = ""
 
 
+class LeaveMaster(Command, tag="LeaveMaster"):
+    """
+    Elect another member in place of a living master whose writes are stopped: the leading controller's own order, by a
+    policy that is set (``handover_..._after_ms``). Needs ``Operation.evidence``.
+    """
+
+    set_key: SetKey
+    master_epoch: MasterEpoch
+    seq: int
+    """Of the stop, as in ``ReportWrites``: if another one goes on, or none, nobody is elected."""
+    reason: str
+    """The evidence, with its numbers."""
+
+
 class ElectUnclean(Command, tag="ElectUnclean"):
     """
     Elect outside the SyncStateSet. Refused unless ``accepted_loss_bytes`` covers the estimate (S72). Needs evidence.
@@ -463,6 +477,7 @@ AnyCommand = (
     | OrderSwitchover
     | EndSwitchover
     | ElectMaster
+    | LeaveMaster
     | ElectUnclean
     | Bootstrap
     | AlterSyncStateSet

@@ -54,6 +54,10 @@ def _ms(least: int, most: int, meaning: str, *, rocketmq: str = "", read_by: str
     return Key(meaning=meaning, unit="ms", least=least, most=most, rocketmq=rocketmq, read_by=read_by)
 
 
+def _policy(meaning: str) -> Key:
+    return Key(meaning=meaning, unit="ms", least=100, most=_HOUR_MS, is_off_at_zero=True, read_by="controllers")
+
+
 class Settings(Value, rename=None):
     """
     Everything at once. Names are the keys that people type; durations are those of ``Timing`` with the same name.
@@ -147,6 +151,20 @@ class Settings(Value, rename=None):
             read_by="controllers",
         ),
     ] = 0
+    handover_disk_full_after_ms: Annotated[
+        int, _policy("A master whose writes are stopped for so long because its disk is full is left for a member.")
+    ] = 0
+    handover_writes_stopped_after_ms: Annotated[
+        int,
+        _policy(
+            "The same for any other stop: too few in sync, a replica or its own disk that does not acknowledge, a "
+            "master that has stopped itself."
+        ),
+    ] = 0
+    handover_pause_ms: Annotated[
+        int,
+        _ms(1_000, 24 * _HOUR_MS, "No such hand-over so soon after the set's last election.", read_by="controllers"),
+    ] = 60_000
 
 
 class SettingChange(Value):
@@ -212,7 +230,23 @@ def faults_of(settings: Settings, own: Timing) -> tuple[str, ...]:
         for name, value in values.items()
         if not KEYS[name].takes(value)
     )
-    return out_of_range + timing_with(settings, own).violations()
+    return out_of_range + timing_with(settings, own).violations() + _policy_faults(settings)
+
+
+def _policy_faults(settings: Settings) -> tuple[str, ...]:
+    """Policies that would act before the fact that they rest on is there, or before the ordinary remedy."""
+    pairs = (
+        # A stop is told by its master when it is so old, and no sooner.
+        ("handover_disk_full_after_ms", "stall_ms"),
+        # A slave that hangs is removed after this, and the master serves on. Left before, it would be left for nothing.
+        ("handover_writes_stopped_after_ms", "catch_up_timeout_ms"),
+    )
+    return tuple(
+        f"{policy} is {getattr(settings, policy)} ms, must be 0 (off) or at least {least}, which is "
+        f"{getattr(settings, least)} ms: raise {policy} to {getattr(settings, least)}"
+        for policy, least in pairs
+        if 0 < getattr(settings, policy) < getattr(settings, least)
+    )
 
 
 def changes(before: Settings, after: Settings) -> tuple[SettingChange, ...]:

@@ -27,7 +27,10 @@ class ElectionKind(StrEnum):
     """An operator's word: ``elect --to``."""
     UNCLEAN = "unclean"
     HANDOVER = "handover"
-    """The master asked to stop, or said goodbye while it was alive: planned, never a failover."""
+    """
+    The master asked to stop, said goodbye while it was alive, or was left by policy because its writes had stopped:
+    never a failover.
+    """
     SWITCHOVER = "switchover"
     """An operator's order that the master drained for, or its way back: planned, never a failover."""
 

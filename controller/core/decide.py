@@ -2,9 +2,10 @@
 Deciding: a command and the state in, an answer and facts out.
 
 Here: which module decides which command. Not here: the rules themselves (``ids``, ``registration``, ``liveness``,
-``decide_election``, ``decide_switchover``, ``founding_election``, ``alters``, ``milestones``, ``writes``, ``cleaning``,
-``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``, ``decide_maintenance``, ``settings``), the end of a
-switchover that a decision brings about (``switchover_ends``), changing the state (``evolve``, ``apply``).
+``decide_election``, ``decide_leaving``, ``decide_switchover``, ``founding_election``, ``alters``, ``milestones``,
+``writes``, ``cleaning``, ``fleet``, ``callers``, ``revocations``, ``tokens``, ``pauses``, ``decide_maintenance``,
+``settings``), the end of a switchover that a decision brings about (``switchover_ends``), changing the state
+(``evolve``, ``apply``).
 
 Rule 1: pure. The same state and operation give the same decision on every machine (C8).
 Rule 2: a decision names every change as an event; a change without an event does not happen (C10).
@@ -35,6 +36,7 @@ from rollcall_ha.controller.contract.commands import (
     ImportSet,
     InitialiseFleet,
     IssueToken,
+    LeaveMaster,
     MarkAlive,
     MarkSilent,
     Operation,
@@ -64,6 +66,7 @@ from rollcall_ha.controller.core.decide_election import (
     decide_elect_unclean,
     decide_handover,
 )
+from rollcall_ha.controller.core.decide_leaving import decide_leave
 from rollcall_ha.controller.core.decide_maintenance import decide_begin_maintenance, decide_end_maintenance
 from rollcall_ha.controller.core.decide_switchover import decide_drained, decide_end, decide_order
 from rollcall_ha.controller.core.decision import Decision, done, refuse
@@ -147,6 +150,10 @@ def _decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster)
     return unless_paused(fleet, operation, command.set_key, decide_elect(fleet, operation, command))
 
 
+def _decide_leave(fleet: FleetState, operation: Operation, command: LeaveMaster) -> Decision:
+    return unless_paused(fleet, operation, command.set_key, decide_leave(fleet, operation, command))
+
+
 def refuse_above_level(fleet: FleetState, operation: Operation) -> Decision | None:
     """The refusal of an operation above the fleet's feature level; None if it may be applied (R15)."""
     # A controller that is not upgraded yet would stop at this operation, and two of three are a majority. So the level
@@ -173,6 +180,7 @@ _BY_COMMAND: dict[type[Any], Callable[[FleetState, Operation, Any], Decision]] =
     OrderSwitchover: decide_order,
     EndSwitchover: decide_end,
     ElectMaster: _decide_elect,
+    LeaveMaster: _decide_leave,
     ElectUnclean: decide_elect_unclean,
     Bootstrap: decide_bootstrap_command,
     AlterSyncStateSet: decide_alter,

@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.commands import (
     Bootstrap,
     ElectMaster,
     ElectUnclean,
+    LeaveMaster,
     Operation,
     OrderSwitchover,
 )
@@ -465,7 +466,9 @@ def _clean_kind(case: _Case) -> ElectionKind:
 
 def _reason(case: _Case, kind: ElectionKind) -> str:
     # The proposer sees that the master is gone; that it said goodbye is known here.
-    is_after_goodbye = kind is ElectionKind.HANDOVER and not isinstance(case.operation.command, AnnounceStop)
+    is_after_goodbye = kind is ElectionKind.HANDOVER and not isinstance(
+        case.operation.command, AnnounceStop | LeaveMaster
+    )
     return "stopped cleanly" if is_after_goodbye else case.command.reason
 
 

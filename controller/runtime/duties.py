@@ -2,7 +2,7 @@
 The leader's duties as one machine: sessions, elections, milestones, pauses and maintenances behind one set of inputs.
 
 Here: which part gets which input. Not here: rules (``sessions``, ``election_duty``, ``switchover_duty``,
-``milestones``), clocks and sockets (``service``; the simulation drives this same class).
+``handover_duty``, ``milestones``), clocks and sockets (``service``; the simulation drives this same class).
 
 Rule 1: every input has the time as an argument; every answer is a list of ``Action``, done by the shell.
 Rule 2: before ``take`` and after ``stand_down`` inputs change nothing: the soft state of a former leader is older than
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     ElectMaster,
+    LeaveMaster,
     MarkAlive,
     MarkSilent,
     RecordMilestones,
@@ -39,7 +40,8 @@ from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.runtime.actions import Action, ProposeCommand, SendProbe
-from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty, PreviewOf
+from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX, ElectionDuty
+from rollcall_ha.controller.runtime.handover_duty import HandoverDuty, PreviewAny
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.order_ends import FleetNow, OrderEnds
 from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, ProbeOutcome
@@ -72,7 +74,7 @@ class LeaderDuties:
         *,
         timing: Timing,
         view_of: ViewOf,
-        preview: PreviewOf,
+        preview: PreviewAny,
         draw_epoch_jump: Callable[[], int],
         fleet_now: FleetNow,
         elections_in_flight_max: int = ELECTIONS_IN_FLIGHT_MAX,
@@ -88,6 +90,13 @@ class LeaderDuties:
             in_flight_max=elections_in_flight_max,
         )
         self.switchovers = SwitchoverDuty(view_of=view_of, elections=self.elections)
+        self.handovers = HandoverDuty(
+            view_of=view_of,
+            fleet_now=fleet_now,
+            sessions=self.sessions,
+            preview=preview,
+            draw_epoch_jump=draw_epoch_jump,
+        )
         self.milestones = Milestones()
         self._order_ends = OrderEnds(fleet_now)
         self.is_active = False
@@ -102,6 +111,7 @@ class LeaderDuties:
         self.sessions.arm(keys, now_ns)
         for key in keys:
             self.switchovers.set_changed(key, now_ns)
+            self.handovers.set_changed(key, now_ns)
         return [action for key in keys for action in self.elections.set_changed(key, None, now_ns)]
 
     def stand_down(self) -> None:
@@ -112,6 +122,7 @@ class LeaderDuties:
         self.sessions.disarm()
         self.elections.disarm()
         self.switchovers.disarm()
+        self.handovers.disarm()
         self.milestones.disarm()
         self._requested_ns.clear()
 
@@ -134,12 +145,14 @@ class LeaderDuties:
                 self.sessions.said_goodbye(record.set_key, record.event.broker_id, now_ns)
             elif isinstance(record.event, ElectionsResumed | MaintenanceEnded):
                 self.elections.resumed()
+                self.handovers.resumed()
         actions: list[Action] = []
         for key, ref in changed_sets(records).items():
             # Sessions first: the evidence of an election must name the session that this entry has just opened (R14).
             self.sessions.track(key, now_ns)
             actions += self.elections.set_changed(key, ref, now_ns)
             self.switchovers.set_changed(key, now_ns)
+            self.handovers.set_changed(key, now_ns)
         return actions
 
     def _stamp_election(self, record: EventRecord, event: MasterElected, key: SetKey, now_ns: int) -> None:
@@ -211,6 +224,8 @@ class LeaderDuties:
             self.sessions.proposed(command, now_ns)
         elif isinstance(command, ElectMaster):
             return self.elections.proposed(command, reply, now_ns)
+        elif isinstance(command, LeaveMaster):
+            self.handovers.proposed(command, reply, now_ns)
         elif isinstance(command, RecordMilestones) and is_certainly_not_executed:
             # Only then: with an unknown outcome they may be in the log already, and would be there twice.
             self.milestones.give_back(command)
@@ -234,7 +249,11 @@ class LeaderDuties:
         if not self.is_active:
             return []
         found = self._with_elections(self.sessions.tick(now_ns), now_ns)
-        elections = [*self.elections.tick(now_ns), *self.switchovers.tick(now_ns)]
+        left = self.handovers.tick(now_ns)
+        for key in left:
+            # No election waits that knows when it was proposed: the milestones would count from the commit.
+            self.handle_requested(key, now_ns)
+        elections = [*self.elections.tick(now_ns), *self.switchovers.tick(now_ns), *left.values()]
         return [*found, *elections, *self.milestones.flush(), *self._order_ends.tick(now_ns)]
 
     def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:

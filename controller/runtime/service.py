@@ -35,6 +35,7 @@ from rollcall_ha.controller.contract.commands import (
     Electing,
     ElectMaster,
     InitialiseFleet,
+    LeaveMaster,
     Operation,
     OperatorCommand,
     OrderSwitchover,
@@ -374,7 +375,7 @@ class ControllerService:
             draw=self.ports.draw_epoch_jump(),
         )
 
-    def _preview_election(self, command: ElectMaster, evidence: Evidence) -> Elected | Refused:
+    def _preview_election(self, command: ElectMaster | LeaveMaster, evidence: Evidence) -> Elected | Refused:
         reply = preview(
             self._log.published.state,
             self.operation(command, request_id=RequestId("preview"), requested_by=self._own_name, evidence=evidence),

@@ -26,6 +26,7 @@ from rollcall_ha.controller.contract.commands import (
     EndSwitchover,
     ImportSet,
     IssueToken,
+    LeaveMaster,
     MarkAlive,
     MarkSilent,
     Operation,
@@ -74,7 +75,7 @@ from tests.support.core_builders import SET_A, Fleet, ids, positions, stored
 Step = tuple[int, int, int, int, int]
 """(kind, replica, two free numbers, mischief)."""
 
-KINDS = 32
+KINDS = 33
 """How many makers there are."""
 _NOBODY = Incarnation("nobody")
 _FAR_MS = 2**50
@@ -112,7 +113,9 @@ def operation_of(fleet: Fleet, step: Step) -> Operation:
     makers = _MAKERS
     command = makers[kind % len(makers)](fleet, step)
     caller = _caller(step) if isinstance(command, ApplyBrokerId | RegisterReplica) else None
-    needs_evidence = isinstance(command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop | OrderSwitchover)
+    needs_evidence = isinstance(
+        command, ElectMaster | ElectUnclean | Bootstrap | AnnounceStop | OrderSwitchover | LeaveMaster
+    )
     if not needs_evidence or fleet.key not in fleet.state.sets:
         return fleet.operation(command, principal=caller)
     ends = {
@@ -254,6 +257,17 @@ def _writes(fleet: Fleet, step: Step) -> AnyCommand:
         detail="",
         age_us=1000 * step[2],
         stopped_us=1000 * step[3] if step[2] % 2 else None,
+    )
+
+
+def _leave(fleet: Fleet, step: Step) -> AnyCommand:
+    """Mostly for the stop that goes on."""
+    writes = _set(fleet).writes
+    return LeaveMaster(
+        set_key=fleet.key,
+        master_epoch=MasterEpoch(max(0, _set(fleet).master_epoch - (step[4] == 1))),
+        seq=(writes.seq if writes is not None else 1) + (step[4] == 2),
+        reason="writes are stopped",
     )
 
 
@@ -427,6 +441,7 @@ _MAKERS: tuple[Callable[[Fleet, Step], AnyCommand], ...] = (
     _drained,
     _drained,
     _writes,
+    _leave,
     _elect,
     _elect,
     _elect,

@@ -19,6 +19,7 @@ from rollcall_ha.controller.contract.commands import (
     ApplyBrokerId,
     ElectMaster,
     InitialiseFleet,
+    LeaveMaster,
     Operation,
     RaiseFeatureLevel,
     RegisterReplica,
@@ -98,6 +99,8 @@ class World:
     duties: LeaderDuties = field(init=False)
     elections_in_flight_max: int = 512
     requested_by: str = "controller:c1"
+    wall_step_ms: int = 0
+    """By how much the leader's wall clock was set; stamps of entries stay."""
     _machine: FleetMachine = field(default_factory=FleetMachine)
     _connections: int = 0
 
@@ -108,7 +111,7 @@ class World:
             view_of=self.view,
             preview=self.preview,
             draw_epoch_jump=lambda: 0,
-            fleet_now=lambda: (self.state, self.now_ms),
+            fleet_now=lambda: (self.state, self.now_ms + self.wall_step_ms),
             elections_in_flight_max=self.elections_in_flight_max,
         )
         self.apply(InitialiseFleet(fleet_incarnation=FLEET))
@@ -138,7 +141,7 @@ class World:
             evidence=evidence,
         )
 
-    def preview(self, command: ElectMaster, evidence: Evidence) -> Elected | Refused:
+    def preview(self, command: ElectMaster | LeaveMaster, evidence: Evidence) -> Elected | Refused:
         reply = preview(self.state, self._operation(command, evidence))
         assert isinstance(reply, Elected | Refused)
         return reply
