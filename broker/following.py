@@ -85,6 +85,7 @@ class Following:
         log: BrokerLog,
         disk: Executor,
         is_learner: bool,
+        begins_at_last_segment: bool = False,
         promised: Callable[[], MasterEpoch],
         owner_of: Callable[[BrokerId], str],
         look_up: Callable[[], None],
@@ -92,8 +93,8 @@ class Following:
         failed: Callable[[BaseException], None],
     ) -> None:
         """
-        ``promised``: the durable promise. ``owner_of``: whose certificate an id is bound to, by the newest view.
-        ``look_up`` asks the controllers for the set (R21).
+        ``begins_at_last_segment``: if the log is empty. ``promised``: the durable promise. ``owner_of``: whose
+        certificate an id is bound to, by the newest view. ``look_up`` asks the controllers for the set (R21).
 
         ``failed`` hears of a disk that does not work any more.
         """
@@ -102,6 +103,7 @@ class Following:
         self._log = log
         self._disk = disk
         self._is_learner = is_learner
+        self._begins_at_last_segment = begins_at_last_segment
         self._promised = promised
         self._owner_of = owner_of
         self._look_up = look_up
@@ -149,6 +151,7 @@ class Following:
             master_incarnation=target.incarnation,
             master_epoch=target.master_epoch,
             is_learner=self._is_learner,
+            begins_at_last_segment=self._begins_at_last_segment,
             flush=self._log.flush_mode,
         )
         self.client.follow(self._target)

@@ -191,6 +191,7 @@ class Replica:
             log=self._log,
             disk=self._disk,
             is_learner=self._config.description.is_learner,
+            begins_at_last_segment=self._config.begins_at_last_segment,
             promised=lambda: self.machine.marks.promised,
             owner_of=lambda broker_id: owner_in(self.machine.view, broker_id),
             look_up=self.session.look_up,

@@ -124,6 +124,7 @@ class ReplicaReporter:
             known_master_epoch=view.master_epoch if view is not None else NO_EPOCH,
             known_set_epoch=view.sync_state_set_epoch if view is not None else SyncStateSetEpoch(-1),
             lag_bytes=self._lag_bytes(),
+            min_offset=self._log.min_offset,
         )
 
     def tell_disk_trouble(self) -> None:

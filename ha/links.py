@@ -47,6 +47,8 @@ class FollowTarget:
     """Empty = not known."""
     master_epoch: MasterEpoch
     is_learner: bool = False
+    begins_at_last_segment: bool = False
+    """With an empty log, of a learner only: a member holds what the set has acknowledged, from 0 on (R23)."""
     flush: FlushMode = FlushMode.ASYNC
 
 

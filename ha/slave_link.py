@@ -344,6 +344,9 @@ class SlaveLink:
             LogExtent(history=reply.history, min_offset=reply.min_offset, max_offset=reply.max_offset),
             unclean_epoch=reply.unclean_epoch,
             is_record_boundary=log.is_record_boundary,
+            begins_at_last_segment_of_bytes=(
+                log.segment_bytes if target.is_learner and target.begins_at_last_segment else 0
+            ),
         )
         answered = MasterAnswered(reply=reply)
         if isinstance(plan, Isolate):

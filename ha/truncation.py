@@ -75,14 +75,16 @@ def plan_truncation(
     *,
     unclean_epoch: MasterEpoch,
     is_record_boundary: Callable[[LogOffset], bool],
+    begins_at_last_segment_of_bytes: int = 0,
 ) -> TruncationPlan:
     """
     Decide on the handshake.
 
+    ``begins_at_last_segment_of_bytes``: the size of segments, if a blank learner is to begin at the master's last one.
     ``own_confirm`` is durable; ``unclean_epoch`` is the newest one that began uncleanly, ``NO_EPOCH`` if there is none.
     """
     if own.max_offset == own.min_offset:
-        return _plan_for_empty(own, master)
+        return _plan_for_empty(own, master, begins_at_last_segment_of_bytes)
     # The bytes between both logs are gone on the master, so nothing can be sent behind this log. The branches below
     # would find a full copy too, but not say why.
     if own.max_offset < master.min_offset:
@@ -113,9 +115,14 @@ def plan_truncation(
     return Cut(point=point, history=history, cut_bytes=own.max_offset - point)
 
 
-def _plan_for_empty(own: LogExtent, master: LogExtent) -> TruncationPlan:
+def _plan_for_empty(own: LogExtent, master: LogExtent, segment_bytes: int) -> TruncationPlan:
     """An empty log has nothing to lose; an entry without bytes comes again with its first byte."""
-    if own.max_offset != master.min_offset:
+    if segment_bytes:
+        last = LogOffset(max(master.min_offset, master.max_offset // segment_bytes * segment_bytes))
+        if own.max_offset != last:
+            reason = f"a blank learner begins at the master's last segment, {last} of {master.max_offset}"
+            return FullResync(start_offset=last, reason=reason, set_aside_bytes=0)
+    elif own.max_offset != master.min_offset:
         return _resync(own, master, f"the empty log begins at {own.max_offset}, the master's at {master.min_offset}")
     if own.history:
         # An entry (3, 0) that never got a byte would label the master's first bytes, which are of epoch 1.

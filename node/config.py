@@ -106,6 +106,8 @@ class ReplicationSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Of one broker, to all its slaves together."""
     catch_up_copies_max: int = 1
     """Slaves that a broker copies to at a time; the others wait for their turn."""
+    learners_begin_at_last_segment: bool = False
+    """A learner with an empty log copies from its master's last segment on, not from 0. RocketMQ: syncFromLastFile."""
 
 
 class ControllerBind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -251,6 +251,7 @@ def _replica_table(sets: Iterable[SetStatus], *, is_wide: bool) -> Table:
         "HA ADDRESS?",
         ">SPEED?",
         ">CAUGHT UP IN?",
+        ">BEGINS AT?",
     )
     rows = [_replica_row(status, replica, is_wide) for status in sets for replica in status.replicas]
     return Table(columns=columns, rows=tuple(rows))
@@ -274,6 +275,7 @@ def _replica_row(status: SetStatus, replica: ReplicaStatus, is_wide: bool) -> tu
         replica.zone,
         replica.ha_address if is_wide else "",
         *_catch_up_cells(replica.catch_up),
+        output.number(replica.min_offset) if replica.min_offset else "",
     )
 
 

@@ -198,6 +198,12 @@ class ListenService:
             connection.respond(frame, ClientResult.SYSTEM_ERROR, remark=f"topic and queueId are needed: {error!r}")
             return
         queues = self._log.queues
+        # A learner that began at the master's last segment has not seen the records before it: 0 would be told of a
+        # queue that has thousands, and a consumer would begin there again.
+        if self._log.min_offset > 0 and not queues.has(topic, queue_id):
+            remark = f"this replica's log begins at {self._log.min_offset}, behind all of that queue; ask the master"
+            connection.respond(frame, ClientResult.SYSTEM_ERROR, remark=remark)
+            return
         if frame.code == ClientCode.GET_MIN_OFFSET:
             offset = queues.min_offset(topic, queue_id)
         elif fields.get("committed") == "false":

@@ -25,6 +25,7 @@ from rollcall_ha.controller.contract.ids import (
     BrokerId,
     ControllerName,
     Incarnation,
+    LogOffset,
     MasterEpoch,
     SessionOrdinal,
     SetKey,
@@ -85,6 +86,8 @@ class Heartbeat(Value):
     """A master's, on its own clock: since its oldest send that waits was appended; None = none waits, or not told."""
     known_revocations: int | None = None
     """Number of the newest ``RevokedSerials`` that it has, 0 = it has none; None = it does not ask for them."""
+    min_offset: LogOffset | None = None
+    """First byte of its log, above 0 of a learner that began at the last segment; None = not told."""
     known_settings: int | None = None
     """Version by which it works, 0 = by its file; None = it does not ask for settings."""
 

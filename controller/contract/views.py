@@ -105,6 +105,8 @@ class ReplicaStatus(Value):
     seen_age_ms: int | None
     catch_up: CatchUp | None = None
     """Of a living replica that is not in sync and lacks 1 MiB or more."""
+    min_offset: LogOffset | None = None
+    """First byte of its log; None = not told."""
     maintenance: Maintenance | None = None
     """The one that holds for this replica, its own or its host's; None: it is elected and expected."""
 

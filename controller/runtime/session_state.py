@@ -13,7 +13,15 @@ from enum import StrEnum
 from msgspec import UNSET
 
 from rollcall_ha.controller.contract.commands import AnnounceStop
-from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, MasterEpoch, ReplicaKind, SessionOrdinal, SetKey
+from rollcall_ha.controller.contract.ids import (
+    BrokerId,
+    Incarnation,
+    LogOffset,
+    MasterEpoch,
+    ReplicaKind,
+    SessionOrdinal,
+    SetKey,
+)
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import DetectionStamps, Positions, SilenceCause
 from rollcall_ha.controller.runtime.catch_up import LogGrowth
@@ -139,6 +147,7 @@ class ReplicaSession:
     lag_bytes: int | None = None
     known_settings: int | None = None
     """Version of the settings by which it works, 0 = its file's; None = not told."""
+    min_offset: LogOffset | None = None
     growth: LogGrowth = field(default_factory=LogGrowth)
     closed_ns: int | None = None
     closed_after_ns: int = 0

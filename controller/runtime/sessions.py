@@ -301,7 +301,8 @@ class Sessions:
         session.known_master_epoch = beat.known_master_epoch
         session.is_ready = beat.is_ready
         session.positions = beat.positions
-        session.lag_bytes, session.known_settings = beat.lag_bytes, beat.known_settings
+        session.lag_bytes, session.min_offset = beat.lag_bytes, beat.min_offset
+        session.known_settings = beat.known_settings
         session.growth.note(beat.positions.max_offset, now_ns)
         session.heard_ns = now_ns
         if view is not None and beat.known_master_epoch == view.master_epoch:

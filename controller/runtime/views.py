@@ -139,6 +139,7 @@ def _replica_status(
         lag_bytes=_lag_bytes(view, member, session, master_end),
         seen_age_ms=None if heard_ns is None else max(0, now_ns - heard_ns) // NS_PER_MS,
         catch_up=_catch_up(view, member, session, master),
+        min_offset=_min_offset(session),
         maintenance=maintenance,
     )
 
@@ -152,6 +153,13 @@ def _catch_up(
     # Not its own word: a replica knows of its master's end what it was sent, and a copy is behind that by far.
     left_bytes = max(0, master.positions.max_offset - session.positions.max_offset)
     return catch_up_of(left_bytes, session.growth, master.growth)
+
+
+def _min_offset(session: ReplicaSession | None) -> LogOffset | None:
+    if session is None or session.min_offset is None or session.positions is None:
+        return None
+    # Its end was judged when it came, its beginning was not: beyond the end it would be a number of any size.
+    return min(max(LogOffset(0), session.min_offset), session.positions.max_offset)
 
 
 def _known_epoch(epoch: MasterEpoch) -> MasterEpoch | None:

@@ -17,6 +17,8 @@ For every broker set:
 3. queue offsets of a queue count up by one;
 4. up to the highest confirm offset (and the last acknowledged byte) all logs are equal byte by byte;
 5. the epoch files are intact and equal up to there.
+A learner (by the fleet file beside the data) may begin at a later segment: it owes nothing before its first byte, and
+is held against the others from there on. Any other replica that begins late is a failure, and so is a set of late ones.
 A count of zero where there should be something is a failure too, and so is a replica that is down or behind: missing
 messages at its end are counted as ``behind``, missing messages before that as ``lost``.
 
@@ -27,6 +29,7 @@ and changes an epoch; each must be found.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import itertools
 import json
@@ -37,9 +40,10 @@ import sqlite3
 import struct
 import sys
 import tempfile
+import tomllib
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -166,27 +170,39 @@ class Log:
     """The commit log of one replica, read once from its first byte to its end."""
 
     def __init__(
-        self, name: str, replica: Path, until: int, troubles: Troubles, take: Callable[[Record], None]
+        self,
+        name: str,
+        replica: Path,
+        until: int,
+        troubles: Troubles,
+        take: Callable[[Record], None],
+        *,
+        starts: Collection[int] = (),
     ) -> None:
-        """Read everything, each record into ``take``; ``until`` is where the comparison between replicas ends."""
+        """
+        Read everything, each record into ``take``; ``until`` is where the comparison between replicas ends.
+
+        ``starts``: where it begins, besides the own first byte.
+        """
         self.name = name
         self._take = take
         self.record_count = 0
         self.end = 0
         self.is_short = False  # below the confirm offset of its set: down, or still catching up
+        self.is_late = False  # a learner's that begins at a later segment
         self._next_queue_offset: dict[tuple[str, int], int] = {}
         self._troubles = troubles
-        digest = hashlib.sha256()
         files = segments(replica)
         self.start = files[0][0] if files else 0
+        digests = {start: hashlib.sha256() for start in {self.start, *starts}}
         for base, path in files:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                is_full = self._read_segment(base, content, until, digest)
+                is_full = self._read_segment(base, content, until, digests)
             if not is_full:
                 break
-        self.digest_until = digest.hexdigest()
+        self.digests = {start: digest.hexdigest() for start, digest in digests.items()}
 
-    def _read_segment(self, base: int, content: mmap.mmap, until: int, digest: hashlib._Hash) -> bool:
+    def _read_segment(self, base: int, content: mmap.mmap, until: int, digests: Mapping[int, hashlib._Hash]) -> bool:
         """Whether the segment was full, so that the log goes on in the next one."""
         position = 0
         while position + 8 <= len(content):
@@ -194,7 +210,7 @@ class Log:
             offset = base + position
             if magic == MAGIC_BLANK:
                 if offset < until:
-                    digest.update(content[position : position + 8])
+                    _update(digests, offset, content[position : position + 8])
                 self.end = base + len(content)
                 return True
             if magic == 0 and size == 0:
@@ -205,7 +221,7 @@ class Log:
             raw = content[position : position + size]
             self._keep(offset, raw, magic)
             if offset < until:
-                digest.update(raw)
+                _update(digests, offset, raw)
             position += size
             self.end = base + position
         return position >= len(content)
@@ -231,6 +247,12 @@ class Log:
                 "queue", f"{self.name}: {queue} goes from {expected - 1} to {record.queue_offset} at {offset}"
             )
         self._next_queue_offset[queue] = record.queue_offset + 1
+
+
+def _update(digests: Mapping[int, hashlib._Hash], offset: int, raw: bytes) -> None:
+    for start, digest in digests.items():
+        if offset >= start:
+            digest.update(raw)
 
 
 def decode_record(offset: int, raw: bytes, magic: int) -> tuple[Record, int, bool]:
@@ -334,7 +356,9 @@ class Promises:
         ).fetchone()
         return None if found is None else _promise(found)
 
-    def read_log(self, name: str, replica: Path, until: int, troubles: Troubles) -> Log:
+    def read_log(
+        self, name: str, replica: Path, until: int, troubles: Troubles, *, starts: Collection[int] = ()
+    ) -> Log:
         """Read a replica's log; its records take the place of those of the last one."""
         self._rows.executescript("DROP INDEX IF EXISTS by_key; DELETE FROM records;")
         batch: list[Record] = []
@@ -348,7 +372,7 @@ class Promises:
             if len(batch) >= BATCH_RECORDS_MAX:
                 flush()
 
-        log = Log(name, replica, until, troubles, take)
+        log = Log(name, replica, until, troubles, take, starts=starts)
         flush()
         self._rows.execute("CREATE INDEX by_key ON records (key)")
         return log
@@ -400,28 +424,53 @@ def confirm_of(replicas: Mapping[str, Path], troubles: Troubles) -> int:
     return max(confirms)
 
 
+def late_starts(replicas: Mapping[str, Path]) -> dict[str, int]:
+    """First byte of each learner's log that does not begin at 0."""
+    starts: dict[str, int] = {}
+    for replica, path in replicas.items():
+        with contextlib.suppress(OSError, ValueError, Unreadable):  # told when it is read
+            files = segments(path)
+            if files and files[0][0] > 0 and is_learner(replica, path):
+                starts[replica] = files[0][0]
+    return starts
+
+
+def is_learner(replica: str, path: Path) -> bool:
+    """By the fleet file beside ``data/``, or beside ``disks/``. Raises ``ValueError``: it is no TOML."""
+    for folder in (path.parents[1], *path.parents[3:4]):
+        file = folder / "rollcall.toml"
+        if file.exists():
+            return bool(tomllib.loads(file.read_text()).get("brokers", {}).get(replica, {}).get("is_learner"))
+    return False
+
+
 def audit_up_to(
     confirm: int, name: str, replicas: Mapping[str, Path], promises: Promises, troubles: Troubles
 ) -> dict[str, int]:
     """Audit one broker set, of which ``confirm`` was read before anything else."""
     logs: list[Log] = []
+    late = late_starts(replicas)
     # An acknowledged byte counts as confirmed: right after a kill the checkpoint is a flush interval old, and logs that
     # differ behind it would pass for equal.
     until = max(confirm, promises.end(name))
     for replica, path in replicas.items():
         try:
-            log = promises.read_log(replica, path, until, troubles)
+            log = promises.read_log(replica, path, until, troubles, starts=late.values())
         except (OSError, ValueError, Unreadable) as error:
             troubles.add("damaged", f"{replica}: {error}")
             continue
         logs.append(log)
+        log.is_late = replica in late
         log.is_short = log.end < confirm
         if log.is_short:
             troubles.add("short", f"{log.name}: ends at {log.end}, confirm of the set is {confirm}")
         _audit_promises(log, promises.with_records(name), troubles)
-    level = [log for log in logs if not log.is_short]
+    # Whole logs first: the late ones are held against them.
+    level = sorted((log for log in logs if not log.is_short), key=lambda log: log.is_late)
     _audit_equality(level, until, troubles)
-    _audit_epochs({log.name: replicas[log.name] for log in level}, until, troubles)
+    _audit_epochs({log.name: replicas[log.name] for log in level}, until, troubles, late)
+    if logs and all(log.is_late for log in logs):
+        troubles.add("lost", f"{name}: no replica has the log from 0 on")
     counts = {
         "acked": promises.sets().get(name, 0),
         "audited_replicas": len(logs),
@@ -441,6 +490,10 @@ def _audit_promises(log: Log, promises: Iterable[tuple[Promise, list[Record]]], 
     for promise, found in promises:
         if not found and log.is_short and promise.offset is not None and promise.offset >= log.end:
             troubles.add("behind", f"{log.name}: {promise.key}, acknowledged at {promise.offset}, ends at {log.end}")
+            continue
+        # It began behind this message, and never owed it. Of one without an offset that cannot be told apart; the whole
+        # logs of the set owe it.
+        if not found and log.is_late and (promise.offset is None or promise.offset < log.start):
             continue
         if not found:
             troubles.add("lost", f"{log.name}: {promise.key}, acknowledged at {promise.offset}, is not there")
@@ -463,13 +516,14 @@ def _audit_promises(log: Log, promises: Iterable[tuple[Promise, list[Record]]], 
 
 def _audit_equality(logs: Sequence[Log], until: int, troubles: Troubles) -> None:
     for log in logs[1:]:
-        if log.start == logs[0].start and log.digest_until != logs[0].digest_until:
+        is_comparable = log.start == logs[0].start or (log.is_late and log.start > logs[0].start)
+        if is_comparable and log.digests[log.start] != logs[0].digests[log.start]:
             troubles.add("unequal", f"{log.name} and {logs[0].name} differ in their logs before offset {until}")
-        elif log.start != logs[0].start:
+        elif not is_comparable:
             troubles.add("unequal", f"{log.name} begins at {log.start}, {logs[0].name} at {logs[0].start}")
 
 
-def _audit_epochs(replicas: Mapping[str, Path], until: int, troubles: Troubles) -> None:
+def _audit_epochs(replicas: Mapping[str, Path], until: int, troubles: Troubles, late: Mapping[str, int]) -> None:
     files: dict[str, list[tuple[int, int]]] = {}
     for replica, path in replicas.items():
         try:
@@ -483,8 +537,11 @@ def _audit_epochs(replicas: Mapping[str, Path], until: int, troubles: Troubles) 
     if not files[first]:
         troubles.add("nothing", f"{first}: no epoch begins before {until}")
     for replica in others:
-        if files[replica] != files[first]:
-            troubles.add("epochs", f"{replica} has epochs {files[replica]}, {first} has {files[first]}, before {until}")
+        begun = late.get(replica, 0)
+        ends = [start for _, start in files[first][1:]] + [until]
+        expected = [entry for entry, end in zip(files[first], ends, strict=True) if end > begun]
+        if files[replica] != expected:
+            troubles.add("epochs", f"{replica} has epochs {files[replica]}, {first} has {expected}, before {until}")
 
 
 def broker_directories(root: Path) -> dict[str, dict[str, Path]]:
@@ -525,7 +582,7 @@ def self_test(
 ) -> Iterator[tuple[str, bool, str]]:
     """(fault, whether it was found, by which words) for each fault, made at ``middle`` in a copy of one replica."""
     name = middle.set_name
-    victim = max(sets[name])
+    victim = max(sets[name].keys() - late_starts(sets[name]).keys())
     for fault, damage, kinds in (
         ("one acknowledged record removed", _remove_record, ("lost",)),
         ("one byte of a body flipped", _flip_body_byte, ("damaged", "altered")),

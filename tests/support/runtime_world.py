@@ -73,6 +73,7 @@ class Replica:
     incarnation: Incarnation
     ordinal: SessionOrdinal
     connection: int
+    begin: LogOffset = ZERO
     end: LogOffset = ZERO
     last_epoch: MasterEpoch = NO_EPOCH
     is_ready: bool = True
@@ -277,6 +278,7 @@ class World:
                 known_master_epoch=replica.known_epoch,
                 known_set_epoch=SyncStateSetEpoch(0),
                 timeout_ms=replica.timeout_ms,
+                min_offset=replica.begin,
                 master_heard_age_us=None if master_heard_ms is None else master_heard_ms * 1_000,
                 waiting_us=None if waiting_ms is None else waiting_ms * 1_000,
             ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -130,7 +132,7 @@ def test_an_ack_mode_that_is_not_served_was_accepted(mode: str) -> None:
         broker_config(fleet(msgspec.structs.replace(GOOD, ack_mode=mode)), "broker-a-1")
 
 
-def copied_with(**limits: int) -> FleetFile:
+def copied_with(**limits: Any) -> FleetFile:
     return msgspec.structs.replace(fleet(GOOD), replication=ReplicationSection(**limits))
 
 

@@ -224,3 +224,54 @@ def test_replica_whose_epoch_file_has_a_wrong_checksum_is_named(fleet: Path) -> 
     path.write_text(path.read_text().replace("2-300", "2-400"))
 
     assert troubles_of(fleet) == {"epochs": 1}
+
+
+LATE = REPLICAS[0]
+"""The first one: the others are held against it if it is taken for whole."""
+
+
+def begun_late(root: Path, name: str = LATE, *, is_learner: bool = True) -> Path:
+    """Without its first segment, as a learner that began at a later one; epoch 2 begins in the first."""
+    (root / "data" / name / "commitlog" / f"{0:020d}").unlink()
+    lines = "2-300\n"
+    crc = zlib.crc32(lines.encode()) & 0x7FFFFFFF
+    (root / "data" / name / "epochFileCheckpoint").write_text(f"1\n{crc}\n{lines}")
+    with (root / "rollcall.toml").open("a") as file:
+        file.write(f"[brokers.{name}]\nis_learner = {str(is_learner).lower()}\n")
+    return root
+
+
+def test_a_learner_that_began_at_a_later_segment_owes_nothing_before_it(fleet: Path) -> None:
+    assert troubles_of(begun_late(fleet)) == {}
+
+
+def test_a_member_that_begins_late_has_lost_what_was_acknowledged_before(fleet: Path) -> None:
+    found = troubles_of(begun_late(fleet, is_learner=False))
+    assert found["lost"] > 0
+    assert found["unequal"] == 2
+    assert found["epochs"] == 2
+
+
+def test_a_learner_is_held_against_the_others_from_its_first_byte_on(fleet: Path) -> None:
+    """One byte of a header that no checksum covers, in its last segment; and a message that it should have."""
+    log = begun_late(fleet) / "data" / LATE / "commitlog"
+    *_, last = sorted(log.iterdir())
+    content = bytearray(last.read_bytes())
+    content[16] ^= 1
+    last.write_bytes(bytes(content))
+    assert troubles_of(fleet).keys() >= {"unequal"}
+    last.write_bytes(bytes(SEGMENT_BYTES))
+    assert troubles_of(fleet).keys() >= {"short", "behind"}
+
+
+def test_a_set_of_late_learners_has_no_whole_log(fleet: Path) -> None:
+    for name in REPLICAS:
+        begun_late(fleet, name)
+    assert troubles_of(fleet) == {"lost": 1}
+
+
+def test_the_command_takes_learners_from_the_fleet_file(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit.main([str(begun_late(fleet)), "--self-test"]) == 0
+    out = capsys.readouterr().out
+    assert "AUDIT ok  acked 12" in out
+    assert out.count(": found: ") == 4

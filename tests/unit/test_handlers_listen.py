@@ -240,3 +240,26 @@ def test_an_end_that_is_too_far_away_to_look_for_is_asked_for_again(
         assert "100" in answer.remark
 
     run(tmp_path, test)
+
+
+def test_a_queue_before_the_first_byte_of_a_learners_log_was_told_to_be_empty(tmp_path: Path) -> None:
+    """It began at the last segment: a consumer would have begun at 0 again."""
+
+    async def test(broker: LogBroker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def ask(code: int, topic: str) -> Frame:
+            fields = {"topic": topic, "queueId": "0"}
+            writer.write(encode_frame(Frame(code=code, opaque=9, ext_fields=fields)))
+            return await read_frame(reader)
+
+        start = LogOffset(2 * broker.log.segment_bytes)
+        broker.log.set_aside(start, "a blank learner begins at the master's last segment")
+        writer.write(a_send(1))
+        await read_frame(reader)
+        assert (await ask(ClientCode.GET_MAX_OFFSET, "T")).ext_fields == {"offset": "1"}
+        for code in (ClientCode.GET_MAX_OFFSET, ClientCode.GET_MIN_OFFSET):
+            refused = await ask(code, "Older")
+            assert refused.code == ClientResult.SYSTEM_ERROR
+            assert f"begins at {start}" in (refused.remark or "")
+            assert "ask the master" in (refused.remark or "")
+
+    run(tmp_path, test)

@@ -66,6 +66,19 @@ def shown(world: World) -> dict[int, CatchUp | None]:
     return {replica.broker_id: replica.catch_up for replica in status.replicas}
 
 
+def test_where_a_log_begins_is_shown_and_never_beyond_its_end() -> None:
+    world = World()
+    world.take()
+    _, learner, other = world.serving_set()
+    learner.end, learner.begin = LogOffset(5_000), LogOffset(3_000)
+    other.end, other.begin = LogOffset(5_000), LogOffset(1 << 70)
+    world.pass_ms(500, learner, other)
+    status = set_status(world.the_view(KEY), world.duties.sessions, last_election_ms=None, now_ns=world.now_ns)
+    begins = {replica.broker_id: replica.min_offset for replica in status.replicas}
+    assert begins[learner.broker_id] == 3_000
+    assert begins[other.broker_id] == 5_000
+
+
 def test_a_slave_that_is_not_in_sync_has_an_estimate_and_a_member_none() -> None:
     world = World()
     world.take()
