@@ -43,6 +43,7 @@ from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.log import FOUNDING_FILE_NAME, RaftAddressInUse, RaftLog, RaftStartError
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
+from rollcall_ha.controller.runtime.live_settings import tell_of_file
 from rollcall_ha.controller.runtime.metrics import ControllerMetrics
 from rollcall_ha.controller.runtime.queries import Queries
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -305,6 +306,8 @@ class _Node:
     def _background(self) -> Iterator[Coroutine[None, None, None]]:
         yield self._watch()
         yield self._backfill()
+        if self._service is not None:
+            yield tell_of_file(self._log, self._service.live)
         if self._credentials is not None:
             yield watch_files(self._credentials)
         if self._accounts is not None:

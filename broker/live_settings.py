@@ -36,11 +36,8 @@ class LiveSettings:
         """What is in force by the word of a controller."""
         if told.version == self.version:
             return
-        is_start = self.version == 0
         self.version = told.version
         self.timing = timing_with(told.settings, self._file)
         self._retime(self.timing)
         differing = [str(change) for change in changes(settings_of(self._file), told.settings)]
-        # The same keys: those without a duration are controllers' own, and no file of a broker has them.
-        event = "file_differs_from_settings" if is_start and differing else "settings_taken"
-        _log.info(event, version=told.version, file_to_settings=differing)
+        _log.info("settings_taken", version=told.version, file_to_settings=differing)

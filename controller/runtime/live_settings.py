@@ -13,6 +13,7 @@ a lost push and a session that opens later are mended within one interval.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -24,9 +25,12 @@ from rollcall_ha.controller.contract.settings import Settings, changes, settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.core.settings import settings_in_force, version_in_force
 from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.ports import ReplicatedLog
 from rollcall_ha.controller.runtime.ports import BrokerPort
 from rollcall_ha.controller.runtime.sessions import Sessions
 from rollcall_ha.node.telemetry import get_logger
+
+START_LOOK_MS = 200
 
 _log = get_logger("settings")
 
@@ -49,23 +53,29 @@ class LiveSettings:
         applied = settings_in_force(state)
         if applied is None or applied.version == self.version:
             return
-        is_start = self.version == 0
         self.version = applied.version
         self.timing = timing_with(applied.settings, self.file)
         self._retime(self.timing, applied.settings)
-        differing = [str(change) for change in changes(settings_of(self.file), applied.settings)]
-        # An operator who edits the file and starts the controller anew would else wait for a change that never comes.
-        if is_start and differing:
-            _log.warning(
-                "file_differs_from_settings",
-                version=applied.version,
-                file_to_settings=differing,
-                meaning="the settings of the fleet are in force; show them with: rollcall config show",
-            )
-        else:
-            _log.info("settings_taken", version=applied.version, by=applied.applied_by)
+        _log.info("settings_taken", version=applied.version, by=applied.applied_by)
         if port is not None:
             port.tell_brokers(RequestCode.SESSION_SETTINGS, msgspec.json.encode(_told(state)))
+
+
+async def tell_of_file(log: ReplicatedLog[FleetState], live: LiveSettings) -> None:
+    """Once, when all that is known to be committed is applied: what the own file says otherwise than the fleet."""
+    # Sooner, it would be told of each version that a replay passes.
+    while log.leadership.leader is None or log.published.index < log.leadership.commit_index:  # noqa: ASYNC110 - two threads
+        await asyncio.sleep(START_LOOK_MS / 1000)
+    applied = settings_in_force(log.published.state)
+    differing = () if applied is None else changes(settings_of(live.file), applied.settings)
+    # An operator who edits the file and starts the controller anew would else wait for a change that never comes.
+    if applied is not None and differing:
+        _log.warning(
+            "file_differs_from_settings",
+            version=applied.version,
+            file_to_settings=[str(change) for change in differing],
+            meaning="the settings of the fleet are in force; show them with: rollcall config show",
+        )
 
 
 def _told(state: FleetState) -> SettingsTold | None:

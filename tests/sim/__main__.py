@@ -66,6 +66,7 @@ EXPECTED = (
     "elections withheld",
     "maintenances",
     "maintenances ended by their time",
+    "versions of settings",
     "old backups restored",
     "elections after a loss of memory",
     "roles learner",

@@ -35,6 +35,16 @@ TAIL_TRIES_MAX = 15
 AMNESIA_PROBABILITY = 0.3
 """Of a seed in which the controllers lose their memory once."""
 
+SETTINGS_CHANGED = (
+    "scan_interval_ms",
+    "stall_ms",
+    "survivors_wait_ms",
+    "catch_up_timeout_ms",
+    "handover_ms",
+    "session_rpc_timeout_ms",
+)
+"""By a fault, besides heartbeats."""
+
 
 class Chaos:
     """Hurts ``world`` until ``until_us``."""
@@ -80,6 +90,7 @@ class Chaos:
             (2, self._pause_elections),
             (4, self._transfer_lead),
             (2, self._maintain),
+            (3, self._change_settings),
         ]
         # Each seed has its own taste: some faults often, some never.
         self._weights = [weight * self._random.choice((0, 1, 1, 3)) for weight, _ in self._faults]
@@ -551,6 +562,14 @@ class Chaos:
         key = self._random.choice((None, *self._world.keys))
         self._kernel.counts.add("pauses of elections asked for")
         self._world.operator.pause(key, for_ms=self._random.choice((300, 1_500, 4_000)))
+
+    def _change_settings(self) -> None:
+        """Of the values that the file has, up or down: some of them fit no others, and are refused."""
+        name = self._random.choice(("heartbeat_interval_ms", "heartbeat_timeout_ms", *SETTINGS_CHANGED))
+        factor_percent = self._random.choice((40, 70, 100, 150, 200))
+        self._kernel.counts.add("changes of settings asked for")
+        value = int(getattr(self._world.timing, name)) * factor_percent // 100
+        self._world.operator.change_settings(**{name: value})
 
     def _transfer_lead(self) -> None:
         """To the follower that the product would choose or, now and then, to one that it would refuse."""

@@ -1,5 +1,6 @@
 """
-Mutants of the rules of callers: owners of broker ids, revoked certificates, elections that only people may ask for.
+Mutants of the rules of callers: owners of broker ids, revoked certificates, elections that only people may ask for,
+settings.
 
 Here: the list. Not here: what a mutant is (``mutation``), running it (``mutants``).
 """
@@ -35,6 +36,16 @@ CALLERS: tuple[Mutation, ...] = (
             "tests/unit/test_core_pauses.py::test_a_dead_master_in_a_pause_has_no_successor_and_the_record_names_who_it_would_be",
             "tests/unit/test_core_pauses.py::test_a_master_that_stops_in_a_pause_goes_without_a_successor",
             "tests/unit/test_runtime_pauses.py::test_one_withheld_election_is_on_record_however_long_the_pause_lasts",
+        ),
+    ),
+    Mutation(
+        name="C13",
+        what="settings are taken key by key, and not judged as a whole",
+        target="rollcall_ha.controller.core.settings:faults_of",
+        mutate=constant(()),
+        tests=(
+            "tests/unit/test_core_settings.py::test_an_inconsistent_whole_is_refused_with_both_values_and_the_remedy",
+            "tests/property/test_core_laws.py::test_random_lives_keep_every_invariant",
         ),
     ),
     Mutation(

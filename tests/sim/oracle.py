@@ -27,6 +27,7 @@ from rollcall_ha.controller.contract.events import (
     MasterEntered,
     ReplicaRegistered,
     ReplicasCleaned,
+    SettingsApplied,
     SyncStateSetAltered,
 )
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey, SyncStateSet
@@ -203,6 +204,8 @@ class Oracle:
             self.counts.add("maintenances")
         elif isinstance(event, MaintenanceEnded) and event.is_expired:
             self.counts.add("maintenances ended by their time")
+        elif isinstance(event, SettingsApplied):
+            self.counts.add("versions of settings")
         if key is None:
             return
         if key == self.rocketmq.key:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
+    ApplySettings,
     BeginMaintenance,
     CleanReplicas,
     EndMaintenance,
@@ -25,7 +28,9 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.ids import BrokerId, SetKey
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.values import MaintenanceScope
+from rollcall_ha.controller.core.settings import settings_in_force, version_in_force, wanted
 from rollcall_ha.controller.core.state import SetState
 from rollcall_ha.controller.core.views import condition_of
 from tests.support.sim_kernel import SECOND
@@ -47,6 +52,7 @@ class Operator:
         self.raise_level()
         self._end_pauses()
         self._end_maintenances()
+        self._end_settings()
         self.replace_rotten()
         for key in self._world.keys:
             self._elect_uncleanly(key)
@@ -89,6 +95,22 @@ class Operator:
             return
         for scope in state.maintenances:
             self._world.order(EndMaintenance(scope=scope))
+
+    def change_settings(self, **values: int) -> None:
+        """``rollcall config apply``, of what is in force at the leader that takes the order."""
+        world, leader = self._world, self._world.leader()
+        if leader is not None:
+            state, file = leader.service.published.state, leader.service.live.file
+            settings, version = wanted(state, file, values=values), version_in_force(state)
+            world.order(ApplySettings(settings=settings, expected_version=version, file=file))
+
+    def _end_settings(self) -> None:
+        """What is judged from here on has the deadlines of the file."""
+        state = self._world.oracle.state
+        applied = None if state is None else settings_in_force(state)
+        founded = settings_of(self._world.timing)
+        if applied is not None and applied.settings != founded and self._world.leader() is not None:
+            self.change_settings(**msgspec.structs.asdict(founded))
 
     def replace_rotten(self) -> None:
         """What the product's alarm of a damaged log asks for: a master with a good copy, then another disk."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.commands import ApplySettings
@@ -17,8 +20,11 @@ from rollcall_ha.controller.contract.session import Heartbeat, SettingsTold
 from rollcall_ha.controller.contract.settings import settings_of, timing_with
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.core.settings import settings_in_force, wanted
-from rollcall_ha.controller.runtime.live_settings import settings_unknown_to
+from rollcall_ha.controller.core.state import FleetState
+from rollcall_ha.controller.replication.ports import ReplicatedLog
+from rollcall_ha.controller.runtime.live_settings import LiveSettings, settings_unknown_to, tell_of_file
 from rollcall_ha.controller.runtime.service import ControllerService
+from tests.support.core_builders import Fleet
 from tests.support.runtime_controller import Controller, SilentBrokers, heartbeat_body, running_group, until
 from tests.support.runtime_world import World, set_key
 
@@ -146,5 +152,30 @@ def test_every_controller_takes_a_version_and_the_leader_alone_pushes_it(tmp_pat
             assert settings_unknown_to(beat, state) is None, "a broker from before does not ask"
             assert settings_unknown_to(replace(beat, known_settings=0), state) == told
             assert settings_unknown_to(replace(beat, known_settings=2), state) is None
+
+    asyncio.run(story())
+
+
+def test_a_start_says_what_the_own_file_says_otherwise_when_it_has_caught_up() -> None:
+    """Sooner, it would be told of each version that a replay passes; never, an operator waits for the edited file."""
+
+    async def story() -> None:
+        fleet = Fleet()
+        order = ApplySettings(settings=replace(settings_of(FILE), handover_ms=1_700), expected_version=0, file=FILE)
+        fleet.apply([fleet.operation(order)])
+        log = SimpleNamespace(
+            leadership=SimpleNamespace(leader="c1", commit_index=9),
+            published=SimpleNamespace(index=8, state=fleet.state),
+        )
+        live = LiveSettings(FILE, lambda _timing, _settings: None)
+        with capture_logs() as lines:
+            telling = asyncio.create_task(tell_of_file(cast("ReplicatedLog[FleetState]", log), live))
+            await asyncio.sleep(0)
+            assert lines == []
+            log.published.index = 9
+            await telling
+        (line,) = lines
+        assert (line["event"], line["version"]) == ("file_differs_from_settings", 2)
+        assert line["file_to_settings"] == ["handover_ms 2000 -> 1700"]
 
     asyncio.run(story())
