@@ -157,8 +157,8 @@ def next_set_epoch(set_state: SetState) -> SyncStateSetEpoch:
 
 def begin_again(state: FleetState, fleet_incarnation: FleetIncarnation) -> FleetState:
     """
-    The state to start from after the restore of a backup: a new fleet incarnation, and every set awaits its members
-    (R7).
+    The state to start from after the restore of a backup: a new fleet incarnation, and every set awaits each of its
+    replicas (R7).
 
     Nobody counts as alive, sessions are void, answered requests are forgotten. To be used offline, before a controller
     starts.
@@ -171,8 +171,20 @@ def begin_again(state: FleetState, fleet_incarnation: FleetIncarnation) -> Fleet
             key: replace(
                 set_state,
                 replicas=tuple(replace(replica, is_alive=False) for replica in set_state.replicas),
-                recovery=started(set_state) if set_state.is_established else None,
+                recovery=_begun_again(set_state),
             )
             for key, set_state in state.sets.items()
         },
     )
+
+
+def _begun_again(set_state: SetState) -> Recovery | None:
+    # One that was under way keeps what it was told: a replica that named {1,2,3} in epoch 9, and is dead by now, tells
+    # nobody again. Begun from nothing, {2} of epoch 5 would be the newest view, and be elected.
+    recovery = set_state.recovery or (started(set_state) if set_state.is_established else None)
+    if recovery is None:
+        return None
+    # Not the members of then alone. 3 became one after the backup; 1 and 2 died before they heard so, and 3 acked as
+    # the only member: nobody who reports names it, and 1 would be elected without what it acked.
+    registered = {replica.broker_id for replica in set_state.replicas if replica.is_registered}
+    return replace(recovery, named=tuple(sorted(registered.union(recovery.named))), reported=())
