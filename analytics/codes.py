@@ -57,6 +57,7 @@ KINDS: Mapping[str, int] = {
     "leadership-transfer-ordered": 34,
     "maintenance-begun": 35,
     "maintenance-ended": 36,
+    "fleet-restored": 37,
 }
 
 PHASES: Mapping[str, int] = {

@@ -256,6 +256,13 @@ class Client(SettingsClient):
         call = _Call(method="GET", path="/v1/events", params={"limit": "1", "newest": "true"})
         return self._decode(self._once(base_url(address, self._scheme), call), EventPage)
 
+    def text_from(self, address: str, path: str, params: dict[str, str], *, wait_ms: int = 0) -> bytes:
+        """One controller's own answer to a read, held for up to ``wait_ms``. Raises ``ClientError``."""
+        call = _Call(
+            method="GET", path=path, params=params | ({"waitMs": str(wait_ms)} if wait_ms else {}), wait_ms=wait_ms
+        )
+        return self._once(base_url(address, self._scheme), call)
+
     def status(self) -> FleetStatus:
         """The leader's linearizable view of the fleet with all sets. Raises ``ClientError``."""
         return all_pages(lambda after: self._read("/v1/status", FleetStatus, bodies.page_params("linearizable", after)))

@@ -37,10 +37,18 @@ from rollcall_ha.api.rocketmq.access.judging import AccessRules, RocketmqAccess,
 from rollcall_ha.api.rocketmq.controller.assembly import RocketmqController
 from rollcall_ha.api.rocketmq.names.name_service import EXPIRY_INTERVAL_MS, NameService
 from rollcall_ha.api.rocketmq.names.name_service import FILE_NAME as NAMES_FILE_NAME
+from rollcall_ha.controller.contract.ids import FleetIncarnation
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.async_calls import AsyncCalls
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.log import FOUNDING_FILE_NAME, RaftAddressInUse, RaftLog, RaftStartError
+from rollcall_ha.controller.runtime.directories import (
+    DIRECTORY_KIND,
+    DIRECTORY_VERSION,
+    EVENTS_DIRECTORY,
+    RAFT_DIRECTORY,
+    RESTORING_FILE_NAME,
+)
 from rollcall_ha.controller.runtime.event_journal import EventJournal
 from rollcall_ha.controller.runtime.journal_segments import JournalDamaged
 from rollcall_ha.controller.runtime.live_settings import tell_of_file
@@ -68,10 +76,6 @@ from rollcall_ha.node.remoting.secured import Door
 from rollcall_ha.node.telemetry import LoopLag, Telemetry, configure_logs, get_logger
 from rollcall_ha.node.tls import Credentials
 
-DIRECTORY_KIND = "controller"
-DIRECTORY_VERSION = 1
-RAFT_DIRECTORY = "raft"
-EVENTS_DIRECTORY = "events"
 BACKFILL_INTERVAL_MS = 5_000
 STOP_MS_MAX = 2_000
 CHECK_INVARIANTS = "ROLLCALL_CHECK_INVARIANTS"
@@ -112,7 +116,7 @@ def _exit_storage(reason: str) -> NoReturn:
 async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.Event) -> int:
     path = document.path(document.controller(settings.name).data)
     try:
-        _accept_founded(path)
+        _accept_founded(path, settings.fleet_incarnation)
         directory = DataDirectory.claim(path, kind=DIRECTORY_KIND, version=DIRECTORY_VERSION)
     except (DirectoryError, OSError) as error:
         return _fail(ExitCode.DIRECTORY, str(error))
@@ -133,15 +137,24 @@ async def _serve(document: FleetFile, settings: ServiceSettings, stop: asyncio.E
         directory.release()
 
 
-def _accept_founded(path: Path) -> None:
+def _accept_founded(path: Path, incarnation: FleetIncarnation) -> None:
     """
     Make a directory that ``rollcall init`` has just founded ours: it holds the mark of founding and nothing else.
 
-    The mark moves into the Raft directory, whose right to vote it is.
+    The mark moves into the Raft directory, whose right to vote it is. Raises ``DirectoryError``, ``OSError``.
     """
+    if (path / RESTORING_FILE_NAME).exists():
+        raise DirectoryError(f"{path}: a restore has not ended here; give its command again, with the same --token")
     mark = path / FOUNDING_FILE_NAME
     if not mark.exists():
         return
+    # Two machines of three were forgotten when the fleet was restored, and their fleet files were copied: they would
+    # found an empty fleet under the name of the restored one, and be its majority (R7).
+    if (founded := mark.read_text().strip()) != incarnation:
+        raise DirectoryError(
+            f"{path} was founded for fleet incarnation {founded!r}, the fleet file says {incarnation!r}; if this fleet "
+            "was restored from a backup, restore this controller, too: rollcall restore FILE --name NAME --token TOKEN"
+        )
     version = path / VERSION_FILE_NAME
     # With anything else in it the directory is not fresh: without a version file the claim that follows refuses it.
     others = {entry.name for entry in path.iterdir()} - {FOUNDING_FILE_NAME, LOCK_FILE_NAME, RAFT_DIRECTORY}

@@ -9,7 +9,6 @@ Rule: nothing heavy is imported before a command needs it; servers are reached b
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from typer.core import TyperGroup
 
 from rollcall_ha import __version__
 from rollcall_ha.api.cli import (
+    backup_app,
     certs_app,
     config_app,
     context,
@@ -438,6 +438,8 @@ def init(
     founding.init(directory, plan, passphrase_file=passphrase_file, form=output)
 
 
+app.command()(backup_app.backup)
+app.command()(backup_app.restore)
 app.add_typer(certs_app.app, name="certs")
 app.add_typer(contexts_app.app, name="context")
 app.add_typer(controllers_app.app, name="controllers")
@@ -491,27 +493,7 @@ def export_rocketmq(
     move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
 
 
-class VerifyOutput(StrEnum):
-    """How ``verify`` prints."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-@app.command()
-def verify(
-    path: Annotated[Path, typer.Argument(help="A controller's data directory, its events, or a file of events.")],
-    output: Annotated[VerifyOutput, typer.Option("-o", "--output", help="How to print it.")] = VerifyOutput.TABLE,
-) -> None:
-    """
-    Check a controller's record without a controller: hash chain, one master per epoch, elections from their evidence.
-
-    Exit codes: 0 every rule holds; 1 a rule is broken, with file and line; 2 nothing to read.
-    """
-    from rollcall_ha.api.cli import run
-
-    arguments = ["--json"] if output is VerifyOutput.JSON else []
-    run.module("rollcall_ha.controller.runtime.verify", *arguments, "--", str(path))
+app.command()(backup_app.verify)
 
 
 # --- run and play ----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
+from rollcall_ha.api.rest.backups import backup_routes
 from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
 from rollcall_ha.api.rest.forwarding import forward, target_of
 from rollcall_ha.api.rest.guard import Guard, RefusalLog
@@ -56,6 +57,7 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
     )
     # Its routes themselves, not the router: included, they are found behind it only, where the guard does not see them.
     app.router.routes.extend(Routes(service, queries, peers).router.routes)
+    app.router.routes.extend(backup_routes(service).routes)
     _add_health(app, service, telemetry)
     counts = EdgeCounts(telemetry.registry)
     refusals = RefusalLog(get_logger("rollcall.refused"), telemetry.registry, time.monotonic)

@@ -59,6 +59,8 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "revokeToken": _ADMINS,
     # Names of everybody who has a token are a list of whom to rob.
     "listTokens": _ADMINS,
+    # The whole state; with secrets, what lets everybody in.
+    "getBackup": _ADMINS,
     "applyBrokerId": _BROKERS,
     "registerReplica": _BROKERS,
     "sendHeartbeat": _BROKERS,

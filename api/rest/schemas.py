@@ -30,6 +30,7 @@ from rollcall_ha.api.rest.requests import (
     SwitchoverBody,
     TransferBody,
 )
+from rollcall_ha.controller.contract.backups import BackupPage
 from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
 from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
@@ -104,6 +105,7 @@ OPERATION_IDS = {
     "maintenances": "listMaintenances",
     "begin_maintenance": "beginMaintenance",
     "end_maintenance": "endMaintenance",
+    "backup": "getBackup",
 }
 """The name of each handler's method in a generated client. They are kept: a program was written against them."""
 
@@ -121,6 +123,7 @@ DOCUMENTED: tuple[type, ...] = (
     AlterSyncStateSet,
     ApplyBrokerId,
     ApplySettingsBody,
+    BackupPage,
     BootstrapBody,
     CertificatesAnswer,
     CleanBody,

@@ -63,6 +63,14 @@ class FleetInitialised(Event, tag="fleet-initialised"):
     fleet_incarnation: FleetIncarnation
 
 
+class FleetRestored(Event, tag="fleet-restored"):
+    """Controllers began again with the state of a backup: of the old fleet nothing behind ``backup_index`` is known."""
+
+    fleet_incarnation: FleetIncarnation
+    previous_fleet: FleetIncarnation
+    backup_index: int
+
+
 class LeadershipTaken(Event, tag="leadership-taken"):
     """This controller leads in this term and has applied everything before it."""
 
@@ -77,8 +85,8 @@ class FeatureLevelRaised(Event, tag="feature-level-raised"):
 class LeadershipTransferOrdered(Event, tag="leadership-transfer-ordered"):
     """A person has the lead moved; whoever leads then has the next ``LeadershipTaken``."""
 
-    controller: ControllerName
-    successor: ControllerName
+    source: ControllerName
+    target: ControllerName
     reason: str
 
 
@@ -458,6 +466,7 @@ AnyEvent = (
     | SettingsApplied
     | MaintenanceBegun
     | MaintenanceEnded
+    | FleetRestored
 )
 
 

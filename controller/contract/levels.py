@@ -55,6 +55,7 @@ from rollcall_ha.controller.contract.events import (
     ElectionWithheld,
     Event,
     EventRecord,
+    FleetRestored,
     GoodbyeSaid,
     LeadershipTransferOrdered,
     MaintenanceBegun,
@@ -116,6 +117,7 @@ EVENTS_SINCE: dict[type[Event], int] = {
     LeadershipTransferOrdered: 4,
     MaintenanceBegun: 4,
     MaintenanceEnded: 4,
+    FleetRestored: 4,
 }
 FIELDS_SINCE: dict[type[msgspec.Struct], dict[str, int]] = {
     DetectionStamps: {"first_sign_age_us": 2, "alive_age_us": 2},

@@ -93,6 +93,11 @@ def takes_later_signs(fleet: FleetState) -> bool:
     return fleet.feature_level >= 3
 
 
+def records_restores(fleet: FleetState) -> bool:
+    """Whether the record of a fleet that is restored from a backup has an event of it. Level 3 cannot read it."""
+    return fleet.feature_level >= 4
+
+
 def chains_states(fleet: FleetState) -> bool:
     """Whether each entry makes a digest of the state. A controller of level 1 has none, and its snapshots neither."""
     return fleet.feature_level >= 2

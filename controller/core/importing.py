@@ -43,6 +43,9 @@ from rollcall_ha.controller.core.state import (
     SetState,
 )
 
+IMPORTED_CODE = "imported:"
+"""Begins the register code of an id that was imported: nobody was given one."""
+
 
 def decide_import(fleet: FleetState, operation: Operation, command: ImportSet) -> Decision:
     """Take over what other controllers say of a set. The same again changes nothing."""
@@ -150,7 +153,7 @@ def evolve_import(before: SetState, event: SetImported) -> SetState:
     granted = tuple(
         ReplicaState(
             broker_id=broker_id,
-            register_code=RegisterCode(f"imported:{before.set_key}#{broker_id}"),
+            register_code=RegisterCode(f"{IMPORTED_CODE}{before.set_key}#{broker_id}"),
             address=replica.address,
         )
         for broker_id, replica in named.items()

@@ -205,6 +205,16 @@ def decode_state(items: Iterable[bytes]) -> FleetState:
     )
 
 
+def item_complaint(raw: bytes) -> str:
+    """Why ``raw`` is no item as ``encode_state`` writes them; empty: it is one."""
+    try:
+        item = _decode(raw)
+    except ValueError as error:
+        return str(error)
+    # A field that this program does not know would be left out without a word.
+    return "" if _ENCODER.encode(item) == raw else "it is not written as this program writes it"
+
+
 def _decode(raw: bytes) -> _Item:
     try:
         return _DECODER.decode(raw)

@@ -14,11 +14,12 @@ counted.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from rollcall_ha.controller.contract.events import EventRecord, MasterElected, MasterEntered
+from rollcall_ha.controller.contract.events import EventRecord, FleetRestored, MasterElected, MasterEntered
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import CandidateVerdict
 from rollcall_ha.controller.core.explain import checked_rules
@@ -42,6 +43,9 @@ class Rule:
     SET_EPOCHS = "set-epochs-never-fall"
     READABLE = "readable"
     ONE_FLEET = "one-fleet"
+    CHECKSUM = "checksum"
+    FORMAT = "format"
+    ONE_STATE = "one-state"
     ALL = (CHAIN, ORDER, ELECTIONS, ONE_MASTER, ONE_START, EPOCHS, SET_EPOCHS)
     """Those that hold of records of many fleets, in any order of files."""
 
@@ -171,6 +175,15 @@ class _SetSoFar:
     set_epoch: int = -1
 
 
+def _is_restored(line: bytes, fleet: str) -> bool:
+    """Whether this event says that the record of ``fleet`` goes on as another fleet's (R7)."""
+    try:
+        event = _decode(line).event
+    except msgspec.MsgspecError:
+        return False
+    return isinstance(event, FleetRestored) and event.previous_fleet == fleet
+
+
 class RecordWalk:
     """All rules over one fleet's record, line by line, in its order: what one controller's journal is read with."""
 
@@ -194,9 +207,18 @@ class RecordWalk:
         return len(self._sets)
 
     @property
+    def fleet(self) -> str:
+        """Incarnation of the last event; empty: none was read."""
+        return self._fleet
+
+    @property
     def chain(self) -> str:
         """Hash of the last event; empty: none was read."""
         return "" if self._before is None else self._before.chain.decode()
+
+    def newest_reigns(self) -> Mapping[str, tuple[int, int]]:
+        """By set, epoch and master of the newest election that was read."""
+        return {name: (one.master_epoch, one.master) for name, one in self._sets.items() if one.master_epoch >= 0}
 
     def begin_after(self, chain: str, last: EventRef) -> None:
         """The record goes on behind ``last``, whose hash is ``chain``."""
@@ -231,7 +253,7 @@ class RecordWalk:
             found += walk(self._before, link)
         if self._before is not None and link.index < self._before.index:
             found.append(Violation(rule=Rule.ORDER, text=f"index fell from {self._before.index} to {link.index}"))
-        if self._fleet and key.fleet_incarnation != self._fleet:
+        if self._fleet and key.fleet_incarnation != self._fleet and not _is_restored(line, self._fleet):
             text = f"it is of fleet {key.fleet_incarnation}, the one before of {self._fleet}"
             found.append(Violation(rule=Rule.ONE_FLEET, text=text))
         self._fleet, self._before = key.fleet_incarnation, link

@@ -1,9 +1,9 @@
 """
-``rollcall verify``: a controller's journal, or exported events, checked line by line, without a controller and without
-Java.
+``rollcall verify``: a controller's journal, exported events or a backup, checked line by line, without a controller and
+without Java.
 
-Here: reading files in order, and printing. Not here: the rules (``controller.core.verification``), the same over many
-fleets by Spark (``analytics.verify``).
+Here: which files are read, in order, and printing. Not here: their lines (``record_lines``, ``backup_files``), the
+rules (``controller.core.verification``), the same over many fleets by Spark (``analytics.verify``).
 
 Rule 1: nothing is written, also no torn line is cut: the controller may be running.
 Rule 2: one pass, line by line: of a journal of any size, a few values of each set are kept.
@@ -17,21 +17,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.controller.core.verification import RecordWalk, Rule, Violation
+from rollcall_ha.controller.contract.backups import BackupHeader
+from rollcall_ha.controller.core.verification import RecordWalk
+from rollcall_ha.controller.runtime.backup_files import ReadBackup, looks_like_backup, read_backup
+from rollcall_ha.controller.runtime.directories import EVENTS_DIRECTORY
 from rollcall_ha.controller.runtime.journal_retention import load_dropped
-from rollcall_ha.controller.runtime.journal_segments import Gap, GapLine, JournalDamaged, list_segments
-
-SHOWN_MAX = 20
-EVENTS_DIRECTORY = "events"
-_GAP_PREFIX = b'{"gap":'
-
-_decode_gap = msgspec.json.Decoder(GapLine).decode
+from rollcall_ha.controller.runtime.journal_segments import JournalDamaged, list_segments
+from rollcall_ha.controller.runtime.record_lines import GAP_PREFIX, SHOWN_MAX, Line, Wrong, judged, lines_of
+from rollcall_ha.node.sealing import SealError, read_passphrase
 
 
 class _Exported(msgspec.Struct):
@@ -45,24 +43,6 @@ _decode_exported = msgspec.json.Decoder(_Exported).decode
 
 class NothingToRead(ValueError):
     """There is no event where the caller said; the message names the place and what is looked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One line, and where it is."""
-
-    where: str
-    text: bytes
-    is_last: bool = False
-    """The last one of the file that is written to."""
-
-
-class Wrong(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A rule that a line breaks."""
-
-    where: str
-    rule: str
-    text: str
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -79,18 +59,22 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What is missing, and no violation."""
     wrong: tuple[Wrong, ...]
     """The first ``SHOWN_MAX``."""
+    backup: BackupHeader | None = None
+    """Set if it is one, and its header can be read."""
 
 
-def verify(path: Path) -> Found:
+def verify(path: Path, *, passphrase: bytes | None = None) -> Found:
     """
-    Check a data directory of a controller, a folder of segments, or a file of events.
+    Check a data directory of a controller, a folder of segments, a file of events, or a backup.
 
     Raises ``NothingToRead``, ``JournalDamaged`` and ``OSError``.
     """
+    if path.is_file() and looks_like_backup(path):
+        return found_in(read_backup(path, passphrase=passphrase))
     walk = RecordWalk()
     notes: list[str] = []
     lines = _of_directory(path, walk, notes) if path.is_dir() else _of_file(path)
-    wrong = tuple(islice(_wrong(lines, walk, notes, is_whole=path.is_dir()), SHOWN_MAX))
+    wrong = tuple(islice(judged(lines, walk, notes, is_whole=path.is_dir()), SHOWN_MAX))
     if not walk.events and not wrong:
         raise NothingToRead(f"{path} holds no event; name a controller's data directory, or a file of events as JSON")
     return Found(
@@ -102,6 +86,22 @@ def verify(path: Path) -> Found:
         chain=walk.chain,
         notes=tuple(notes),
         wrong=wrong,
+    )
+
+
+def found_in(read: ReadBackup) -> Found:
+    """The same of a backup."""
+    record = read.record
+    return Found(
+        events=record.events,
+        elections=record.elections,
+        sets=record.sets,
+        first_index=record.first_index,
+        last_index=record.last_index,
+        chain=record.chain or (read.header.chain_head if read.header is not None else ""),
+        notes=read.notes,
+        wrong=read.wrong,
+        backup=read.header,
     )
 
 
@@ -118,15 +118,15 @@ def _of_directory(path: Path, walk: RecordWalk, notes: list[str]) -> Iterator[Li
         # The rest goes on from their end; without it, its first line would have no chain to continue.
         walk.begin_after(dropped.chain, dropped.last)
     for segment in segments:
-        yield from _lines(segment.path, is_newest=segment is segments[-1])
+        yield from lines_of(segment.path, is_newest=segment is segments[-1])
 
 
 def _of_file(path: Path) -> Iterator[Line]:
     with path.open("rb") as file:
         head = file.readline()
     # A journal has one event to a line; an export is an object over many, or one line that begins otherwise.
-    if head.startswith((b'{"version"', _GAP_PREFIX)):
-        yield from _lines(path, is_newest=False)
+    if head.startswith((b'{"version"', GAP_PREFIX)):
+        yield from lines_of(path, is_newest=False)
         return
     number = 0
     try:
@@ -150,59 +150,22 @@ def _documents(text: str) -> Iterator[str]:
         yield text[begin:place]
 
 
-def _lines(path: Path, *, is_newest: bool) -> Iterator[Line]:
-    with path.open("rb") as file:
-        line = file.readline()
-        number = 1
-        while line:
-            following = file.readline()
-            yield Line(where=f"{path}:{number}", text=line, is_last=is_newest and not following)
-            line, number = following, number + 1
-
-
-def _wrong(lines: Iterator[Line], walk: RecordWalk, notes: list[str], *, is_whole: bool) -> Iterator[Wrong]:
-    for line in lines:
-        if line.is_last and not line.text.endswith(b"\n"):
-            # It is being written just now, or the power failed: the controller cuts it when it starts.
-            notes.append(f"{line.where}: torn, as of a write that has not ended; not looked at")
-            continue
-        text = line.text.rstrip(b"\n")
-        if text.startswith(_GAP_PREFIX):
-            yield from _gap(line, text, walk, notes)
-            continue
-        is_first = walk.events == 0
-        for violation in walk.add(text):
-            yield Wrong(where=line.where, rule=violation.rule, text=violation.text)
-        if is_first and walk.is_begun_inside:
-            told = "events before it are not here: no chain leads to it, and proves it"
-            # Of a controller's whole journal, what was removed or never seen is on record. Only noted, its beginning
-            # could be taken out.
-            if is_whole:
-                yield Wrong(where=line.where, rule=Rule.CHAIN, text=f"{told}; no removal and no hole is on record")
-            else:
-                notes.append(f"{line.where}: {told}")
-
-
-def _gap(line: Line, text: bytes, walk: RecordWalk, notes: list[str]) -> Iterator[Wrong]:
-    """Events that this controller never saw. Filled by a peer's, the chain goes on; else it is a hole on record."""
-    if not line.where.endswith(":1"):
-        # Within a segment events follow one another: a forger would cover what he took out with such a line.
-        violation = Violation(rule=Rule.ORDER, text="a gap in the middle of a segment; it stands only at its beginning")
-        yield Wrong(where=line.where, rule=violation.rule, text=violation.text)
-        return
-    try:
-        gap: Gap = _decode_gap(text).gap
-    except msgspec.MsgspecError as error:
-        yield Wrong(where=line.where, rule=Rule.READABLE, text=f"no gap: {error}")
-        return
-    if walk.chain and walk.chain == gap.chain:
-        return
-    after = "the beginning" if gap.after is None else f"index {gap.after.index:,}"
-    notes.append(f"{line.where}: a hole after {after} up to index {gap.to_index:,}: {gap.reason}")
-    walk.skip_to(gap.chain, gap.to_index)
-
-
 # --- the command -----------------------------------------------------------------------------------------------------
+
+
+_REMEDIES = (
+    "Compare with another controller's data directory; keep this one as it is",
+    "Take another backup; of this one nothing should be restored",
+)
+
+
+def _backup_line(backup: BackupHeader) -> str:
+    secrets = "with" if backup.has_secrets else "without"
+    return (
+        f"backup of fleet {backup.fleet_name} ({backup.fleet_incarnation}), {backup.sets:,} broker sets at entry "
+        f"{backup.index:,} of term {backup.term}, epochs up to {backup.highest_epoch:,}, level {backup.feature_level}, "
+        f"{secrets} secrets"
+    )
 
 
 def text_of(found: Found) -> str:
@@ -214,21 +177,32 @@ def text_of(found: Found) -> str:
         lines = [f"BROKEN  {first.where}: {first.rule}: {first.text}"]
         lines += [f"        {one.where}: {one.rule}: {one.text}" for one in found.wrong[1:]]
         lines += ["        and perhaps more: it was read up to here"] if len(found.wrong) == SHOWN_MAX else []
-        lines.append(f"{what} were read. Compare with another controller's data directory; keep this one as it is")
+        lines.append(f"{what} were read. {_REMEDIES[found.backup is not None]}")
+    elif found.backup is not None:
+        lines = [f"OK  {_backup_line(found.backup)}: every rule holds", f"chain {found.chain}"]
+        lines += [what] if found.backup.has_history else ["NOTE  no history: of the record, its last hash is known"]
     else:
         lines = [f"OK  {what}: every rule holds", f"chain {found.chain}"]
     return "".join(f"{line}\n" for line in (*lines, *(f"NOTE  {note}" for note in found.notes)))
 
 
+def shown(text: str) -> str:
+    """``text`` for a terminal."""
+    # Names and reasons in a record were chosen by others: printed as they are, they could clear the screen.
+    return "".join(one if one == "\n" or one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="rollcall verify", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("path", type=Path, help="A controller's data directory, or a file of events.")
+    parser.add_argument("path", type=Path, help="A controller's data directory, a file of events, or a backup.")
+    parser.add_argument("--passphrase-file", type=Path, help="Of an encrypted backup.")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
     try:
-        found = verify(asked.path)
-    except (NothingToRead, JournalDamaged) as error:
+        passphrase = None if asked.passphrase_file is None else read_passphrase(asked.passphrase_file)
+        found = verify(asked.path, passphrase=passphrase)
+    except (NothingToRead, JournalDamaged, SealError) as error:
         sys.stderr.write(f"rollcall: {error}\n")
         return 2
     except OSError as error:
@@ -237,9 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
     else:
-        # Names and reasons in a record were chosen by others: printed as they are, they could clear the screen.
-        text = text_of(found)
-        sys.stdout.write("".join(one if one == "\n" or one.isprintable() else ascii(one)[1:-1] for one in text))
+        sys.stdout.write(shown(text_of(found)))
     return 1 if found.wrong else 0
 
 

@@ -81,6 +81,8 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
         _asked("{set} --unclean", WRONG_USE),
     ),
     "switchover": (_asked("{set} --dry-run"), _asked("{set} --reason walk")),
+    "backup": (_asked("walk.backup --with-history"), _asked("walk.backup", WRONG_USE)),
+    "restore": (_asked("nowhere", WRONG_USE),),
     "pause": (
         _asked("{set} --for 1m --dry-run"),
         _asked("{set} --for 1m --reason walk"),

@@ -21,14 +21,13 @@ from rollcall_ha.controller.contract.commands import (
 from rollcall_ha.controller.contract.events import MasterElected, ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId, FleetIncarnation, MasterEpoch, RequestId, SyncStateSet
 from rollcall_ha.controller.contract.verdicts import ElectionKind
-from rollcall_ha.controller.core.recovery import begin_again
+from rollcall_ha.controller.core.backups import backed_up, restored
 from rollcall_ha.controller.core.state import FleetState
 from rollcall_ha.controller.replication.codec import encode_operations
 from rollcall_ha.controller.replication.machine import FleetMachine
 from rollcall_ha.controller.replication.raft.catch_up import CATCHING_UP_FILE_NAME
-from rollcall_ha.controller.replication.raft.journal import NO_OP, DurableJournal
 from rollcall_ha.controller.replication.raft.member import FOUNDING_FILE_NAME
-from rollcall_ha.controller.replication.raft.snapshot import SNAPSHOT_FILE_NAME, encode_snapshot
+from rollcall_ha.controller.replication.raft.seeding import seed
 from tests.support.raft_seams import raise_stopped
 
 if TYPE_CHECKING:
@@ -146,9 +145,11 @@ def found_at_level(world: World, level: int) -> None:
 
 
 def restore(world: World, backup: FleetState) -> None:
-    """All controllers begin with ``backup``, by ``begin_again``, under a new name."""
+    """All controllers begin with ``backup``, as ``rollcall restore`` does it, under a new name."""
     world.fleet_incarnation = FleetIncarnation(world.kernel.hex_digits())
-    state = begin_again(backup, world.fleet_incarnation)
+    state, _ = restored(
+        backed_up(backup, has_secrets=True), world.fleet_incarnation, restored_at_ms=backup.last_stamp_ms
+    )
     _stop_all(world)
     _install(world, state)
     world.oracle.forgotten(state)
@@ -158,16 +159,8 @@ def restore(world: World, backup: FleetState) -> None:
 
 def _install(world: World, state: FleetState) -> None:
     """On the empty disks of all controllers."""
-    previous, last = (NO_OP, state.index - 1, state.term), (NO_OP, state.index, state.term)
-    snapshot = encode_snapshot(previous, last, FleetMachine().encode(state))
     for controller in world.controllers.values():
-        disk = controller.disk
-        journal = DurableJournal(disk, raise_stopped)
-        journal.install(previous, last)
-        journal.setCurrentTerm(state.term, None)
-        journal.sync()
-        disk.replace(SNAPSHOT_FILE_NAME, snapshot)
-        disk.replace(FOUNDING_FILE_NAME, b"founding\n")
+        seed(controller.disk, state, raise_stopped)
 
 
 def _stop_all(world: World) -> None:

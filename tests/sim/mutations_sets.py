@@ -16,6 +16,7 @@ from rollcall_ha.controller.contract.replies import AlterDecided
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import Intactness
 from rollcall_ha.controller.core.decision import Decision
+from rollcall_ha.controller.core.recovery import started
 from tests.sim.mutation import Function, Mutation, changed, constant, instead
 
 
@@ -236,6 +237,17 @@ def _refusal_keeps_the_proposal(original: Function) -> Function:
 
 def _nobody_is_awaited(_original: Any) -> Any:
     return property(lambda _self: ())
+
+
+def _keeps_its_incarnation(original: Function) -> Function:
+    def mutated(state: Any, _fleet_incarnation: Any, **named: Any) -> Any:
+        return original(state, state.fleet_incarnation, **named)
+
+    return mutated
+
+
+def _members_only(_original: Any) -> Any:
+    return lambda set_state: started(set_state) if set_state.is_established else None
 
 
 def _first_come_first_master(original: Function) -> Function:
@@ -484,6 +496,38 @@ SETS: tuple[Mutation, ...] = (
         story="r07_old_backup",
         tests=(
             "tests/unit/test_core_safety_recovery.py::test_r7_the_newest_view_wins_and_its_longest_member_is_elected_in_an_epoch_that_jumps",
+        ),
+    ),
+    Mutation(
+        name="R7-restored-as-itself",
+        what="restored controllers keep the fleet's incarnation: what they say counts as the old ones' word",
+        target="rollcall_ha.controller.core.backups:restored",
+        mutate=_keeps_its_incarnation,
+        story="r07_old_backup",
+        tests=(
+            "tests/unit/test_runtime_restore.py::test_r7_restored_controllers_are_another_fleet_in_which_every_set_awaits_its_replicas",
+            "tests/unit/test_runtime_restore.py::test_one_token_makes_one_fleet_on_every_machine",
+        ),
+    ),
+    Mutation(
+        name="R7-restored-awaits",
+        what="restored controllers go on as if the backup were of now",
+        target="rollcall_ha.controller.core.recovery:_begun_again",
+        mutate=constant(None),
+        story="r07_old_backup",
+        tests=(
+            "tests/unit/test_runtime_restore.py::test_r7_restored_controllers_are_another_fleet_in_which_every_set_awaits_its_replicas",
+            "tests/unit/test_core_safety_recovery.py::test_r7_a_restored_backup_waits_for_its_members_and_adopts_what_they_know",
+        ),
+    ),
+    Mutation(
+        name="R7-restored-awaits-members-only",
+        what="restored controllers await the members that the backup knows, and what it was told before is forgotten",
+        target="rollcall_ha.controller.core.recovery:_begun_again",
+        mutate=_members_only,
+        tests=(
+            "tests/unit/test_core_restore_union.py::test_r7_a_member_since_the_backup_was_not_awaited_when_nobody_else_had_heard_so",
+            "tests/unit/test_core_restore_union.py::test_r7_a_restore_forgot_what_a_replica_had_told_that_is_dead_by_now",
         ),
     ),
     Mutation(

@@ -319,6 +319,7 @@ def test_no_secret_is_in_any_answer(tmp_path: Path) -> None:
         await until(lambda: any(found.master for found in leader.service.published.state.sets.values()))
         (replica,) = next(iter(state.sets.values())).replicas
         digests = {replica.register_code.rpartition(":")[2], digest_of(SECRET)}
+        spared = {"listEvents": digests, "getBackup": digests - {digest_of(SECRET)}}
         answers = {}
         for name, (method, path, _said) in _operations(await _document(leader)).items():
             if method == "GET" and name != "streamEvents":
@@ -327,8 +328,9 @@ def test_no_secret_is_in_any_answer(tmp_path: Path) -> None:
         leaks = {
             name: found
             for name, answer in answers.items()
-            # Events keep the digests, and are chained as they are: nobody gets from a digest to 256 random bits.
-            for found in {secret_code, SECRET, *(digests if name != "listEvents" else ())}
+            # Events keep the digests, and are chained as they are: nobody gets from a digest to 256 random bits. A backup
+            # has those of codes, without which no broker could register at restored controllers.
+            for found in {secret_code, SECRET, *digests} - spared.get(name, set())
             if found in answer.text
         }
         assert leaks == {}
