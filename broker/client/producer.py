@@ -1,7 +1,8 @@
 """
 A producer that follows the master and never doubles a message.
 
-Here: the window of unacknowledged sends, their numbers, retries, counters. Not here: where the master is (``routes``).
+Here: the window of unacknowledged sends, their numbers, retries, counters. Not here: where the master is (``routes``),
+links to those that may be it next (``spares``).
 
 Rule 1 (R18): every message has (producer id, producer epoch, sequence). Messages that are unanswered when a link ends
 are sent again, in order, to the next master of the same set; the table of the log makes sure that each is there once.
@@ -23,6 +24,7 @@ from typing import cast
 import msgspec
 
 from rollcall_ha.broker.client.routes import CONNECT_TIMEOUT_MS, RouteWatcher
+from rollcall_ha.broker.client.spares import Spares
 from rollcall_ha.broker.protocol.codes import ClientResult, SendOutcome, SendRefusal
 from rollcall_ha.broker.protocol.send import encode_send
 from rollcall_ha.broker.protocol.stamp import STAMP_PROPERTY, format_stamp
@@ -116,6 +118,11 @@ class _Link(asyncio.Protocol):
                 self.transport.abort()
                 self.transport = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether bytes sent now have a chance to leave."""
+        return self.transport is not None and not self.transport.is_closing()
+
     def data_received(self, data: bytes) -> None:
         try:
             frames = self._decoder.feed(data)
@@ -192,6 +199,7 @@ class Producer:
         self._next_opaque = 0
         self._next_queue = 0
         self._link: _Link | None = None
+        self._spares: Spares[_Link] = Spares(self._dial)
         self._outgoing: list[bytes] = []
         self._hint: str | None = None
         self._must_renumber = False
@@ -215,6 +223,7 @@ class Producer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._spares.drop()
         await self.routes.stop()
         for pending in self._window:
             self._fail(
@@ -317,17 +326,11 @@ class Producer:
 
     async def _serve(self, address: str) -> bool:
         """One link until it ends or the master moves; whether anything was acknowledged on it."""
-        loop = asyncio.get_running_loop()
         acked = self.counters.acked
-        try:
-            host, port = split_address(address)
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                tls = None if self.expected is None else self.expected.credentials.client_context()
-                _, link = await loop.create_connection(lambda: _Link(self, address), host, port, ssl=tls)
-            if link.transport is None:
-                return False
-        except (OSError, TimeoutError, ValueError):
+        link = await self._spares.take(address) or await self._dial(address)
+        if link is None:
             return False
+        self._spares.drop()
         self.counters.links += 1
         self._link = link
         try:
@@ -342,7 +345,23 @@ class Producer:
             self._outgoing.clear()
             self._by_opaque.clear()
             link.abort()
+        # A plain link is there in no time: one of each replica would cost more than it saves.
+        if self.expected is not None and self.routes.route is not None and not self.routes.moved.is_set():
+            self._spares.begin(one.address for one in self.routes.route.replicas if one.address != address)
         return self.counters.acked != acked
+
+    async def _dial(self, address: str) -> _Link | None:
+        """None: nobody is there, or no broker of the set."""
+        tls = None if self.expected is None else self.expected.credentials.client_context()
+        try:
+            host, port = split_address(address)
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                _, link = await asyncio.get_running_loop().create_connection(
+                    lambda: _Link(self, address), host, port, ssl=tls
+                )
+        except (OSError, TimeoutError, ValueError):
+            return None
+        return link if link.transport is not None else None
 
     async def _until_ended(self, link: _Link, address: str) -> None:
         while not link.closed.done():

@@ -216,6 +216,12 @@ def test_a_number_that_the_log_has_forgotten_is_never_taken_for_new(tmp_path: Pa
     run(body)
 
 
+def credentials_of(certificates: FleetCertificates, kind: PeerKind, name: str, set_key: str = "") -> Credentials:
+    file = certificates.issue(kind, name, set_key=set_key)
+    files = TlsFiles(authority=certificates.authority_file, certificate=file, key=file.with_suffix(".key"))
+    return Credentials(files, fleet=certificates.fleet, name=None)
+
+
 def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,13 +229,9 @@ def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
     monkeypatch.setattr(client_producer, "LOOK_INTERVAL_MS", 1)
     certificates = FleetCertificates(tmp_path / "certificates")
 
-    def made(kind: PeerKind, name: str, set_key: str = "") -> Credentials:
-        file = certificates.issue(kind, name, set_key=set_key)
-        files = TlsFiles(authority=certificates.authority_file, certificate=file, key=file.with_suffix(".key"))
-        return Credentials(files, fleet=certificates.fleet, name=None)
-
     async def body() -> None:
-        of_broker, own = made(PeerKind.BROKER, "b-1", "demo/b"), made(PeerKind.CLIENT, "client")
+        of_broker = credentials_of(certificates, PeerKind.BROKER, "b-1", "demo/b")
+        own = credentials_of(certificates, PeerKind.CLIENT, "client")
         broker = LogBroker(tmp_path / "log", 1, door=Door(credentials=of_broker))
         await broker.start()
         broker.lead(1)
@@ -244,5 +246,46 @@ def test_a_producer_whose_certificate_was_renewed_had_to_be_restarted(
             await producer.send("T", b"after")
         await broker.stop()
         assert bodies(broker) == [b"before", b"after"]
+
+    run(body)
+
+
+def test_a_producer_shakes_hands_with_the_next_master_before_it_is_one(tmp_path: Path) -> None:
+    """It did so when the route came: a handshake longer than the outage was."""
+    certificates = FleetCertificates(tmp_path / "certificates")
+
+    def broker(number: int) -> LogBroker:
+        credentials = credentials_of(certificates, PeerKind.BROKER, f"b-{number}", "demo/b")
+        return LogBroker(tmp_path / f"{number}", number, door=Door(credentials=credentials))
+
+    async def body() -> None:
+        first, second, third = brokers = tuple(map(broker, (1, 2, 3)))
+        own = credentials_of(certificates, PeerKind.CLIENT, "client")
+        for each in brokers:
+            await each.start()
+        first.lead(1)
+        for each in brokers:
+            each.set_route(1, 1, *brokers)
+        async with Producer([second.address], credentials=own) as producer:
+            await producer.send("T", b"before")
+            await until(lambda: [each.server.connections for each in brokers] == [2, 1, 1])
+            await first.server.stop()
+            # A watch and a spare link; the master of epoch 2 is not elected yet.
+            await until(lambda: [each.server.connections for each in (second, third)] == [2, 2])
+            spare = second.server.links.snapshot()[-1]
+            await until(lambda: spare.certificate is not None)
+            send = asyncio.ensure_future(producer.send("T", b"after"))
+            second.lead(2)
+            for each in (second, third):
+                each.set_route(2, 2, second, third)
+            await send
+            assert spare.has_frame
+            assert second.server.links.snapshot()[-1] is spare
+            await until(lambda: third.server.connections == 1)
+        for each in (second, third):
+            await until(lambda each=each: each.server.connections == 0)
+            await each.stop()
+        first.log.close(is_clean=False)
+        assert bodies(second) == [b"after"]
 
     run(body)
