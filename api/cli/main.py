@@ -277,6 +277,22 @@ def resume(
 
 
 @app.command()
+def acknowledge(
+    name: SetArgument,
+    *,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    request_id: RequestIdOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Let a set fail over again that did so too often (setting flap_failovers)."""
+    from rollcall_ha.api.cli import orders, pauses
+
+    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, request_id=_identity(request_id))
+    pauses.acknowledge(name, order)
+
+
+@app.command()
 def switchover(
     name: SetArgument,
     *,

@@ -1,5 +1,5 @@
 """
-Commands that pause and resume elections.
+Commands that pause and resume elections, and acknowledge the failovers that blocked a set.
 
 Here: the orders and their answers. Not here: what a pause withholds (``controller.core.pauses``).
 """
@@ -51,6 +51,22 @@ def resume(name: str | None, order: OperatorOptions, *, is_fleet: bool) -> None:
             return
         answer = asking.order(path, {}, reason=order.reason, request_id=order.request_id)
         line = f"OK  elections of {_named(key)} are held again"
+        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+
+
+def acknowledge(name: str, order: OperatorOptions) -> None:
+    """End the block of a set that failed over again and again; the count begins anew."""
+    from rollcall_ha.api import bodies
+
+    with context.client(order.form) as asking:
+        key = context.set_key(asking, name)
+        path = f"{bodies.set_path(key)}/resume"
+        if order.is_dry_run:
+            print_preview(asking.preview(path, {}), order.form, f"Would let {key} fail over again.")
+            return
+        reason = f"acknowledged: {order.reason}" if order.reason else "acknowledged"
+        answer = asking.order(path, {}, reason=reason, request_id=order.request_id)
+        line = f"OK  {key} fails over again, and failovers are counted anew"
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
 
 

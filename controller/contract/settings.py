@@ -166,6 +166,22 @@ class Settings(Value, rename=None):
         _ms(1_000, 24 * _HOUR_MS, "No such hand-over so soon after the set's last election.", read_by="controllers"),
     ] = 60_000
 
+    flap_failovers: Annotated[
+        int,
+        Key(
+            meaning="So many failovers of a set by one cause within flap_window_ms, and its next one waits for "
+            "rollcall acknowledge.",
+            unit="failovers",
+            least=2,
+            most=16,
+            is_off_at_zero=True,
+            read_by="controllers",
+        ),
+    ] = 0
+    flap_window_ms: Annotated[
+        int, _ms(10_000, 24 * _HOUR_MS, "How long a failover counts for flap_failovers.", read_by="controllers")
+    ] = _HOUR_MS
+
 
 class SettingChange(Value):
     """One key that a version sets otherwise than the one before."""

@@ -70,6 +70,7 @@ from rollcall_ha.controller.core.decide_leaving import decide_leave
 from rollcall_ha.controller.core.decide_maintenance import decide_begin_maintenance, decide_end_maintenance
 from rollcall_ha.controller.core.decide_switchover import decide_drained, decide_end, decide_order
 from rollcall_ha.controller.core.decision import Decision, done, refuse
+from rollcall_ha.controller.core.flaps import with_block
 from rollcall_ha.controller.core.fleet import (
     decide_feature_level,
     decide_initialise,
@@ -147,7 +148,8 @@ def _decide_announced_stop(fleet: FleetState, operation: Operation, command: Ann
 
 
 def _decide_elect(fleet: FleetState, operation: Operation, command: ElectMaster) -> Decision:
-    return unless_paused(fleet, operation, command.set_key, decide_elect(fleet, operation, command))
+    decision = unless_paused(fleet, operation, command.set_key, decide_elect(fleet, operation, command))
+    return with_block(fleet, operation, command.set_key, decision)
 
 
 def _decide_leave(fleet: FleetState, operation: Operation, command: LeaveMaster) -> Decision:

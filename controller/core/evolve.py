@@ -45,7 +45,7 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Intactness
-from rollcall_ha.controller.core import switchovers
+from rollcall_ha.controller.core import flaps, switchovers
 from rollcall_ha.controller.core.importing import evolve_import
 from rollcall_ha.controller.core.outages import noted
 from rollcall_ha.controller.core.proof import reign_of
@@ -86,6 +86,7 @@ def evolve_all(set_state: SetState, records: Iterable[EventRecord], *, stepped_m
             began_at_ms = max(0, told_at_ms - event.age_us // 1_000)
             writes = replace(set_state.writes, began_at_ms=began_at_ms, told_at_ms=told_at_ms, told_by=record.ref)
             set_state = replace(set_state, writes=writes)
+        set_state = flaps.noted(before, set_state, record, stamped_at_ms - stepped_ms)
         set_state = noted(before, set_state, record, stamped_at_ms - stepped_ms)
         set_state = switchovers.noted(set_state, record)
     return set_state

@@ -33,10 +33,14 @@ def keeps_true_stamps(fleet: FleetState) -> bool:
 def kept_to_level(fleet: FleetState, before: SetState, after: SetState) -> SetState:
     """
     ``after`` without the fields that the fleet's level does not keep: ``unclean_epoch`` (R26), ``is_handover_due``, and
-    the beginning of an outage.
+    the beginning of an outage; and below level 4 the failovers.
 
     A controller of level 1 has none of them in its snapshot. Upgraded, it would lack what the others have recorded.
     """
+    if fleet.feature_level >= 4:
+        return after
+    if after.failovers is not before.failovers:
+        after = replace(after, failovers=before.failovers)
     if fleet.feature_level >= 2:
         return after
     kept = {name: getattr(before, name) for name in _SINCE_LEVEL_2}

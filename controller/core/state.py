@@ -235,6 +235,14 @@ class Outage(Value):
     """Its master had stopped writes before it was lost: ``alive_at_ms`` is when, and no sign of life is later."""
 
 
+class FailoverSeen(Value):
+    """One failover of a set."""
+
+    cause: SilenceCause
+    at_ms: int
+    """Of its entry, as times of ``Outage``."""
+
+
 class Switchover(Value):
     """The newest order to switch over (R29)."""
 
@@ -321,6 +329,8 @@ class SetState(Value):
     is_tombstone: bool = False
     switchover: Switchover | UnsetType = UNSET
     """The newest one, its end included; UNSET: none was ever ordered."""
+    failovers: tuple[FailoverSeen, ...] | UnsetType = UNSET
+    """Newest last, at most 16, for the policy ``flap_failovers``; UNSET: none since the last acknowledgement."""
 
     @property
     def pending_switchover(self) -> Switchover | None:

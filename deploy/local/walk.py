@@ -89,6 +89,7 @@ PLANS: Mapping[str, tuple[Asked, ...]] = {
         _asked("--for 1m", WRONG_USE),
     ),
     "resume": (_asked("{set} --dry-run"), _asked("{set}")),
+    "acknowledge": (_asked("{set} --dry-run"), _asked("{set} --reason walk")),
     # On machines each broker has a host of its own.
     "drain": (_asked("{host} --dry-run"), _asked("{host} --reason walk"), _asked("nowhere", WRONG_USE)),
     "rebalance": (_asked("--dry-run"), _asked("--reason walk")),

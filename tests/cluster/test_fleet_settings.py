@@ -41,8 +41,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def other(settings: Settings, name: str) -> int:
     """A value for ``name`` that fits all others."""
     present = int(getattr(settings, name))
-    if name == "rocketmq_heartbeat_timeout_ms":
-        return 2_500
+    # Policies that are off are switched on: 11/10 of nothing would be no change, and no version.
+    if present == 0:
+        return {"rocketmq_heartbeat_timeout_ms": 2_500, "flap_failovers": KEYS[name].least}.get(name, 60_000)
     # Down or up, by what other keys need: an interval may shrink, a timeout may grow.
     shrinks = name in ("heartbeat_interval_ms", "scan_interval_ms", "survivors_wait_ms", "reconnect_delay_ms")
     return present * 9 // 10 if shrinks else present * 11 // 10

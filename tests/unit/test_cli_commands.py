@@ -817,3 +817,16 @@ def test_a_drain_of_a_host_that_nobody_is_on_is_wrong_use(rollcall: Run) -> None
     ran = rollcall(SETS, "drain", "10.0.0.99")
     assert (ran.code, "hosts: 10.0.0.11, 10.0.0.12, 10.0.0.13" in ran.err) == (2, True)
     assert rollcall(SETS, "drain", "10.0.0.12").out.startswith("OK  drain 10.0.0.12: 0 masters moved")
+
+
+def test_an_acknowledgement_ends_the_block_of_a_set_and_says_so_on_record(rollcall: Run) -> None:
+    bodies = []
+
+    def note(request: httpx.Request) -> httpx.Response:
+        bodies.append(msgspec.json.decode(request.content))
+        return answer(Done())
+
+    script = SETS | everywhere("POST", f"{SET_PATH}/resume", note)
+    ran = rollcall(script, "acknowledge", "broker-a", "--reason", "new switch")
+    assert (ran.code, bodies[-1]["reason"]) == (0, "acknowledged: new switch")
+    assert ran.out.startswith("OK  demo/broker-a fails over again")
