@@ -182,6 +182,18 @@ class Settings(Value, rename=None):
         int, _ms(10_000, 24 * _HOUR_MS, "How long a failover counts for flap_failovers.", read_by="controllers")
     ] = _HOUR_MS
 
+    return_after_ms: Annotated[
+        int,
+        Key(
+            meaning="A master is switched over to the preferred replica (priority) that was in sync for so long.",
+            unit="ms",
+            least=10_000,
+            most=24 * _HOUR_MS,
+            is_off_at_zero=True,
+            read_by="controllers",
+        ),
+    ] = 0
+
 
 class SettingChange(Value):
     """One key that a version sets otherwise than the one before."""

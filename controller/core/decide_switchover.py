@@ -31,6 +31,7 @@ from rollcall_ha.controller.core.decide_election import refuse_expectation, refu
 from rollcall_ha.controller.core.decision import Decision, done, elected, find_set, refuse
 from rollcall_ha.controller.core.evidence import validate_evidence
 from rollcall_ha.controller.core.liveness import validate_session
+from rollcall_ha.controller.core.pauses import is_by_word, pause_of
 from rollcall_ha.controller.core.state import FleetState, ReplicaState, SetState, Switchover
 from rollcall_ha.controller.core.switchover_ends import ended
 
@@ -41,6 +42,15 @@ def decide_order(fleet: FleetState, operation: Operation, command: OrderSwitchov
     if isinstance(set_state, Decision):
         return set_state
     refusal = refuse_expectation(set_state, operation, command) or _refuse_order(set_state, operation, command)
+    # A leader that returns masters by policy proposed it, and before it in the log elections were paused.
+    pause = pause_of(fleet, command.set_key)
+    if refusal is None and pause is not None and not is_by_word(operation.requested_by):
+        refusal = refuse(
+            operation,
+            RefusalCode.PAUSED,
+            f"elections of {pause.set_key or 'the fleet'} are paused by {pause.paused_by}",
+            "nothing to do: the policy orders again when the pause is over",
+        )
     if refusal is not None:
         return refusal
     evidence = validate_evidence(set_state, operation)

@@ -44,6 +44,7 @@ from rollcall_ha.controller.runtime.election_duty import ELECTIONS_IN_FLIGHT_MAX
 from rollcall_ha.controller.runtime.handover_duty import HandoverDuty, PreviewAny
 from rollcall_ha.controller.runtime.milestones import Milestones, Origin
 from rollcall_ha.controller.runtime.order_ends import FleetNow, OrderEnds
+from rollcall_ha.controller.runtime.return_duty import ReturnDuty
 from rollcall_ha.controller.runtime.session_state import NS_PER_US, ConnectionId, ProbeOutcome
 from rollcall_ha.controller.runtime.sessions import Sessions, ViewOf
 from rollcall_ha.controller.runtime.switchover_duty import SwitchoverDuty
@@ -99,6 +100,8 @@ class LeaderDuties:
         )
         self.milestones = Milestones()
         self._order_ends = OrderEnds(fleet_now)
+        self._returns = ReturnDuty(fleet_now)
+        self._view_of, self._draw = view_of, draw_epoch_jump
         self.is_active = False
         self._requested_ns: dict[SetKey, int] = {}
 
@@ -123,6 +126,7 @@ class LeaderDuties:
         self.elections.disarm()
         self.switchovers.disarm()
         self.handovers.disarm()
+        self._returns.disarm()
         self.milestones.disarm()
         self._requested_ns.clear()
 
@@ -254,7 +258,19 @@ class LeaderDuties:
             # No election waits that knows when it was proposed: the milestones would count from the commit.
             self.handle_requested(key, now_ns)
         elections = [*self.elections.tick(now_ns), *self.switchovers.tick(now_ns), *left.values()]
-        return [*found, *elections, *self.milestones.flush(), *self._order_ends.tick(now_ns)]
+        ends = [*self._order_ends.tick(now_ns), *self._returns_at(now_ns)]
+        return [*found, *elections, *self.milestones.flush(), *ends]
+
+    def _returns_at(self, now_ns: int) -> list[ProposeCommand]:
+        orders = []
+        for command in self._returns.tick(now_ns):
+            view = self._view_of(command.set_key)
+            if view is not None:
+                evidence = self.sessions.evidence(
+                    view, now_ns=now_ns, triggered_by=None, stamps=None, draw=self._draw()
+                )
+                orders.append(ProposeCommand(command=command, evidence=evidence))
+        return orders
 
     def _with_elections(self, actions: list[Action], now_ns: int) -> list[Action]:
         """With the elections that follow from them."""
