@@ -20,7 +20,7 @@ from rollcall_ha.broker.parts import Parts
 from rollcall_ha.controller.contract.ids import Incarnation
 from rollcall_ha.controller.contract.replies import Registered, SetView
 from rollcall_ha.controller.contract.timing import Timing
-from rollcall_ha.ha.catch_up import CatchUpPacer
+from rollcall_ha.ha.catch_up import CatchUpLimits, CatchUpPacer
 from rollcall_ha.ha.links import LinkSettings, ReplicaIdentity
 from rollcall_ha.ha.ports import MasterLinkEvents
 from rollcall_ha.ha.service import HaClient, HaServer, link_table
@@ -61,6 +61,7 @@ class HaEnds:
         """Of the HA address; its counters outlive a change of identity."""
         self._config = config
         self._timing = config.timing
+        self._catch_up = config.catch_up
         self._settings = LinkSettings(
             heartbeat_interval_ms=config.timing.heartbeat_interval_ms,
             idle_timeout_ms=config.timing.heartbeat_timeout_ms,
@@ -119,6 +120,12 @@ class HaEnds:
         else:
             self._shorten()
 
+    def limit(self, limits: CatchUpLimits) -> None:
+        """Other limits of copies are in force."""
+        self._catch_up = limits
+        if self._ends is not None:
+            self._ends.server.pacer.limit(limits, self._parts.now_ms())
+
     def _shorten(self) -> None:
         self._settings.idle_timeout_ms = self._timing.heartbeat_timeout_ms
 
@@ -175,7 +182,7 @@ class HaEnds:
             clock_ms=self._parts.now_ms,
             links=self.links,
             slaves=self._peers,
-            catch_up=self._config.catch_up,
+            catch_up=self._catch_up,
         )
         client = HaClient(
             identity=identity,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rollcall_ha.controller.contract.session import SettingsTold
-from rollcall_ha.controller.contract.settings import changes, settings_of, timing_with
+from rollcall_ha.controller.contract.settings import Settings, changes, settings_of, timing_with
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.node.telemetry import get_logger
 
@@ -24,7 +24,7 @@ _log = get_logger("settings")
 class LiveSettings:
     """Of one process."""
 
-    def __init__(self, file: Timing, retime: Callable[[Timing], None]) -> None:
+    def __init__(self, file: Timing, retime: Callable[[Timing, Settings], None]) -> None:
         """``retime`` is called behind each change; ``file``: of the own fleet file."""
         self.timing = file
         self.version = 0
@@ -38,6 +38,6 @@ class LiveSettings:
             return
         self.version = told.version
         self.timing = timing_with(told.settings, self._file)
-        self._retime(self.timing)
+        self._retime(self.timing, told.settings)
         differing = [str(change) for change in changes(settings_of(self._file), told.settings)]
         _log.info("settings_taken", version=told.version, file_to_settings=differing)

@@ -75,8 +75,10 @@ from rollcall_ha.controller.contract.ids import (
 )
 from rollcall_ha.controller.contract.replies import AnyReply, Elected, Refused, Registered, SetView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LinkReport
+from rollcall_ha.controller.contract.settings import Settings
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import CleanMark, Phase, Value
+from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.ha.confirm_offset import MemberAck
 from rollcall_ha.ha.errors import ErrorCode
 from rollcall_ha.ha.frames import Handshake
@@ -241,11 +243,18 @@ class Replica:
             credentials, self._remembered.revoked, store=lambda told: disk.submit(files.revoked.store, told)
         )
 
-    def _retimed(self, timing: Timing) -> None:
+    def _retimed(self, timing: Timing, settings: Settings) -> None:
         """The controllers' settings are in force."""
         self.machine.retime(retry_ms=timing.reconnect_delay_ms, retry_ms_max=timing.reconnect_delay_ms_max)
         self.session.retime(timing)
         self.ends.retime(timing)
+        self.ends.limit(
+            CatchUpLimits(
+                link_bytes_per_s_max=settings.catch_up_bytes_per_s_max,
+                node_bytes_per_s_max=settings.catch_up_node_bytes_per_s_max,
+                copies_max=settings.catch_up_copies_max,
+            )
+        )
         self.writes.retime(timing)
         if self._reign is not None:
             self._reign.retime(timing)

@@ -110,6 +110,15 @@ class CatchUpPacer:
         """In the order of their turns."""
         self._busy_until_ms: int | None = None
 
+    def limit(self, limits: CatchUpLimits, now_ms: int) -> None:
+        """Other limits are in force, for copies under way, too."""
+        if limits == self._limits:
+            return
+        self._limits = limits
+        self._node = ByteBudget(limits.node_bytes_per_s_max, now_ms)
+        for copy in self._copies.values():
+            copy.budget = ByteBudget(limits.link_bytes_per_s_max, now_ms)
+
     @property
     def copies(self) -> tuple[CopyStatus, ...]:
         """In the order of their turns."""

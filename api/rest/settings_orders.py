@@ -21,11 +21,12 @@ def settings_command(service: ControllerService, order: ApplySettingsBody) -> Ap
     # A follower's state may be older: made from that, the order would name a version that is over, and be refused
     # instead of being passed on to the leader.
     service.require_authority()
-    state, file = service.published.state, service.live.file
+    state, live = service.published.state, service.live
     version = version_in_force(state) if order.expected_version is None else order.expected_version
     return ApplySettings(
-        settings=wanted(state, file, values=order.values, preset=order.preset, version=order.version),
+        settings=wanted(state, live.founded, values=order.values, preset=order.preset, version=order.version),
         expected_version=version,
-        file=file,
+        file=live.file,
+        founded=live.founded,
         reason=order.reason,
     )

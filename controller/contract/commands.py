@@ -437,7 +437,9 @@ class ApplySettings(Command, tag="ApplySettings"):
     expected_version: int
     """The version that ``settings`` were made from; refused if another one is in force. 0: the files are."""
     file: Timing
-    """Of the leader's fleet file: the ``raft_*`` durations that settings must fit, and what version 1 is made of."""
+    """Of the leader's fleet file: the ``raft_*`` durations that settings must fit."""
+    founded: Settings | None = None
+    """What version 1 is made of: the leader's fleet file. None: its durations, and every other key by default."""
     reason: str = ""
 
 

@@ -58,6 +58,19 @@ def _policy(meaning: str) -> Key:
     return Key(meaning=meaning, unit="ms", least=100, most=_HOUR_MS, is_off_at_zero=True, read_by="controllers")
 
 
+def _rate(meaning: str, *, rocketmq: str = "") -> Key:
+    # A slower copy sends less than a piece in a second, and its slave would look as if it stood still.
+    return Key(
+        meaning=meaning,
+        unit="bytes/s",
+        least=128 * 1024,
+        most=1 << 40,
+        is_off_at_zero=True,
+        rocketmq=rocketmq,
+        read_by="brokers",
+    )
+
+
 class Settings(Value, rename=None):
     """
     Everything at once. Names are the keys that people type; durations are those of ``Timing`` with the same name.
@@ -165,6 +178,21 @@ class Settings(Value, rename=None):
         int,
         _ms(1_000, 24 * _HOUR_MS, "No such hand-over so soon after the set's last election.", read_by="controllers"),
     ] = 60_000
+    catch_up_bytes_per_s_max: Annotated[
+        int,
+        _rate("Of a copy to one slave that lags far behind; 0: no limit.", rocketmq="maxHaTransferByteInSecond"),
+    ] = 0
+    catch_up_node_bytes_per_s_max: Annotated[int, _rate("Of all such copies of one broker together; 0: no limit.")] = 0
+    catch_up_copies_max: Annotated[
+        int,
+        Key(
+            meaning="Slaves that a broker copies to at a time; the others wait for their turn.",
+            unit="slaves",
+            least=1,
+            most=64,
+            read_by="brokers",
+        ),
+    ] = 1
 
     flap_failovers: Annotated[
         int,
@@ -258,7 +286,19 @@ def faults_of(settings: Settings, own: Timing) -> tuple[str, ...]:
         for name, value in values.items()
         if not KEYS[name].takes(value)
     )
-    return out_of_range + timing_with(settings, own).violations() + _policy_faults(settings)
+    return out_of_range + timing_with(settings, own).violations() + _policy_faults(settings) + _rate_faults(settings)
+
+
+def _rate_faults(settings: Settings) -> tuple[str, ...]:
+    link, node = settings.catch_up_bytes_per_s_max, settings.catch_up_node_bytes_per_s_max
+    # Never reached, the limit of a link would be a setting that does nothing.
+    if not node or link <= node:
+        return ()
+    told = (
+        f"catch_up_bytes_per_s_max is {link}, must be at most catch_up_node_bytes_per_s_max, which is {node}: lower "
+        f"catch_up_bytes_per_s_max to {node}, or raise catch_up_node_bytes_per_s_max to {link}"
+    )
+    return (told,)
 
 
 def _policy_faults(settings: Settings) -> tuple[str, ...]:

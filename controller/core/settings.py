@@ -78,7 +78,8 @@ def decide_settings(fleet: FleetState, operation: Operation, command: ApplySetti
             "; ".join(faults),
             "keys, ranges and units are in docs/settings.md; change what belongs together in one order",
         )
-    before = present.settings if present is not None else settings_of(command.file)
+    founded = command.founded or settings_of(command.file)
+    before = present.settings if present is not None else founded
     found = changes(before, command.settings)
     events: list[SettingsApplied] = []
     # Rule 3. Without it, nobody could go back to what was before the first change: it stood in files alone.
@@ -118,7 +119,7 @@ def with_settings(fleet: FleetState, event: SettingsApplied, record: EventRecord
 
 def wanted(
     fleet: FleetState,
-    file: Timing,
+    founded: Settings,
     *,
     values: Mapping[str, int],
     preset: str | None = None,
@@ -127,10 +128,12 @@ def wanted(
     """
     The whole that a change stands for: those in force, or of ``version``, then the preset's durations, then ``values``.
 
+    ``founded``: what the own fleet file says, where nothing was changed yet.
+
     Raises:
         ValueError: A key, preset or version that is not known, or a value that is no whole number; with the remedy.
     """
-    start = _starting_from(fleet, file, version)
+    start = _starting_from(fleet, founded, version)
     if preset is not None:
         if preset not in PRESETS:
             raise ValueError(f"preset {preset!r} is not known; presets are: {', '.join(Preset)}")
@@ -143,10 +146,10 @@ def wanted(
     return replace(start, **values)
 
 
-def _starting_from(fleet: FleetState, file: Timing, version: int | None) -> Settings:
+def _starting_from(fleet: FleetState, founded: Settings, version: int | None) -> Settings:
     if version is None:
         present = settings_in_force(fleet)
-        return settings_of(file) if present is None else present.settings
+        return founded if present is None else present.settings
     for applied in fleet.settings:
         if applied.version == version:
             return applied.settings

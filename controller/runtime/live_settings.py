@@ -21,7 +21,7 @@ import msgspec
 from rollcall_ha.controller.contract.codes import RequestCode
 from rollcall_ha.controller.contract.ids import ReplicaKind
 from rollcall_ha.controller.contract.session import Heartbeat, SettingsTold
-from rollcall_ha.controller.contract.settings import Settings, changes, settings_of, timing_with
+from rollcall_ha.controller.contract.settings import Settings, changes, timing_with
 from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.core.settings import settings_in_force, version_in_force
 from rollcall_ha.controller.core.state import FleetState
@@ -32,20 +32,24 @@ from rollcall_ha.node.telemetry import get_logger
 
 START_LOOK_MS = 200
 
+Retime = Callable[[Timing, Settings, int], None]
+
 _log = get_logger("settings")
 
 
 class LiveSettings:
     """The newest version that this process was told."""
 
-    def __init__(self, file: Timing, retime: Callable[[Timing, Settings], None]) -> None:
-        """``retime`` is called with each change, behind it; ``file``: of the own fleet file."""
+    def __init__(self, file: Timing, founded: Settings, retime: Retime, now_ns: Callable[[], int]) -> None:
+        """``retime`` is called with each change, behind it; ``file`` and ``founded``: what the own fleet file says."""
         self.file = file
+        self.founded = founded
         self.timing = file
         """Every duration in force."""
         self.version = 0
         """0: the file is in force."""
         self._retime = retime
+        self._now_ns = now_ns
 
     def look(self, state: FleetState, port: BrokerPort | None) -> None:
         """Take what is in force in ``state``; ``port``: the leader's, None = a follower's."""
@@ -55,7 +59,7 @@ class LiveSettings:
             return
         self.version = applied.version
         self.timing = timing_with(applied.settings, self.file)
-        self._retime(self.timing, applied.settings)
+        self._retime(self.timing, applied.settings, self._now_ns())
         _log.info("settings_taken", version=applied.version, by=applied.applied_by)
         if port is not None:
             port.tell_brokers(RequestCode.SESSION_SETTINGS, msgspec.json.encode(_told(state)))
@@ -67,7 +71,7 @@ async def tell_of_file(log: ReplicatedLog[FleetState], live: LiveSettings) -> No
     while log.leadership.leader is None or log.published.index < log.leadership.commit_index:  # noqa: ASYNC110 - two threads
         await asyncio.sleep(START_LOOK_MS / 1000)
     applied = settings_in_force(log.published.state)
-    differing = () if applied is None else changes(settings_of(live.file), applied.settings)
+    differing = () if applied is None else changes(live.founded, applied.settings)
     # An operator who edits the file and starts the controller anew would else wait for a change that never comes.
     if applied is not None and differing:
         _log.warning(

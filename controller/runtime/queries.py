@@ -28,7 +28,6 @@ from rollcall_ha.controller.contract.ids import BrokerName, ClusterName, MasterE
 from rollcall_ha.controller.contract.names import refusal_of_texts
 from rollcall_ha.controller.contract.principals import Principal
 from rollcall_ha.controller.contract.replies import Elected, Refused
-from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import (
@@ -316,9 +315,9 @@ class Queries:
         return SettingsAnswer(
             freshness=self.freshness(published),
             version=version_in_force(published.state),
-            settings=settings_of(live.file) if applied is None else applied.settings,
+            settings=live.founded if applied is None else applied.settings,
             worst_case_rto_ms=timing_in_force(published.state, live.file).worst_case_rto_ms(),
-            file=settings_of(live.file),
+            file=live.founded,
             history=published.state.settings,
             brokers=len(told),
             brokers_behind=behind[:BROKERS_SHOWN_MAX],

@@ -154,7 +154,7 @@ class ControllerService:
             draw_epoch_jump=self.ports.draw_epoch_jump,
             fleet_now=lambda: (log.published.state, self.ports.wall_ms()),
         )
-        self.live = LiveSettings(settings.timing, lambda timing, now: self.duties.retime(timing, now, self.now_ns()))
+        self.live = LiveSettings(settings.timing, settings.founded, self.duties.retime, self.now_ns)
         log.subscribe(self._on_applied)
 
     # --- life --------------------------------------------------------------------------------------------------------

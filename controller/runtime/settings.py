@@ -11,8 +11,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from rollcall_ha.controller.contract.ids import ControllerName, FleetIncarnation
 from rollcall_ha.controller.contract.names import name_complaint
+from rollcall_ha.controller.contract.settings import Settings, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
 from rollcall_ha.controller.core.state import REPLICAS_PER_SET_MAX
 from rollcall_ha.controller.runtime.event_journal import SEGMENT_BYTES_MAX
@@ -20,6 +23,7 @@ from rollcall_ha.controller.runtime.journal_retention import MS_PER_DAY, Retenti
 from rollcall_ha.node.config import (
     ConfigError,
     FleetFile,
+    ReplicationSection,
     bind_address,
     refuse_open_ports,
     refuse_unreachable,
@@ -58,6 +62,18 @@ class ServiceSettings:
     """Further host names of the REST ports (``fleet.rest_names``)."""
     is_insecure: bool = True
     """Ports are plain, and believe whoever connects (``fleet.insecure``)."""
+
+    replication: ReplicationSection = field(default_factory=ReplicationSection)
+
+    @property
+    def founded(self) -> Settings:
+        """What the fleet file says of all that can be changed while the fleet runs."""
+        return structs.replace(
+            settings_of(self.timing),
+            catch_up_bytes_per_s_max=self.replication.catch_up_bytes_per_s_max,
+            catch_up_node_bytes_per_s_max=self.replication.catch_up_node_bytes_per_s_max,
+            catch_up_copies_max=self.replication.catch_up_copies_max,
+        )
 
     @property
     def own(self) -> ControllerAddresses:
@@ -134,6 +150,7 @@ def settings_from(document: FleetFile, name: str) -> ServiceSettings:
         retention=retention,
         rest_names=_rest_names(document),
         is_insecure=document.fleet.insecure,
+        replication=document.replication,
     )
 
 

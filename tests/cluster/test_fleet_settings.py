@@ -41,9 +41,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def other(settings: Settings, name: str) -> int:
     """A value for ``name`` that fits all others."""
     present = int(getattr(settings, name))
-    # Policies that are off are switched on: 11/10 of nothing would be no change, and no version.
-    if present == 0:
-        return {"rocketmq_heartbeat_timeout_ms": 2_500, "flap_failovers": KEYS[name].least}.get(name, 60_000)
+    # What is off is switched on where it does nothing here; what is counted goes up by one.
+    if KEYS[name].is_off_at_zero:
+        return KEYS[name].most
+    if KEYS[name].unit != "ms":
+        return present + 1
     # Down or up, by what other keys need: an interval may shrink, a timeout may grow.
     shrinks = name in ("heartbeat_interval_ms", "scan_interval_ms", "survivors_wait_ms", "reconnect_delay_ms")
     return present * 9 // 10 if shrinks else present * 11 // 10

@@ -100,9 +100,11 @@ class Operator:
         """``rollcall config apply``, of what is in force at the leader that takes the order."""
         world, leader = self._world, self._world.leader()
         if leader is not None:
-            state, file = leader.service.published.state, leader.service.live.file
-            settings, version = wanted(state, file, values=values), version_in_force(state)
-            world.order(ApplySettings(settings=settings, expected_version=version, file=file))
+            state, live = leader.service.published.state, leader.service.live
+            settings, version = wanted(state, live.founded, values=values), version_in_force(state)
+            world.order(
+                ApplySettings(settings=settings, expected_version=version, file=live.file, founded=live.founded)
+            )
 
     def _end_settings(self) -> None:
         """What is judged from here on has the deadlines of the file."""

@@ -23,6 +23,7 @@ from rollcall_ha.controller.contract.ids import ControllerName, Incarnation, Ses
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck, LeaderHint, SettingsTold
 from rollcall_ha.controller.contract.settings import settings_of, timing_with
 from rollcall_ha.controller.contract.timing import PRESETS, Preset, Timing
+from rollcall_ha.ha.catch_up import CatchUpLimits
 from rollcall_ha.ha.ports import MasterLinkEvents
 from rollcall_ha.node.remoting.connection import RemotingConnection
 from rollcall_ha.node.remoting.frame import Frame
@@ -40,7 +41,7 @@ LEADS = LeaderHint(controller=_C1, leader=_C1, leader_broker_address="c1:1", lea
 def test_a_version_is_taken_once_and_another_number_is_another_version() -> None:
     """Controllers that were restored from a backup begin lower, and theirs are in force."""
     heard: list[Timing] = []
-    live = LiveSettings(FILE, heard.append)
+    live = LiveSettings(FILE, lambda timing, _settings: heard.append(timing))
     assert (live.version, live.timing) == (0, FILE)
     live.take(TOLD)
     live.take(TOLD)
@@ -105,7 +106,7 @@ class _Link:
 
 def test_a_push_and_the_answer_of_a_heartbeat_bring_settings() -> None:
     async def story() -> None:
-        link, broken, live = _Link(), _Machine(), LiveSettings(FILE, lambda _timing: None)
+        link, broken, live = _Link(), _Machine(), LiveSettings(FILE, lambda _timing, _settings: None)
         owner = SimpleNamespace(heartbeat=lambda _ordinal: msgspec.convert(heartbeat_body(1), Heartbeat))
         session = ControllerSession(
             machine=cast("SessionMachine", broken),
@@ -132,7 +133,7 @@ def test_open_links_wait_by_the_shorter_timeout_only_when_their_other_end_knows_
     """At once, a healthy link would break between two heartbeats of the interval before."""
 
     async def story() -> None:
-        config = cast("BrokerConfig", SimpleNamespace(timing=FILE))
+        config = cast("BrokerConfig", SimpleNamespace(timing=FILE, catch_up=CatchUpLimits()))
         ends = HaEnds(
             config=config,
             incarnation=Incarnation("i"),
@@ -150,6 +151,8 @@ def test_open_links_wait_by_the_shorter_timeout_only_when_their_other_end_knows_
         while links.idle_timeout_ms != 60:
             assert asyncio.get_running_loop().time() < deadline_s
             await asyncio.sleep(0.01)
+        ends.limit(CatchUpLimits(copies_max=3))
+        assert ends._catch_up.copies_max == 3, "for links that open later"
         ends.retime(FILE)
         assert links.idle_timeout_ms == FILE.heartbeat_timeout_ms
         await ends.stop()

@@ -8,6 +8,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import ApplySettings, ElectMaster, ResumeElections
 from rollcall_ha.controller.contract.events import ElectionsPaused, ElectionWithheld
 from rollcall_ha.controller.contract.replies import AnyReply, Done, Elected, Refused
+from rollcall_ha.controller.contract.settings import settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.contract.values import SilenceCause
 from rollcall_ha.controller.core.flaps import FAILOVERS_KEPT, seen
@@ -22,7 +23,7 @@ LEADER, ALICE = "controller:c1", "operator:alice"
 def flapping(**values: int) -> Fleet:
     """A set that serves, under the policy."""
     fleet = Fleet().serving()
-    order = ApplySettings(settings=wanted(fleet.state, FILE, values=values), expected_version=0, file=FILE)
+    order = ApplySettings(settings=wanted(fleet.state, settings_of(FILE), values=values), expected_version=0, file=FILE)
     assert fleet.apply([fleet.operation(order, requested_by="admin:ann")]).replies[0] == Done()
     return fleet
 

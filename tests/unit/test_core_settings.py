@@ -26,7 +26,7 @@ ALICE = "admin:alice"
 def change(fleet: Fleet, expected: int, settings: Settings | None = None, by: str = ALICE, **values: int) -> AnyReply:
     """As an admin, from what is in force."""
     order = ApplySettings(
-        settings=settings or wanted(fleet.state, FILE, values=values),
+        settings=settings or wanted(fleet.state, FOUNDED, values=values),
         expected_version=expected,
         file=FILE,
         reason="night",
@@ -66,6 +66,22 @@ def test_an_inconsistent_whole_is_refused_with_both_values_and_the_remedy() -> N
     )
     assert fleet.state.settings == ()
     assert isinstance(fleet.events[-1], CommandRefused)
+
+
+def test_a_limit_that_another_one_makes_needless_is_refused_with_both_values() -> None:
+    answer = refused(change(Fleet(), 0, catch_up_bytes_per_s_max=300_000, catch_up_node_bytes_per_s_max=200_000))
+    assert "is 300000, must be at most catch_up_node_bytes_per_s_max, which is 200000: lower" in answer.reason
+
+
+def test_version_1_is_what_the_leaders_file_says() -> None:
+    founded = replace(FOUNDED, catch_up_copies_max=4)
+    order = ApplySettings(
+        settings=replace(founded, handover_ms=500), expected_version=0, file=FILE, founded=founded, reason=""
+    )
+    fleet = Fleet()
+    fleet.apply([fleet.operation(order)])
+    assert fleet.state.settings[0].settings == founded
+    assert [str(one) for one in fleet.state.settings[1].changed] == ["handover_ms 2000 -> 500"]
 
 
 def test_settings_must_fit_the_raft_durations_that_stay_in_the_file() -> None:
@@ -113,7 +129,7 @@ def test_an_older_version_comes_back_as_a_new_one() -> None:
     fleet = Fleet()
     change(fleet, 0, handover_ms=1_000)
     change(fleet, 2, handover_ms=500)
-    assert change(fleet, 3, settings=wanted(fleet.state, FILE, values={}, version=1)) == Done()
+    assert change(fleet, 3, settings=wanted(fleet.state, FOUNDED, values={}, version=1)) == Done()
 
     assert [applied.version for applied in fleet.state.settings] == [1, 2, 3, 4]
     assert fleet.state.settings[-1].settings == FOUNDED
@@ -129,13 +145,13 @@ def test_kept_versions_have_a_bound_and_survive_a_snapshot() -> None:
     assert decode_state(encode_state(fleet.state)) == fleet.state
     assert check_state(fleet.state) == ()
     with pytest.raises(ValueError, match=f"version 1 of the settings is not kept; kept are: 7 to {SETTINGS_KEPT + 6}"):
-        wanted(fleet.state, FILE, values={}, version=1)
+        wanted(fleet.state, FOUNDED, values={}, version=1)
 
 
 def test_what_is_wanted_is_a_preset_and_single_values_over_what_is_in_force() -> None:
     fleet = Fleet()
     change(fleet, 0, rocketmq_heartbeat_timeout_ms=2_500)
-    found = wanted(fleet.state, FILE, values={"handover_ms": 700}, preset="fast")
+    found = wanted(fleet.state, FOUNDED, values={"handover_ms": 700}, preset="fast")
 
     assert found.rocketmq_heartbeat_timeout_ms == 2_500
     assert timing_with(found, FILE).heartbeat_timeout_ms == PRESETS[Preset.FAST].heartbeat_timeout_ms
@@ -146,7 +162,7 @@ def test_what_is_wanted_is_a_preset_and_single_values_over_what_is_in_force() ->
         ({}, "faster", "preset 'faster' is not known; presets are: fast, normal, safe"),
     ):
         with pytest.raises(ValueError, match=words):
-            wanted(fleet.state, FILE, values=values, preset=preset)
+            wanted(fleet.state, FOUNDED, values=values, preset=preset)
 
 
 @pytest.mark.parametrize("preset", Preset)

@@ -177,3 +177,18 @@ def test_a_clock_that_fell_back_does_not_stop_a_busy_copy() -> None:
     copier.send(1)
     copier.now_ms = 0
     assert copier.ask(1, is_busy=True).wait_ms <= BUSY_PAUSE_MS
+
+
+def test_other_limits_count_for_a_copy_that_is_under_way() -> None:
+    """An operator who finds a copy too fast would else have to wait for its end."""
+    copier = Copier()
+    copier.lags |= {1: 10 * FAR, 2: 10 * FAR}
+    copier.run(100, 1, 2)
+    limits = CatchUpLimits(link_bytes_per_s_max=BYTES_PER_S_MIN, copies_max=2)
+    copier.pacer.limit(limits, copier.now_ms)
+    slow = copier.run(10_000, 1, 2)
+    for link in (1, 2):
+        assert slow[link] <= 11 * BYTES_PER_S_MIN, "ten seconds, and what the budget held"
+        assert slow[link] >= 9 * BYTES_PER_S_MIN
+    copier.pacer.limit(CatchUpLimits(), copier.now_ms)
+    assert copier.run(100, 1, 2)[1] > 10 * slow[1]

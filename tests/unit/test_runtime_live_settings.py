@@ -118,7 +118,9 @@ async def change(controller: Controller, **values: int) -> AnyReply:
     state = controller.service.published.state
     present = settings_in_force(state)
     order = ApplySettings(
-        settings=wanted(state, FILE, values=values), expected_version=present.version if present else 0, file=FILE
+        settings=wanted(state, settings_of(FILE), values=values),
+        expected_version=present.version if present else 0,
+        file=FILE,
     )
     return await controller.service.submit(order, request_id=RequestId(f"set-{values}"), requested_by="admin:alice")
 
@@ -137,7 +139,7 @@ def test_every_controller_takes_a_version_and_the_leader_alone_pushes_it(tmp_pat
                 assert (member.service.live.version, member.service.live.timing) == (0, file)
             assert await change(leader, heartbeat_timeout_ms=2_000) == Done()
             await until(lambda: all(member.service.live.version == 2 for member in group.members.values()))
-            expected = timing_with(wanted(leader.service.published.state, FILE, values={}), file)
+            expected = timing_with(wanted(leader.service.published.state, settings_of(FILE), values={}), file)
             assert {member.service.live.timing for member in group.members.values()} == {expected}
             assert expected.heartbeat_timeout_ms == 2_000
             assert expected.raft_append_period_ms == file.raft_append_period_ms
@@ -167,7 +169,7 @@ def test_a_start_says_what_the_own_file_says_otherwise_when_it_has_caught_up() -
             leadership=SimpleNamespace(leader="c1", commit_index=9),
             published=SimpleNamespace(index=8, state=fleet.state),
         )
-        live = LiveSettings(FILE, lambda _timing, _settings: None)
+        live = LiveSettings(FILE, settings_of(FILE), lambda *_told: None, lambda: 0)
         with capture_logs() as lines:
             telling = asyncio.create_task(tell_of_file(cast("ReplicatedLog[FleetState]", log), live))
             await asyncio.sleep(0)

@@ -9,7 +9,14 @@ import pytest
 
 from rollcall_ha.controller.contract.ids import ControllerName
 from rollcall_ha.controller.runtime.settings import EVENT_BYTES_MIN, ControllerAddresses, settings_from
-from rollcall_ha.node.config import ConfigError, ControllerBind, ControllerSection, FleetFile, FleetSection
+from rollcall_ha.node.config import (
+    ConfigError,
+    ControllerBind,
+    ControllerSection,
+    FleetFile,
+    FleetSection,
+    ReplicationSection,
+)
 
 
 def _document(**limits: int) -> FleetFile:
@@ -49,3 +56,11 @@ def test_a_controller_listens_where_it_is_told_and_others_hear_the_address_that_
     nowhere = msgspec.structs.replace(own, raft="0.0.0.0:11")
     with pytest.raises(ConfigError, match=r"controllers\.c1\.raft is '0\.0\.0\.0:11', which others are told"):
         settings_from(msgspec.structs.replace(_document(), controllers={"c1": nowhere}), "c1")
+
+
+def test_a_fleet_is_founded_with_the_limits_of_its_file() -> None:
+    """The first change would else put limits on record that no broker works by, and lift them everywhere."""
+    replication = ReplicationSection(catch_up_bytes_per_s_max=200_000, catch_up_copies_max=3)
+    founded = settings_from(msgspec.structs.replace(_document(), replication=replication), "c1").founded
+    assert (founded.catch_up_bytes_per_s_max, founded.catch_up_node_bytes_per_s_max) == (200_000, 0)
+    assert (founded.catch_up_copies_max, founded.heartbeat_timeout_ms) == (3, 3_000)
