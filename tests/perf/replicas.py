@@ -58,7 +58,8 @@ from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.node.authority import Authority
 from rollcall_ha.node.certified import CertifiedName, PeerKind
 from rollcall_ha.node.config import split_address
-from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, connect
+from rollcall_ha.node.remoting.codes import SystemCode
+from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingTimeout, connect
 from rollcall_ha.node.remoting.frame import Frame
 from rollcall_ha.node.remoting.secured import ExpectedPeer
 from rollcall_ha.node.tls import Credentials, TlsFiles
@@ -69,6 +70,8 @@ DIALLING_MAX = 256
 PAUSE_S = 0.05
 """Between two sessions."""
 SESSIONS_MAX = 200
+ASKS_MAX = 200
+"""Of one order."""
 _encode = msgspec.json.Encoder().encode
 _decode_reply: Any = msgspec.json.Decoder(AnyReply).decode
 _decode_hint = msgspec.json.Decoder(LeaderHint).decode
@@ -231,9 +234,17 @@ class Replica:
     async def _ask(self, code: RequestCode, command: Value) -> AnyReply:
         """Raises ``RemotingError``, ``NotLeader``."""
         assert self._link is not None
-        answer = await self._link.request(code, body=_encode(command), timeout_ms=RPC_TIMEOUT_MS)
-        if answer.code == RefusalCode.NOT_LEADER:
-            raise NotLeader(_decode_hint(answer.body).leader_broker_address)
+        for _ in range(ASKS_MAX):
+            answer = await self._link.request(code, body=_encode(command), timeout_ms=RPC_TIMEOUT_MS)
+            if answer.code == RefusalCode.NOT_LEADER:
+                raise NotLeader(_decode_hint(answer.body).leader_broker_address)
+            # "Outcome unknown": a broker asks again. Not asked again, the replica was never there, and a run of the bench
+            # with much to do waited for it in vain.
+            if answer.code != SystemCode.SYSTEM_BUSY:
+                break
+            await asyncio.sleep(PAUSE_S)
+        else:
+            raise RemotingTimeout(f"{self.key}: {ASKS_MAX} answers of an unknown outcome")
         reply: AnyReply = _decode_reply(answer.body)
         return reply
 
@@ -422,7 +433,8 @@ async def _live(replica: Replica, address: str, dialling: asyncio.Semaphore) -> 
                 await replica.beat()
         except NotLeader as error:
             address = error.address or first
-        except RemotingError:
+        except (RemotingError, TimeoutError):
+            # No connection in time either: there is a queue at the door, and a broker dials again.
             address = first
         except (OSError, SessionRefused) as error:
             replica.broken = repr(error)
