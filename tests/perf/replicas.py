@@ -8,7 +8,8 @@ Rule 1: to the controllers these are brokers: one connection each, bodies of the
 slave to its master, whose end is reported (R13), and an address that refuses once the process is gone.
 Rule 2: a session whose controller does not lead any more moves to the one that is named, as a broker's would.
 Rule 3: a slave that is elected reports that it entered, and the milestones that a broker would.
-Rule 4: before controllers that ask for certificates each replica has its own, and dials with TLS. Connections between
+Rule 4: a master that is ordered to switch over has drained at once, for it has no sends; it says so in each session.
+Rule 5: before controllers that ask for certificates each replica has its own, and dials with TLS. Connections between
 replicas carry nothing and stay plain.
 """
 
@@ -31,7 +32,13 @@ import msgspec
 import uvloop
 
 from rollcall_ha.controller.contract.codes import RefusalCode, RequestCode
-from rollcall_ha.controller.contract.commands import ApplyBrokerId, RecordMilestones, RegisterReplica, ReportEntered
+from rollcall_ha.controller.contract.commands import (
+    AnnounceStop,
+    ApplyBrokerId,
+    RecordMilestones,
+    RegisterReplica,
+    ReportEntered,
+)
 from rollcall_ha.controller.contract.ids import (
     BrokerId,
     BrokerName,
@@ -40,10 +47,11 @@ from rollcall_ha.controller.contract.ids import (
     LogOffset,
     MasterEpoch,
     RegisterCode,
+    RequestId,
     SessionOrdinal,
     SetKey,
 )
-from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView
+from rollcall_ha.controller.contract.replies import AnyReply, IdGranted, Refused, Registered, SetView, SwitchoverView
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, LeaderHint, LinkReport, RoleNotice
 from rollcall_ha.controller.contract.values import (
     Milestone,
@@ -67,6 +75,9 @@ from rollcall_ha.node.tls import Credentials, TlsFiles
 RPC_TIMEOUT_MS = 20_000
 HEARTBEAT_S = 1.0
 DIALLING_MAX = 256
+ANNOUNCEMENTS_MAX = 40
+DEAD_PAUSE_S = 0.5
+"""Before the next controller is tried, if others are known."""
 PAUSE_S = 0.05
 """Between two sessions."""
 SESSIONS_MAX = 200
@@ -100,6 +111,10 @@ class Crowd:
     """Smaller is preferred: the crowd that is to win the first elections has the smaller one."""
     controller: str
     """Broker port of the leading controller."""
+    others: tuple[str, ...] = ()
+    """Broker ports of the other controllers, if the leading one may die."""
+    host: str = "127.0.0.1"
+    """Loopback address of its replicas."""
     authority: Path | None = None
     """Folder with ca.pem and ca.key of the fleet; None: its ports are plain."""
 
@@ -125,6 +140,7 @@ class Replica:
 
     def __init__(self, crowd: Crowd, name: str, ha_address: str, expected: ExpectedPeer | None) -> None:
         self._expected = expected
+        self.others = crowd.others
         self.key = SetKey(ClusterName(crowd.cluster), BrokerName(name))
         self.incarnation = Incarnation(secrets.token_hex(16))
         self.code = RegisterCode(secrets.token_hex(16))
@@ -141,6 +157,7 @@ class Replica:
         self.moves = 0
         """Sessions that it left because their controller did not lead."""
         self._must_report = False
+        self._drained_for: tuple[RequestId, SessionOrdinal] | None = None
         self.broken = ""
         self._registered = asyncio.Event()
         self._link: RemotingConnection | None = None
@@ -255,10 +272,39 @@ class Replica:
             return
         self.view = view
         if view.master is None or view.master_epoch <= self.epoch:
+            order = view.switchover
+            if order is not None and order.elected_epoch is None and order.master == self.broker_id:
+                self._drain(order)
             return
         self.epoch = view.master_epoch
         self.is_master = view.master == self.broker_id and view.master_incarnation == self.incarnation
         self._spawn(self._reign(view) if self.is_master else self._follow(view))
+
+    def _drain(self, order: SwitchoverView) -> None:
+        if self._drained_for == (order.order, self.ordinal):
+            return
+        self._drained_for = (order.order, self.ordinal)
+        self._spawn(self._announce(order))
+
+    async def _announce(self, order: SwitchoverView) -> None:
+        drained = AnnounceStop(
+            set_key=self.key,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            session_ordinal=self.ordinal,
+            master_epoch=order.master_epoch,
+            switchover=order.order,
+        )
+        # Evidence that moved meanwhile is gathered anew; a leader that has just come hears everybody within a beat or
+        # two. A session that ends announces again in the next one.
+        for _ in range(ANNOUNCEMENTS_MAX):
+            try:
+                answer = await self._ask(RequestCode.SESSION_STOPPING, drained)
+            except (RemotingError, NotLeader):
+                return
+            if not isinstance(answer, Refused) or answer.code is not RefusalCode.EVIDENCE_MOVED:
+                return
+            await asyncio.sleep(PAUSE_S)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -390,11 +436,11 @@ def _run(crowd: Crowd, pipe: Connection) -> None:
 
 async def _main(crowd: Crowd, pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(_HaLink, "127.0.0.1", 0, backlog=2048)
+    server = await loop.create_server(_HaLink, crowd.host, 0, backlog=2048)
     port = server.sockets[0].getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         replicas = [
-            Replica(crowd, name, f"127.0.0.1:{port}", crowd.expected(name, Path(folder))) for name in crowd.names
+            Replica(crowd, name, f"{crowd.host}:{port}", crowd.expected(name, Path(folder))) for name in crowd.names
         ]
     go = asyncio.Event()
     ended = asyncio.Event()
@@ -422,6 +468,7 @@ async def _main(crowd: Crowd, pipe: Connection) -> None:
 
 async def _live(replica: Replica, address: str, dialling: asyncio.Semaphore) -> None:
     first = address
+    known = [address, *replica.others]
     for _ in range(SESSIONS_MAX):
         try:
             async with dialling:
@@ -433,12 +480,17 @@ async def _live(replica: Replica, address: str, dialling: asyncio.Semaphore) -> 
                 await replica.beat()
         except NotLeader as error:
             address = error.address or first
-        except (RemotingError, TimeoutError):
-            # No connection in time either: there is a queue at the door, and a broker dials again.
-            address = first
-        except (OSError, SessionRefused) as error:
+        except SessionRefused as error:
             replica.broken = repr(error)
             return
+        except (RemotingError, OSError) as error:
+            # No connection in time: there is a queue at the door, and a broker dials again.
+            is_final = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+            if is_final and len(known) == 1:
+                replica.broken = repr(error)
+                return
+            address = known[(known.index(address) + 1) % len(known)] if address in known else first
+            await asyncio.sleep(DEAD_PAUSE_S if len(known) > 1 else 0)
         replica.leave()
         await asyncio.sleep(PAUSE_S)
     replica.broken = f"{SESSIONS_MAX} sessions"
