@@ -21,7 +21,7 @@ def transfer(
         if is_dry_run:
             found = asking.preview_transfer(to)
             ordered = [event for event in found.events if isinstance(event, LeadershipTransferOrdered)]
-            line = "; ".join(f"Would have {one.target} lead instead of {one.source}." for one in ordered)
+            line = "; ".join(f"Would have {one.successor} lead instead of {one.controller}." for one in ordered)
             verdict = line or "Would change nothing."
             print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), form)
             return

@@ -85,8 +85,8 @@ class FeatureLevelRaised(Event, tag="feature-level-raised"):
 class LeadershipTransferOrdered(Event, tag="leadership-transfer-ordered"):
     """A person has the lead moved; whoever leads then has the next ``LeadershipTaken``."""
 
-    source: ControllerName
-    target: ControllerName
+    controller: ControllerName
+    successor: ControllerName
     reason: str
 
 

@@ -80,7 +80,7 @@ def decide_transfer(operation: Operation, command: TransferLeadership) -> Decisi
             f"the lead cannot go from {command.source!r} to {command.target!r}",
             "name another controller than the one that leads; see them with: rollcall controllers",
         )
-    return done(LeadershipTransferOrdered(source=command.source, target=command.target, reason=command.reason))
+    return done(LeadershipTransferOrdered(controller=command.source, successor=command.target, reason=command.reason))
 
 
 def decide_feature_level(fleet: FleetState, command: RaiseFeatureLevel) -> Decision:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -210,7 +211,8 @@ def test_links_to_silent_brokers_are_bounded_and_the_oldest_makes_room(monkeypat
         await until(lambda: len(stage.silent.told) == 40)
         assert stage.silent.links_max <= 10 + 4 + DIALS_AGAIN_MAX
         stage.pushes.announce(view(41, 1, stage.healthy_address))
-        await until(lambda: [frame.code for frame in stage.healthy.pushed] == [1008, 906])
+        # Its link may be the one that makes room for a further try at a silent broker: then it is told twice.
+        await until(lambda: [code for code, _ in groupby(frame.code for frame in stage.healthy.pushed)] == [1008, 906])
 
     play(scenario)
 

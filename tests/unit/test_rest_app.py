@@ -309,7 +309,7 @@ def test_the_lead_is_moved_on_record_and_an_order_that_is_repeated_moves_nothing
         dry = await leader.http.post(path, json=body | {"dryRun": True})
         assert dry.status_code == 200, dry.text
         (told,) = dry.json()["events"]
-        assert (told["kind"], told["source"], told["target"]) == ("leadership-transfer-ordered", "c1", "c2")
+        assert (told["kind"], told["controller"], told["successor"]) == ("leadership-transfer-ordered", "c1", "c2")
         assert leader.service.authority().is_held
         for to, why in (("c1", "leads already"), ("c9", "no controller 'c9'")):
             wrong = await leader.http.post(path, json={"to": to})
