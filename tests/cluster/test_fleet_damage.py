@@ -16,6 +16,7 @@ from rollcall_ha.controller.contract.events import ReplicaRegistered
 from rollcall_ha.controller.contract.ids import BrokerId
 from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.contract.views import SetStatus, StopEnd
 from rollcall_ha.deploy.local.faults import hanging
 from rollcall_ha.deploy.local.fleet import Fleet, Layout
@@ -46,6 +47,9 @@ LOST_JOURNAL_BYTES = 1_500
 ROTTEN_AT = 120
 """In the body of a log's first record."""
 FULL_DEADLINE_S = 60
+LEFT_AFTER_MS = 2_000
+LEFT_SLACK_MS = 2_000
+"""The stop is told after 1 s and looked at each 0.1 s; the rest is for a machine at its limit."""
 ATTEMPTS_MAX = 60
 """Of a slave with a full disk to go on, within some ten seconds; without a growing pause it made twenty a second."""
 
@@ -344,6 +348,44 @@ def test_a_full_disk_of_the_master_is_explained_and_ends_by_an_election(cramped:
     assert elected.returncode == 0
     assert served.master == other
     assert served.master_epoch == before.master_epoch + 1
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("cramped", [("broker-a-1", "broker-a-1")], indirect=True, ids=["master"])
+def test_a_master_whose_disk_is_full_is_left_by_policy_within_its_time(cramped: tuple[Fleet, str, str]) -> None:
+    """Nobody gives an order: the leader elects another member when the stop is as old as the setting says."""
+    fleet, victim, _ = cramped
+    key = only_set(fleet)
+    before = fleet.wait_redundant(key).view
+    policy = (f"handover_disk_full_after_ms={LEFT_AFTER_MS}", "handover_pause_ms=1000")
+    applied = rollcall(fleet, "config", "apply", *policy, "--yes", "--reason", "full disks")
+    assert applied.returncode == 0, applied.stderr
+    with load(fleet, body_bytes=4096) as work:
+        left = fleet.wait_set(
+            key,
+            lambda status: status.view.master_epoch > before.master_epoch and status.view.has_entered,
+            what="another master",
+            deadline_s=FULL_DEADLINE_S,
+        ).view
+        work.wait_more(500)
+        exit_status = ended_by(fleet, victim)
+        enlarge(fleet.data(victim), size_bytes=LARGE_DISK_BYTES)
+        if fleet.pid(victim) is None:
+            fleet.restart(victim)
+        fleet.wait_redundant(key, deadline_s=60)
+        work.wait_more()
+    page = fleet.client().history(key)
+    stop = next(one for one in page.stops if one.master_epoch == before.master_epoch)
+    row = next(one for one in page.rows if one.master_epoch == before.master_epoch + 1)
+    lasted_ms = row.elected_at_ms - stop.began_at_ms
+    counted(lasted_ms=lasted_ms, cause=row.cause, outage_us=row.total_us, exit_status=exit_status, audit=judge(fleet))
+    assert left.master != before.master
+    assert (stop.reason, stop.end) == (StopReason.DISK_FULL, StopEnd.ELECTION)
+    assert row.kind is ElectionKind.HANDOVER
+    assert row.requested_by.startswith("controller:")
+    assert "handed over by policy" in row.cause
+    assert "No space left" in row.cause
+    assert LEFT_AFTER_MS <= lasted_ms < LEFT_AFTER_MS + LEFT_SLACK_MS
 
 
 def id_of(fleet: Fleet, name: str) -> BrokerId:
