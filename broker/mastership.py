@@ -285,7 +285,7 @@ class Mastership:
         return WriteFacts(
             master_epoch=self.master_epoch,
             is_min_in_sync=sync.may_release,
-            sync_state_set=sync.local_set,
+            in_sync=sync.counted,
             min_in_sync=sync.reign.min_in_sync,
             members=tuple(
                 MemberFacts(broker_id=member, heard_us=sync.heard_at_ms(member) * US_PER_MS, acked=sync.acked(member))
@@ -303,7 +303,10 @@ class Mastership:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
-        self._handle(self.sync.tick(self._now_ms()))
+        outputs = self.sync.tick(self._now_ms())
+        # Also if nothing else comes of it: a member may be lost, or be back, that stays in the set.
+        self._show_gate()
+        self._handle(outputs)
 
     def _handle(self, outputs: list[SyncOutput]) -> None:
         # A task that ends after the reign, or an ack in the same turn, would release waiters of the next one.
@@ -355,7 +358,7 @@ class Mastership:
             is_draining=is_draining,
             master_epoch=self.master_epoch,
             is_min_in_sync=self.sync.may_release,
-            sync_state_set=self.sync.local_set,
+            in_sync=self.sync.counted,
             epoch_start=self._start_offset,
             master_address=self._context.address,
             reason="hands over to another master" if is_draining else "",

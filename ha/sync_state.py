@@ -23,7 +23,10 @@ Rule 3: a member joins in one step: the ack passes the test and the member is re
 Rule 4: caught up is Kafka's rule: an ack reaches the end that the log had at the ack before (W13). For a healthy
 replica that is about to join, confirm waits for a moment; else a master alone would always be one batch ahead (L3).
 Rule 5: only a tick removes members, and after a stall of the own process every member gets the full time again.
-Rule 6: a reign that ended answers nothing more, and its required set stays as it was.
+Rule 6: a removal that would leave fewer than ``min_in_sync`` members is not proposed, whatever keeps a member away: in
+such a set nothing may be acknowledged (R22), so nothing is gained, and replicas that hold every acknowledged byte could
+not be elected any more. Nothing is appended or released as long as too few members are caught up and linked.
+Rule 7: a reign that ended answers nothing more, and its required set stays as it was.
 All times are milliseconds of one monotonic clock.
 """
 
@@ -144,6 +147,8 @@ class SyncState:
         self._linkless_since_ms = dict.fromkeys(self._others(self._local), now_ms)
         self._stopping: frozenset[BrokerId] = frozenset()
         """Replicas that announced their stop: none of them joins, and a member among them leaves at the next tick."""
+        self._lost: frozenset[BrokerId] = frozenset()
+        """Members that would be removed if the set were large enough (rule 6), by the last tick."""
         self._held_for: dict[BrokerId, int] = {}
         """Replicas that are about to join, with the time until which confirm is held for them."""
         self._last_tick_ms = now_ms
@@ -183,12 +188,18 @@ class SyncState:
         return tuple(sorted({*self._local, *(self.proposed_set or ())}))
 
     @property
-    def in_sync_count(self) -> int:
-        """Members of both the local and the proposed set (R22)."""
+    def counted(self) -> SyncStateSet:
+        """Members of both the local and the proposed set that are not lost (R22)."""
         # Only these are in the set whichever way the alter ends. Counted by the union, {A} that proposes {A, B} would
         # satisfy ``min_in_sync = 2`` with one member: refused, B is none.
-        proposed = self.proposed_set
-        return len(self._local) if proposed is None else len(set(self._local) & set(proposed))
+        both = self._local if self.proposed_set is None else tuple(set(self._local) & set(self.proposed_set))
+        # Rule 6. Sends of a set whose members are cut off would be taken, and each would wait for its whole time.
+        return tuple(sorted(member for member in both if member not in self._lost))
+
+    @property
+    def in_sync_count(self) -> int:
+        """How many of them there are."""
+        return len(self.counted)
 
     @property
     def may_release(self) -> bool:
@@ -259,6 +270,9 @@ class SyncState:
         if self._ended or self._table.record(ack) is not AckFate.COUNTED:
             return []
         self._note_caught_up(ack, now_ms)
+        # With the next tick only, it would be refused work for that long.
+        if ack.broker_id in self._lost and not self._is_lost(ack.broker_id, now_ms):
+            self._lost -= {ack.broker_id}
         outputs = self._report_in_sync(ack.broker_id)
         # The proposal before confirm, which then waits for C, too. The test and the entry are one step in
         # ``_propose_joining`` (rule 3): the other order could only keep C out for longer (L3).
@@ -369,6 +383,7 @@ class SyncState:
         if now_ms - self._last_tick_ms > self.reign.stall_ms:
             self._grant_grace(now_ms)
         self._last_tick_ms = now_ms
+        self._lost = frozenset(member for member in self._others(self._local) if self._is_lost(member, now_ms))
         outputs = self._stop_holding(*(member for member, until_ms in self._held_for.items() if now_ms >= until_ms))
         outstanding = self._outstanding
         if outstanding is None:
@@ -465,13 +480,20 @@ class SyncState:
         # In the pause behind a refusal the same removal would be refused again.
         if now_ms < self._pause_until_ms:
             return []
-        leaving = [member for member in self._others(self._local) if self._must_leave(member, now_ms)]
-        if not leaving:
-            return []
-        remaining = tuple(member for member in self._local if member not in leaving)
-        is_planned = self._stopping.issuperset(leaving)
-        why = "about to stop" if is_planned else "not caught up or not connected"
-        return self._propose(remaining, (), f"{leaving} {why}", now_ms)
+        # A member about to stop, while it still acks: removed when its link is gone, each send would wait
+        # ``survivors_wait_ms`` for it first. If too few would be left, then at least those that are lost.
+        for leaving in (self._lost | self._stopping, self._lost):
+            gone = [member for member in self._others(self._local) if member in leaving]
+            remaining = tuple(member for member in self._local if member not in gone)
+            if gone and self._may_remain(remaining):
+                why = "about to stop" if self._stopping.issuperset(gone) else "not caught up or not connected"
+                return self._propose(remaining, (), f"{gone} {why}", now_ms)
+        return []
+
+    def _may_remain(self, members: SyncStateSet) -> bool:
+        # Rule 6. {A, B, C} with min_in_sync 2, A cut off from both: as {A} it could not acknowledge either, and when A
+        # dies next, B and C, who hold all that was acknowledged, could not be elected.
+        return len(members) >= self.reign.min_in_sync
 
     def _propose_joining(self, now_ms: int) -> list[SyncOutput]:
         if self._outstanding is not None or now_ms < self._pause_until_ms:
@@ -506,10 +528,8 @@ class SyncState:
         is_fresh = now_ms - self._caught_up[broker_id].caught_up_at_ms < self.reign.catch_up_timeout_ms
         return is_fresh and self._has_everything(broker_id)
 
-    def _must_leave(self, member: BrokerId, now_ms: int) -> bool:
-        # While it still acks: removed when its link is gone, each send would wait ``survivors_wait_ms`` for it first.
-        if member in self._stopping:
-            return True
+    def _is_lost(self, member: BrokerId, now_ms: int) -> bool:
+        """Without a link, or not caught up, for longer than it may be."""
         linkless_since_ms = self._linkless_since_ms.get(member)
         # No link: not the catch-up timeout, which a short break must not cost, but the wait that an election grants its
         # survivors (R6). Until then no send is acknowledged.

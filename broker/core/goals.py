@@ -84,6 +84,11 @@ def is_awaited(view: SetView | None, broker_id: BrokerId | None, epoch: MasterEp
     if view.master == broker_id:
         # Producers wait for a master. A set of one, and one whose other members are gone or about to stop, has no heir.
         return any(one.broker_id in view.sync_state_set and not one.is_stopping for one in others)
+    # Nor is a member removed without which fewer than ``min_in_sync`` would be left: it would go on for its whole time,
+    # and each stop of a fleet last as long.
+    stopping = {one.broker_id for one in view.members if one.is_stopping}
+    if len({*view.sync_state_set} - stopping - {broker_id}) < view.configuration.effective_min_in_sync:
+        return False
     # The master of the set waits for each member.
     return any(one.broker_id == view.master for one in others)
 

@@ -58,7 +58,8 @@ class WriteFacts:
     disk_trouble: str = ""
     """Why appends are refused; empty = they are not."""
     is_min_in_sync: bool = True
-    sync_state_set: SyncStateSet = ()
+    in_sync: SyncStateSet = ()
+    """Members of the set that are caught up and linked, the master included."""
     min_in_sync: int = 1
     members: tuple[MemberFacts, ...] = ()
     confirm: LogOffset = START
@@ -220,7 +221,7 @@ def _obstacle(facts: WriteFacts) -> tuple[StopReason, str] | None:
     if facts.disk_trouble:
         return StopReason.DISK_FULL, facts.disk_trouble
     if not facts.is_min_in_sync:
-        members = ", ".join(map(str, facts.sync_state_set)) or "nobody"
+        members = ", ".join(map(str, facts.in_sync)) or "nobody"
         return StopReason.TOO_FEW_IN_SYNC, f"in sync: {members}; min_in_sync is {facts.min_in_sync}"
     away = [str(one.broker_id) for one in facts.members if one.acked is None]
     if away:

@@ -25,7 +25,8 @@ class GateState(msgspec.Struct, frozen=True, kw_only=True):
     master_epoch: MasterEpoch
     is_min_in_sync: bool
     """Enough members are in the local *and* the proposed set (R22): asked before the append and again at release."""
-    sync_state_set: SyncStateSet = ()
+    in_sync: SyncStateSet = ()
+    """Members that are caught up and linked, the master included."""
     epoch_start: LogOffset = LogOffset(0)
     """Start of this master's own epoch: below it confirm is not yet its own (R19)."""
     master_address: str = ""

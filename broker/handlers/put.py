@@ -263,7 +263,7 @@ class PutPath:
         if not state.is_serving or acks is None or acks.master_epoch != state.master_epoch:
             return SendRefusal.NOT_MASTER, state.reason or "this replica is not the serving master"
         if not state.is_min_in_sync:
-            return SendRefusal.MIN_IN_SYNC, f"in-sync replicas not enough: {list(state.sync_state_set)}"
+            return SendRefusal.MIN_IN_SYNC, f"in-sync replicas not enough: {list(state.in_sync)}"
         if not acks.has_room():
             return SendRefusal.OVERLOADED, f"{acks.waiting_messages} messages wait for their acknowledgement"
         return None

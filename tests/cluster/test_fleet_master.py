@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.support.fleet_story import (
@@ -134,7 +135,9 @@ def test_min_in_sync_refuses_writes_when_both_slaves_are_gone(fleet: Fleet) -> N
     slaves = [name for name in fleet.brokers if name != master]
     for name in slaves:
         fleet.kill(name)
-    fleet.wait_set(key, lambda status: len(status.view.sync_state_set) == 1, what="the set to be the master alone")
+    fleet.wait_set(
+        key, lambda status: status.view.condition is Condition.WRITES_STOPPED, what="to say that writes are stopped"
+    )
 
     def is_refused() -> bool:
         direct = DirectSends(fleet, master)
@@ -144,8 +147,11 @@ def test_min_in_sync_refuses_writes_when_both_slaves_are_gone(fleet: Fleet) -> N
         return "min-in-sync" in fates.reasons
 
     wait_until(is_refused, deadline_s=10, what="the master to refuse for min_in_sync")
+    # Alone in its set it could not acknowledge either, and nobody could be elected if it died now.
+    kept = fleet.client().set(key).set.view.sync_state_set
     after = heal(fleet).view
-    counted(epoch_before=before.master_epoch, epoch_after=after.master_epoch, alone=master)
+    counted(epoch_before=before.master_epoch, epoch_after=after.master_epoch, alone=master, kept=kept)
+    assert kept == before.sync_state_set
     assert after.master_epoch == before.master_epoch
     with load(fleet) as work:
         work.wait_more()

@@ -81,7 +81,7 @@ steps = st.lists(
 class World:
     """Three replicas, one reign; ``requests`` and ``answers`` stay deliverable for ever."""
 
-    def __init__(self, members: tuple[int, ...]) -> None:
+    def __init__(self, members: tuple[int, ...], min_in_sync: int = 1) -> None:
         chosen = tuple(map(BrokerId, members))
         self.controller = Controller(chosen)
         self.now_ms = self.end = self.generation = self.highest = 0
@@ -98,7 +98,7 @@ class World:
             confirm_offset=LogOffset(0),
             sync_state_set=chosen,
             sync_state_set_epoch=SyncStateSetEpoch(1),
-            min_in_sync=1,
+            min_in_sync=min_in_sync,
             flush=FlushMode.ASYNC,
             catch_up_timeout_ms=400,
             survivors_wait_ms=200,
@@ -111,6 +111,10 @@ class World:
         for output in outputs:
             if isinstance(output, ProposeAlter):
                 self.requests.append(output)
+                assert (
+                    set(output.new_set) >= set(self.state.local_set)
+                    or len(output.new_set) >= self.state.reign.min_in_sync
+                ), "R22: a set that cannot acknowledge is not proposed"
             elif isinstance(output, ConfirmMoved):
                 assert output.offset > self.highest, "confirm never falls (D6)"
                 self.highest = output.offset
@@ -196,16 +200,16 @@ class World:
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from([(1,), (1, 2), (1, 2, 3)]), steps)
+@given(st.sampled_from([(1,), (1, 2), (1, 2, 3)]), st.sampled_from([1, 2]), steps)
 def test_the_committed_set_stays_within_the_required_set(
-    members: tuple[int, ...], script: list[tuple[str, int]]
+    members: tuple[int, ...], min_in_sync: int, script: list[tuple[str, int]]
 ) -> None:
     """
-    D6, D7, D8 and R1 under every interleaving of writes, links, acks, lost, repeated and forged alters and answers.
+    D6, D7, D8, R1 and R22 under every interleaving of writes, links, acks, lost, repeated and forged alters and answers.
 
     In the end what is outstanding is decided, whatever was forged before.
     """
-    world = World(members)
+    world = World(members, min_in_sync)
     for what, number in script:
         world.do(what, number)
         world.check()

@@ -275,6 +275,15 @@ def min_in_sync_of_a_proposal() -> None:
     must(not _confirmed(outputs), "R22: a proposed member counted for min_in_sync")
 
 
+def set_below_its_minimum() -> None:
+    """min_in_sync is 2, A is cut off from B and C: were it alone in its set, neither could be elected when it dies."""
+    master = joined((A, B, C), min_in_sync=2)
+    master.unlink(B)
+    master.unlink(C)
+    must(not proposals(master.wait(CATCH_UP_MS + 1_000)), "R22: a set too small to acknowledge was proposed")
+    must(not master.state.may_release, "R22: a master without enough members in sync takes sends")
+
+
 def member_without_a_report() -> None:
     """B is in the set and has not said what it has since its link was made: v1 waits."""
     master = Master((A, B))
@@ -658,6 +667,7 @@ CASES: dict[str, Callable[[], None]] = {
     "union-when-adding": union_when_adding,
     "union-when-removing": union_when_removing,
     "min-in-sync-of-a-proposal": min_in_sync_of_a_proposal,
+    "set-below-its-minimum": set_below_its_minimum,
     "member-without-a-report": member_without_a_report,
     "older-copy": older_copy,
     "survivors-are-intact": survivors_are_intact,

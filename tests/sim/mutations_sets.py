@@ -567,6 +567,14 @@ SETS: tuple[Mutation, ...] = (
         tests=("tests/unit/test_ha_sync_state.py::test_r22_min_in_sync_counts_members_of_both_sets",),
     ),
     Mutation(
+        name="R22-below-the-minimum",
+        what="a master removes members until it is alone",
+        target="rollcall_ha.ha.sync_state:SyncState._may_remain",
+        mutate=lambda _original: lambda _self, _members: True,
+        case="set-below-its-minimum",
+        tests=("tests/unit/test_ha_sync_state.py::test_r22_a_master_that_loses_its_slaves_keeps_them_in_its_set",),
+    ),
+    Mutation(
         name="R23",
         what="a learner is a member like any other",
         target="rollcall_ha.ha.confirm_offset:SlaveAcks.open_link",

@@ -24,6 +24,7 @@ from rollcall_ha.broker.core.role_io import (
 from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
 from rollcall_ha.controller.contract.replies import SetView
 from rollcall_ha.controller.contract.session import BrokerState
+from rollcall_ha.controller.contract.values import SetConfiguration
 from rollcall_ha.ha.truncation import Keep
 from tests.property.test_broker_role import ME, OTHER, registered, view_of
 from tests.unit.test_broker_role_memory import Recording
@@ -152,6 +153,17 @@ def test_a_slave_keeps_acking_until_its_master_has_removed_it() -> None:
     replica.hear(ViewArrived(view=_view(replica, OTHER, EPOCH, sync_state_set=(OTHER,))))
 
     assert _names(replica)[-5:] == ["StopSlaveLink", *_STOPPED]
+
+
+def test_a_slave_that_its_set_cannot_spare_does_not_wait_to_be_removed() -> None:
+    """R22: its master does not remove it, and each stop of a fleet would last for the whole time."""
+    replica = _in_role(OTHER)
+    pair = SetConfiguration(expected_replicas=2, min_in_sync=2)
+    replica.hear(ViewArrived(view=_view(replica, OTHER, EPOCH, configuration=pair)))
+    replica.hear(Stop(leave_ms=LEAVE_MS))
+
+    assert "TellStop" not in _names(replica)
+    assert _names(replica)[-4:] == _STOPPED
 
 
 def test_a_slave_whose_master_is_gone_waits_for_nobody() -> None:

@@ -71,7 +71,7 @@ class Waiters:
     def release(self, confirm: LogOffset) -> None: ...
 
 
-def view_of(members: tuple[BrokerId, ...], version: int) -> SetView:
+def view_of(members: tuple[BrokerId, ...], version: int, *, min_in_sync: int = 2) -> SetView:
     """The set as the controllers have it; two of its members must have a message."""
     return SetView(
         set_key=KEY,
@@ -83,7 +83,7 @@ def view_of(members: tuple[BrokerId, ...], version: int) -> SetView:
         master_epoch=EPOCH,
         sync_state_set=members,
         sync_state_set_epoch=SyncStateSetEpoch(version),
-        configuration=SetConfiguration(expected_replicas=2, min_in_sync=2),
+        configuration=SetConfiguration(expected_replicas=2, min_in_sync=min_in_sync),
         members=(),
         has_entered=True,
         start_offset=LogOffset(0),
@@ -107,6 +107,8 @@ def reign_of(
     *,
     waiters: Waiters | None = None,
     drained: Callable[[MasterEpoch], None] = lambda _epoch: None,
+    moved: Callable[[], None] = lambda: None,
+    min_in_sync: int = 2,
 ) -> Mastership:
     """Of two members."""
     return Mastership(
@@ -124,9 +126,11 @@ def reign_of(
             on_phase=lambda _epoch, _phase: None,
             on_drained=drained,
             on_refused=lambda _epoch, _reason: None,
-            on_moved=lambda: None,
+            on_moved=moved,
         ),
-        PrepareMaster(step=1, master_epoch=EPOCH, start_offset=LogOffset(0), view=view_of(BOTH, 1)),
+        PrepareMaster(
+            step=1, master_epoch=EPOCH, start_offset=LogOffset(0), view=view_of(BOTH, 1, min_in_sync=min_in_sync)
+        ),
     )
 
 
@@ -139,9 +143,29 @@ def test_the_gate_shows_at_once_what_the_controllers_made_of_the_set() -> None:
         reign.serve()
         assert gate.state.is_min_in_sync
         reign.adopt(view_of(ALONE, 2))
-        assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (False, ALONE)
+        assert (gate.state.is_min_in_sync, gate.state.in_sync) == (False, ALONE)
         reign.adopt(view_of(BOTH, 3))
-        assert (gate.state.is_min_in_sync, gate.state.sync_state_set) == (True, BOTH)
+        assert (gate.state.is_min_in_sync, gate.state.in_sync) == (True, BOTH)
+        reign.leave("the test ends", "")
+
+    asyncio.run(story())
+
+
+def test_a_member_that_is_lost_and_stays_in_the_set_closes_the_gate() -> None:
+    """Sends were taken, and each waited for its whole time."""
+
+    async def story() -> None:
+        gate, closed = Gate(), asyncio.Event()
+        reign = reign_of(gate, moved=lambda: None if gate.state.is_min_in_sync else closed.set())
+        reign.serve()
+        assert gate.state.is_min_in_sync
+        # Broker 2 never shakes hands.
+        async with asyncio.timeout(30):
+            await closed.wait()
+        facts = reign.write_facts()
+        assert (gate.state.in_sync, reign.sync.local_set) == (ALONE, BOTH)
+        assert facts is not None
+        assert (facts.is_min_in_sync, facts.in_sync) == (False, ALONE)
         reign.leave("the test ends", "")
 
     asyncio.run(story())
@@ -168,7 +192,7 @@ def test_a_reign_goes_on_above_a_seq_that_somebody_else_used_in_its_name() -> No
             assert isinstance(command, AlterSyncStateSet)
             return asyncio.get_running_loop().create_task(answer(command))
 
-        reign = reign_of(Gate(), ask=ask)
+        reign = reign_of(Gate(), ask=ask, min_in_sync=1)
         reign.serve()
         # Broker 2 never shakes hands: it is proposed for removal.
         async with asyncio.timeout(30):

@@ -128,11 +128,11 @@ def test_the_ordinary_removal_of_a_dead_slave_is_no_stop() -> None:
 def test_a_reign_that_begins_with_too_few_in_sync_begins_with_a_stop_however_short() -> None:
     """Elected alone, the master refused every send for 753 ms: the record ended the outage at SERVING, as exact."""
     reign = Reign()
-    reign.set(members=(), sync_state_set=(BrokerId(1),), is_min_in_sync=False)
+    reign.set(members=(), in_sync=(BrokerId(1),), is_min_in_sync=False)
     reign.look()
     reign.run(350)
     assert (reign.one.reason, reign.one.began_us, reign.one.ended_us) == (StopReason.TOO_FEW_IN_SYNC, T0, None)
-    reign.after(3).set(is_min_in_sync=True, sync_state_set=(BrokerId(1), BrokerId(2)))
+    reign.after(3).set(is_min_in_sync=True, in_sync=(BrokerId(1), BrokerId(2)))
     assert reign.one.ended_us == reign.now_us
 
 
@@ -185,7 +185,7 @@ def test_a_set_that_shrinks_below_min_in_sync_stops_where_its_members_went_silen
     began_us = reign.now_us
     reign.unlink(*BOTH)
     reign.run(300)
-    reign.set(is_min_in_sync=False, sync_state_set=(BrokerId(1),), members=())
+    reign.set(is_min_in_sync=False, in_sync=(BrokerId(1),), members=())
     reign.run(300)
     assert (reign.one.reason, reign.one.began_us) == (StopReason.TOO_FEW_IN_SYNC, began_us)
     assert reign.one.detail == "in sync: 1; min_in_sync is 2"

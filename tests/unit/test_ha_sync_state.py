@@ -422,11 +422,92 @@ def test_r22_min_in_sync_counts_members_of_both_sets() -> None:
 
 
 def test_r22_a_member_about_to_leave_counts_no_more() -> None:
-    master = joined(min_in_sync=2)
+    master = joined((A, B, C), min_in_sync=2)
     assert master.state.may_release
     master.unlink(B)
+    (alter,) = proposals(master.wait(SURVIVORS_MS))
+    assert (alter.new_set, master.state.counted, master.state.may_release) == ((A, C), (A, C), True)
+    master.unlink(C)
     master.wait(SURVIVORS_MS)
     assert (master.state.in_sync_count, master.state.may_release) == (1, False)
+
+
+def test_r22_a_master_that_loses_its_slaves_keeps_them_in_its_set() -> None:
+    """Alone in its set it could not acknowledge either; and when it died, nobody could be elected."""
+    master = joined((A, B, C), min_in_sync=2)
+    master.write(100)
+    master.unlink(B)
+    master.unlink(C)
+    assert proposals(master.wait(10 * CATCH_UP_MS)) == []
+    assert (master.state.local_set, master.state.required_set) == ((A, B, C), (A, B, C))
+    assert (master.state.counted, master.state.may_release) == ((A,), False)
+    # B is back: not by its link, but by an ack of all that there is. C is removed as soon as it can be spared.
+    master.link(B)
+    master.ack(B, 40)
+    assert not master.state.may_release
+    master.ack(B, 100)
+    assert (master.state.counted, master.state.may_release) == ((A, B), True)
+    assert master.confirm == 0, "C is required until the verdict"
+    (alter,) = proposals(master.wait(100))
+    assert (alter.new_set, alter.reason) == ((A, B), "[3] not caught up or not connected")
+    outputs = master.verdict(alter.seq, accepted=True, members=(A, B), version=11)
+    assert ConfirmMoved(offset=LogOffset(100)) in outputs
+
+
+def test_r22_a_slave_that_hangs_and_cannot_be_spared_closes_the_gate_until_it_has_caught_up() -> None:
+    master = joined(min_in_sync=2)
+    master.write(100)
+    assert proposals(master.wait(CATCH_UP_MS)) == []
+    assert not master.state.may_release
+    assert master.ack(B, 100) == [ConfirmMoved(offset=LogOffset(100))]
+    assert master.state.may_release
+
+
+def test_r22_a_replica_that_was_no_member_takes_the_place_of_one_that_is_gone() -> None:
+    """{A,B} of three, B dies for good, C comes back: the set would else never acknowledge again."""
+    master = joined(min_in_sync=2)
+    master.write(100)
+    master.unlink(B)
+    assert proposals(master.wait(CATCH_UP_MS)) == []
+    master.link(C)
+    (join,) = proposals(master.ack(C, 100))
+    assert join.new_set == (A, B, C)
+    (removal,) = proposals(
+        master.verdict(join.seq, accepted=True, members=(A, B, C), version=11) + master.wait(RETRY_MS)
+    )
+    assert removal.new_set == (A, C)
+    outputs = master.verdict(removal.seq, accepted=True, members=(A, C), version=12)
+    assert ConfirmMoved(offset=LogOffset(100)) in outputs
+    assert master.state.may_release
+
+
+def test_r22_a_member_about_to_stop_that_cannot_be_spared_stays_and_counts_while_it_acks() -> None:
+    """It holds every byte: removed, it could not be elected when it is back and the master dies."""
+    master = joined((A, B, C), min_in_sync=2)
+    master.hear((A, B, C), 10, stopping=(B,))
+    master.unlink(C)
+    (alter,) = proposals(master.wait(SURVIVORS_MS + 100)[:1])
+    assert alter.new_set == (A, C), "C was not lost yet"
+    master.verdict(alter.seq, accepted=True, members=(A, C), version=11)
+
+    pair = joined(min_in_sync=2)
+    pair.hear((A, B), 10, stopping=(B,))
+    pair.write(100)
+    assert proposals(pair.wait(SURVIVORS_MS)) == []
+    assert pair.ack(B, 100) == [ConfirmMoved(offset=LogOffset(100))]
+    assert pair.state.may_release
+    pair.unlink(B)
+    assert proposals(pair.wait(CATCH_UP_MS)) == []
+    assert not pair.state.may_release
+
+
+def test_r22_with_one_about_to_stop_and_one_gone_the_one_that_is_gone_is_removed() -> None:
+    master = joined((A, B, C), min_in_sync=2)
+    master.unlink(C)
+    master.wait(SURVIVORS_MS - 100)
+    master.hear((A, B, C), 10, stopping=(B,))
+    (alter,) = proposals(master.wait(100))
+    assert (alter.new_set, alter.reason) == ((A, B), "[3] not caught up or not connected")
 
 
 def test_r6_survivors_that_do_not_shake_hands_are_proposed_for_removal_together() -> None:
