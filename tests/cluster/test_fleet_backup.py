@@ -149,7 +149,7 @@ def test_a_replica_that_the_backup_calls_master_is_not_elected_before_the_others
         before = fleet.set_status(key)
         assert before is not None
         work.wait_more()
-    acked = work.acked()
+        acked = work.acked()
     others = [name for name in fleet.brokers if name != old]
     for name in others:
         fleet.kill(name)
