@@ -12,13 +12,15 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from rollcall_ha.api.rest.guard import caller_of
 from rollcall_ha.api.rest.schemas import answers, operation_id
 from rollcall_ha.controller.contract.backups import BackupPage
 from rollcall_ha.controller.runtime.backups import Backups
 from rollcall_ha.controller.runtime.service import ControllerService
+from rollcall_ha.node.telemetry import get_logger
 
 PAGES_MAX = 1_000_000
 
@@ -26,14 +28,21 @@ PAGES_MAX = 1_000_000
 def backup_routes(service: ControllerService) -> APIRouter:
     """GET /v1/backup of one controller."""
     backups = Backups(service)
+    logger = get_logger("rollcall.backup")
 
     async def backup(
+        request: Request,
+        *,
         name: Annotated[str | None, Query(alias="backup", max_length=64)] = None,
         page: Annotated[int, Query(ge=0, le=PAGES_MAX)] = 0,
         secrets: Annotated[bool, Query()] = False,
     ) -> Response:
         """A page of the state; without ``backup``, the first one of the state as it is on this controller now."""
         found = await backups.page(name, page, has_secrets=secrets)
+        # It changes nothing, so it is no event; but it may carry off what lets everybody in.
+        if name is None:
+            caller = str(caller_of(request.scope))
+            logger.info("backup_begun", caller=caller, index=found.header.index, has_secrets=secrets)
         return Response(msgspec.json.encode(found), media_type="application/json")
 
     router = APIRouter(prefix="/v1", generate_unique_id_function=operation_id)

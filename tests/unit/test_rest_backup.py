@@ -109,8 +109,8 @@ def test_too_many_backups_that_are_being_read_are_refused_until_one_is_given_up(
     _run(tmp_path, scenario)
 
 
-def test_a_backup_is_an_admins(tmp_path: Path) -> None:
-    """Nobody else may read it, with secrets or without."""
+def test_a_backup_is_an_admins_and_its_log_says_whose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody else may read it, with secrets or without; who took them is told, once for each backup."""
 
     async def main() -> None:
         async with running_group(tmp_path, NAMES[:1], is_insecure=False) as group:
@@ -120,8 +120,14 @@ def test_a_backup_is_an_admins(tmp_path: Path) -> None:
                     assert (await http.get("/v1/backup")).status_code == status
             async with caller(leader) as http:
                 assert (await http.get("/v1/backup")).status_code == 401
+            async with caller(leader, certificate(PeerKind.ADMIN)) as http:
+                first = (await http.get("/v1/backup", params={"secrets": "true"})).json()
+                await http.get("/v1/backup", params={"backup": first["backup"], "page": 0})
 
     asyncio.run(main())
+    told = [line for line in capsys.readouterr().out.splitlines() if "backup_begun" in line]
+    assert ["has_secrets=True" in line for line in told] == [False, True]
+    assert all("admin" in line for line in told)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
