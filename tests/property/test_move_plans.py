@@ -103,7 +103,7 @@ def assert_possible(sets: list[SetStatus], plan: Plan) -> None:
 
 
 @given(fleets(), st.sampled_from(HOSTS), st.randoms())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_drain_moves_each_master_of_the_host_elsewhere_or_says_why_not(
     sets: list[SetStatus], host: str, draw: random.Random
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_drain_moves_each_master_of_the_host_elsewhere_or_says_why_not(
 
 
 @given(fleets(), st.randoms())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_rebalancing_is_possible_and_done_once(sets: list[SetStatus], draw: random.Random) -> None:
     plan = plan_rebalance(sets)
     assert_possible(sets, plan)
@@ -131,7 +131,7 @@ def test_a_rebalancing_is_possible_and_done_once(sets: list[SetStatus], draw: ra
 
 
 @given(fleets(is_whole=True))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_rebalanced_fleet_is_even_and_stays_as_it_is(sets: list[SetStatus]) -> None:
     """No set could go to a host with two masters fewer; the fullest host got no fuller; a second plan is empty."""
     plan = plan_rebalance(sets)
