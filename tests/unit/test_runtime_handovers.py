@@ -9,6 +9,7 @@ from rollcall_ha.controller.contract.codes import RefusalCode
 from rollcall_ha.controller.contract.commands import (
     AlterSyncStateSet,
     ApplySettings,
+    BeginMaintenance,
     LeaveMaster,
     PauseElections,
     ReportWrites,
@@ -18,7 +19,7 @@ from rollcall_ha.controller.contract.events import CommandRefused, MasterElected
 from rollcall_ha.controller.contract.replies import AlterDecided, Condition, Done, Refused
 from rollcall_ha.controller.contract.settings import faults_of, settings_of
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
-from rollcall_ha.controller.contract.values import Joining, StopReason
+from rollcall_ha.controller.contract.values import Joining, MaintenanceScope, StopReason
 from rollcall_ha.controller.contract.verdicts import ElectionKind
 from rollcall_ha.controller.core.explain import explain
 from rollcall_ha.controller.core.history import history_of
@@ -286,6 +287,21 @@ def test_in_a_pause_nobody_is_elected_and_the_election_that_was_due_is_on_record
         world.apply(ResumeElections(set_key=KEY))
     world.pass_ms(200, *replicas)
     assert len(elections(world)) == is_resumed
+
+
+def test_an_heir_in_maintenance_is_passed_over_and_counts_for_min_in_sync() -> None:
+    """It is not to become master; but it acknowledges as a slave as before."""
+    world, replicas = serving(**ON)
+    worked_on = replicas[1].broker_id
+    order = BeginMaintenance(
+        scope=MaintenanceScope(set_key=KEY, broker_id=worked_on), expires_at_ms=world.now_ms + 600_000, spends_last=True
+    )
+    assert world.apply(order) == Done()
+    stop(world, replicas[0])
+    world.pass_ms(2_000, *replicas)
+    (event,) = elections(world)
+    assert event.master == replicas[2].broker_id
+    assert worked_on in event.sync_state_set
 
 
 def test_a_leader_that_stood_still_leaves_nobody_on_old_knowledge() -> None:
