@@ -47,6 +47,6 @@ def backup_routes(service: ControllerService) -> APIRouter:
 
     router = APIRouter(prefix="/v1", generate_unique_id_function=operation_id)
     router.add_api_route(
-        "/backup", backup, methods=["GET"], tags=["access"], responses=answers(BackupPage, problems=(404, 422, 503))
+        "/backup", backup, methods=["GET"], tags=["access"], responses=answers(BackupPage, problems=(404, 422))
     )
     return router

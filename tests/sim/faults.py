@@ -572,16 +572,26 @@ class Chaos:
         self._world.operator.change_settings(**{name: value})
 
     def _transfer_lead(self) -> None:
-        """To the follower that the product would choose or, now and then, to one that it would refuse."""
+        """To the follower that the product would choose or, now and then, to one that hangs and falls behind."""
         leader = self._world.leader()
         if leader is None or leader.service.published.state.feature_level < TRANSFERS_SINCE_LEVEL:
             return
         followers = leader.log.followers()
         target = successor_now(leader.service, None)
-        if isinstance(target, Refused) or self._kernel.chance(0.2):
-            target = self._random.choice(followers).name if followers else leader.service.settings.name
-        self._kernel.counts.add("transfers of the lead asked for")
-        leader.process.run("transfer", lambda: leader.log.hand_over(target, lambda _how: None))
+        hangs = bool(followers) and self._kernel.chance(0.6)
+        if hangs:
+            target = self._random.choice(followers).name
+            self._pause(self._world.controllers[target])
+        elif isinstance(target, Refused):
+            target = leader.service.settings.name
+        name = target
+
+        def hand_over() -> None:
+            self._kernel.counts.add("transfers of the lead asked for")
+            leader.process.run("transfer", lambda: leader.log.hand_over(name, lambda _how: None))
+
+        # At once, it would have every entry that there is.
+        self._later(*((100, 300) if hangs else (1, 2)), "transfer", hand_over)
 
     def _maintain(self) -> None:
         key = self._random.choice(list(self._world.keys))
