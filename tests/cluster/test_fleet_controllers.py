@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from rollcall_ha.api.client import Client
-from rollcall_ha.api.errors import ClientError
+from rollcall_ha.api.errors import ClientError, RefusedError
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName, RegisterCode
 from rollcall_ha.deploy.local.endpoints import Endpoint
 from rollcall_ha.deploy.local.fleet import Fleet
@@ -263,6 +263,21 @@ def test_master_and_leading_controller_die_together(fleet: Fleet) -> None:
     assert gap_ms < bound_ms + NOTICE_MS
 
 
+def await_successor(fleet: Fleet, name: ControllerName) -> None:
+    """Wait until this controller could take over: it is linked to a leader that may lead for a moment only."""
+
+    def could() -> bool:
+        try:
+            fleet.client().preview_transfer(name)
+        except RefusedError as error:
+            if error.problem.code != "NO_SUCCESSOR":
+                raise
+            return False
+        return True
+
+    wait_until(could, deadline_s=10, what=f"{name} to be able to take over")
+
+
 def test_the_lead_is_moved_by_order_and_by_sigterm_without_an_election_timeout(fleet: Fleet) -> None:
     """Neither is felt by producers, and no master changes; a kill costs at least the shortest election timeout."""
     shortest_ms = timing_of(fleet).raft_election_timeout_ms_min
@@ -272,6 +287,7 @@ def test_the_lead_is_moved_by_order_and_by_sigterm_without_an_election_timeout(f
         for _ in range(3):
             old = fleet.leader()
             target = next(name for name in fleet.controllers if name != old)
+            await_successor(fleet, ControllerName(target))
             began_ns = time.monotonic_ns()
             answer = fleet.client().transfer_lead(ControllerName(target), reason="restart")
             assert answer.leader == target

@@ -66,7 +66,15 @@ def heal(fleet: Fleet) -> SetStatus:
     fleet.leader(deadline_s=HEAL_DEADLINE_S)
     # Controllers that were away too still show the dead as members: a restarted broker is ready when it has a role.
     fleet.wait_ready(fleet.brokers, deadline_s=HEAL_DEADLINE_S)
-    return fleet.wait_redundant(only_set(fleet), deadline_s=HEAL_DEADLINE_S)
+    key = only_set(fleet)
+    fleet.wait_redundant(key, deadline_s=HEAL_DEADLINE_S)
+    # A leader of this moment knows the set by its log: a replica that it has not heard yet is eligible for nothing.
+    return fleet.wait_set(
+        key,
+        lambda status: all(replica.state is not None for replica in status.replicas),
+        what="to have all replicas heard by the leading controller",
+        deadline_s=HEAL_DEADLINE_S,
+    )
 
 
 def only_set(fleet: Fleet) -> SetKey:
