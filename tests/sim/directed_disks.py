@@ -7,7 +7,6 @@ Not here: cases of machines (``directed``), the same faults by chance (``faults`
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from rollcall_ha.controller.contract.ids import FlushMode, LogOffset, MasterEpoc
 from rollcall_ha.epoch.model import EpochEntry
 from tests.sim.log import RECORD_BYTES, STORE_HOST, ReplicaDisk, draft_of
 from tests.sim.violation import Violation
-from tests.support.sim_files import FileCalls, SimFiles
+from tests.support.sim_files import EVERY_SYNC, FileCalls, SimFiles
 from tests.support.sim_kernel import Kernel
 
 
@@ -126,12 +125,16 @@ def start_after_a_failed_sync() -> None:
 
 def _start_after_a_failed_sync(seed: int) -> None:
     with _disk(seed) as disk:
-        log = _open(disk, flush=FlushMode.SYNC, stop=lambda _error: None)
+        stopped: list[BaseException] = []
+        log = _open(disk, flush=FlushMode.SYNC, stop=stopped.append)
         log.flush_turn()
         log.record_epoch(EpochEntry(epoch=MasterEpoch(1), start_offset=LogOffset(0)))
         _append(log, 5)
-        disk.failing_syncs = 1
+        # Every sync of this turn: the first is that of the next segment, which the log outlives and makes again.
+        disk.failing_syncs = EVERY_SYNC
         log.flush_turn()
+        disk.failing_syncs = 0
+        _must(stopped, "the log has outlived a failed sync of its records")
         disk.boot()
         again = _open(disk, stop=_whole)
         again.flush_turn()
@@ -161,9 +164,12 @@ def _promise_after_a_failed_sync(seed: int) -> None:
     with _disk(seed) as disk:
         files = ReplicaFiles(disk.folder)
         files.store_marks(EpochMarks(promised=MasterEpoch(6)))
-        disk.failing_syncs = 1
-        with contextlib.suppress(OSError):
+        disk.failing_syncs = EVERY_SYNC
+        try:
             files.store_marks(EpochMarks(promised=MasterEpoch(7)))
+        except OSError:
+            disk.failing_syncs = 0
+        _must(not disk.failing_syncs, "a promise has outlived the failed sync of its file")
         disk.boot()
         read = identity.marks_on_disk(ReplicaFiles(disk.folder)).promised
         _lose_power(disk)

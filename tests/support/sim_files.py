@@ -34,6 +34,8 @@ from tests.support.sim_kernel import MS, Died, Kernel
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
 IN_MEMORY = Path("/dev/shm")
+EVERY_SYNC = 1 << 30
+"""For ``SimFiles.failing_syncs``: until it is set to 0 again."""
 ROOT_PREFIX = "rollcall-sim-"
 """Of the folder of a process, its id comes next."""
 
