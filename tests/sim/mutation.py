@@ -7,6 +7,7 @@ Here: what a mutant is, and switching it on. Not here: the list (``mutations``),
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,14 +50,26 @@ def changed(value: Any, **changes: Any) -> Any:
     return dataclass_replace(value, **changes)
 
 
-@contextmanager
-def mutated(mutation: Mutation) -> Iterator[None]:
-    """Within: the named function is the mutated one, wherever it was imported to."""
+def original_of(mutation: Mutation) -> Any:
+    """What it replaces, mostly a function."""
+    owner, name = _place_of(mutation)
+    return owner.__dict__[name]
+
+
+def _place_of(mutation: Mutation) -> tuple[Any, str]:
+    """The module or class, and the name in it."""
     module_name, _, path = mutation.target.partition(":")
     owner: Any = importlib.import_module(module_name)
     *parents, name = path.split(".")
     for parent in parents:
         owner = getattr(owner, parent)
+    return owner, name
+
+
+@contextmanager
+def mutated(mutation: Mutation) -> Iterator[None]:
+    """Within: the named function is the mutated one, wherever it was imported to."""
+    owner, name = _place_of(mutation)
     original = owner.__dict__[name]
     replacement = mutation.mutate(original)
     undo: list[Callable[[], None]] = []
@@ -70,7 +83,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
             undo.append(lambda: setattr(place, key, original))
 
     replace_in(owner, name)
-    if not parents:
+    if inspect.ismodule(owner):
         for place, key in _places_of(original):
             replace_in(place, key)
     try:

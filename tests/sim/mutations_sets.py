@@ -251,7 +251,7 @@ def _members_only(_original: Any) -> Any:
 
 
 def _first_come_first_master(original: Function) -> Function:
-    def mutated(state: Any, operation: Any, command: Any, evidence: Any) -> Any:
+    def mutated(state: Any, operation: Any, command: Any, evidence: Any, **named: Any) -> Any:
         configuration = replace(state.configuration, expected_replicas=1)
         replicas = tuple(
             replica
@@ -259,7 +259,8 @@ def _first_come_first_master(original: Function) -> Function:
             else replace(replica, positions=replace(replica.positions, max_offset=LogOffset(0)))
             for replica in state.replicas
         )
-        return original(replace(state, configuration=configuration, replicas=replicas), operation, command, evidence)
+        state = replace(state, configuration=configuration, replicas=replicas)
+        return original(state, operation, command, evidence, **named)
 
     return mutated
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import pytest
 
-from tests.sim import directed
+from tests.sim import directed, mutant_plugin
 from tests.sim.__main__ import regressions, reproduce, trace_hashes
 from tests.sim.mutant_tests import ROOT, run_tests
 from tests.sim.mutants import STORED, WAYS_MIN, named_ways, ways_within
-from tests.sim.mutation import Mutation
+from tests.sim.mutation import Mutation, original_of
 from tests.sim.mutations import MUTATIONS
 from tests.sim.run import run_seed
 
@@ -49,6 +52,30 @@ def test_every_mutant_names_two_ways_that_are_there() -> None:
     assert {test for test in tests if not _is_there(test)} == set()
 
 
+def test_a_mutant_with_other_arguments_than_its_function_looked_noticed() -> None:
+    """The function had got a further one: every decision was refused for a ``TypeError``, as if a rule had refused it."""
+    refused = {mutation.name: _not_taken(mutation) for mutation in MUTATIONS}
+
+    assert {name: call for name, call in refused.items() if call} == {}
+
+
+def _not_taken(mutation: Mutation) -> str:
+    """How its function may be called and the mutant may not; empty: in no way."""
+    original = original_of(mutation)
+    if not inspect.isfunction(original):
+        return ""
+    every = list(inspect.signature(original).parameters.values())
+    mutant = inspect.signature(mutation.mutate(original))
+    for chosen in (every, [one for one in every if one.default is one.empty]):
+        by_name = {one.name: None for one in chosen if one.kind is one.KEYWORD_ONLY}
+        in_order = [None for one in chosen if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        try:
+            mutant.bind(*in_order, **by_name)
+        except TypeError as error:
+            return f"{len(in_order)} arguments in order and {sorted(by_name)} by name: {error}"
+    return ""
+
+
 def _is_there(test: str) -> bool:
     path, _, name = test.partition("::")
     return f"def {name}(" in (ROOT / path).read_text()
@@ -77,3 +104,31 @@ def test_a_test_notices_a_mutant_by_an_assertion_and_passes_without() -> None:
     assert run_tests("", [test])[test].has_passed
     assert not run_tests(mutation.name, [missing])[missing].is_noticed
     assert "did not run" in run_tests("", [missing])[missing].detail
+
+
+def test_a_notice_was_taken_back_by_what_the_failed_test_had_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assertion in the call, then a thread in the teardown that the test did not come to stop."""
+    outcomes: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(mutant_plugin, "_OUTCOMES", outcomes)
+
+    def report(name: str, when: Literal["setup", "call", "teardown"], error: Exception | None) -> None:
+        def body() -> None:
+            if error is not None:
+                raise error
+
+        call = pytest.CallInfo.from_call(body, when)
+        told = SimpleNamespace(
+            when=when, failed=error is not None, skipped=False, outcome="failed" if error else "passed"
+        )
+        hook = mutant_plugin.pytest_runtest_makereport(cast("Any", SimpleNamespace(nodeid=name)), call)
+        next(hook)
+        with pytest.raises(StopIteration):
+            hook.send(cast("Any", told))
+
+    report("noticed", "call", AssertionError("twice in the log"))
+    report("noticed", "teardown", RuntimeError("a thread"))
+    report("broken", "call", None)
+    report("broken", "teardown", RuntimeError("a thread"))
+
+    assert outcomes["noticed"] == {"outcome": "noticed", "detail": "AssertionError: twice in the log"}
+    assert outcomes["broken"] == {"outcome": "failed", "detail": "RuntimeError: a thread"}

@@ -84,6 +84,14 @@ class LogBroker:
         self.log.subscribe_room(lambda: loop.call_soon_threadsafe(self.service.room_is_ready))
         await self.server.start("127.0.0.1", 0)
 
+    async def __aenter__(self) -> LogBroker:
+        """For a test that a mutant fails: a flush thread that outlives the loop breaks whatever runs next."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.stop()
+
     async def stop(self) -> None:
         await self.server.stop()
         self.log.close(is_clean=False)

@@ -76,9 +76,10 @@ def test_answers_lost_in_a_failover_neither_lose_nor_double_a_message(tmp_path: 
     """R18: appended and replicated, the answer lost, sent again to the next master: it answers for the original."""
 
     async def body() -> None:
-        first, second = LogBroker(tmp_path / "1", 1), LogBroker(tmp_path / "2", 2)
-        await first.start()
-        await second.start()
+        async with LogBroker(tmp_path / "1", 1) as first, LogBroker(tmp_path / "2", 2) as second:
+            await fail_over(first, second)
+
+    async def fail_over(first: LogBroker, second: LogBroker) -> None:
         first.confirms_at_once = False
         first.lead(1)
         for each in (first, second):
@@ -96,8 +97,6 @@ def test_answers_lost_in_a_failover_neither_lose_nor_double_a_message(tmp_path: 
             assert producer.counters.duplicate_answers == 50
             await producer.send("T", b"after")
         assert bodies(second)[-1] == b"after"
-        await first.stop()
-        await second.stop()
 
     run(body)
 
