@@ -215,6 +215,9 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
 
     def dispose(self) -> None:
         """The world is over: end the coroutines that are left, quietly, whatever they do on their way out."""
+        # No loop runs here: a ``gather`` on the way out would have a real one made for this thread, and the test that is
+        # running when it is collected would fail for its open sockets.
+        asyncio.set_event_loop(None)
         hook, sys.unraisablehook = sys.unraisablehook, _ignore
         try:
             for task in list(self._tasks):

@@ -305,6 +305,30 @@ def test_a_killed_process_runs_nothing_and_a_stopped_one_later() -> None:
     assert told == ["stopped slept", "stopped ended"]
 
 
+def test_a_world_that_was_over_left_a_real_loop_open_for_the_next_test() -> None:
+    """A ``gather`` on the way out asked for the thread's loop, and was made one that nobody closed."""
+    kernel = Kernel(1)
+    process = Process(Host(kernel, "here"), "here")
+    loop = SimLoop(process, SimNet(kernel), address="here", on_fault=lambda context: pytest.fail(str(context)))
+
+    async def program() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            await asyncio.gather(return_exceptions=True)
+
+    loop.create_task(program())
+    kernel.run_until(SECOND)
+    before, policy = asyncio.get_event_loop_policy(), asyncio.DefaultEventLoopPolicy()
+    asyncio.set_event_loop_policy(policy)  # as of a process that has run no loop yet
+    try:
+        loop.dispose()
+        with pytest.raises(RuntimeError, match="no current event loop"):
+            policy.get_event_loop()
+    finally:
+        asyncio.set_event_loop_policy(before)
+
+
 def test_a_cut_delays_a_link_and_a_reset_ends_it() -> None:
     """As TCP: what is held arrives late; after a reset both ends hear of the end."""
     kernel = Kernel(1)
