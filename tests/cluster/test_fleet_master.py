@@ -151,7 +151,9 @@ def test_min_in_sync_refuses_writes_when_both_slaves_are_gone(fleet: Fleet) -> N
     kept = fleet.client().set(key).set.view.sync_state_set
     after = heal(fleet).view
     counted(epoch_before=before.master_epoch, epoch_after=after.master_epoch, alone=master, kept=kept)
-    assert kept == before.sync_state_set
+    # The first one that is gone may be removed before the second is noticed: two are left, which is enough.
+    assert set(kept) <= set(before.sync_state_set)
+    assert len(kept) >= before.configuration.effective_min_in_sync
     assert after.master_epoch == before.master_epoch
     with load(fleet) as work:
         work.wait_more()
