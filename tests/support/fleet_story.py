@@ -68,10 +68,11 @@ def heal(fleet: Fleet) -> SetStatus:
     fleet.wait_ready(fleet.brokers, deadline_s=HEAL_DEADLINE_S)
     key = only_set(fleet)
     fleet.wait_redundant(key, deadline_s=HEAL_DEADLINE_S)
-    # A leader of this moment knows the set by its log: a replica that it has not heard yet is eligible for nothing.
+    # A leader of this moment knows the set by its log: a replica that it has not heard yet is eligible for nothing. Nor is
+    # one that was found silent and woke a moment ago, though it is still in the set.
     return fleet.wait_set(
         key,
-        lambda status: all(replica.state is not None for replica in status.replicas),
+        lambda status: all(replica.state is not None and replica.is_alive for replica in status.replicas),
         what="to have all replicas heard by the leading controller",
         deadline_s=HEAL_DEADLINE_S,
     )
