@@ -72,8 +72,8 @@ def heal(fleet: Fleet) -> SetStatus:
     # one that was found silent and woke a moment ago, though it is still in the set.
     return fleet.wait_set(
         key,
-        lambda status: all(replica.state is not None and replica.is_alive for replica in status.replicas),
-        what="to have all replicas heard by the leading controller",
+        lambda status: all(one.state is not None and one.is_alive for one in status.replicas if one.is_in_sync),
+        what="to have all its members heard by the leading controller",
         deadline_s=HEAL_DEADLINE_S,
     )
 
