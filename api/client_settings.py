@@ -25,7 +25,7 @@ class SettingsOrder(TypedDict, total=False):
 
 
 class SettingsClient:
-    """Implemented by ``client.Client``."""
+    """The requests about settings, for ``client.Client``, which brings the connection."""
 
     if TYPE_CHECKING:
 

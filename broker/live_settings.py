@@ -22,7 +22,7 @@ _log = get_logger("settings")
 
 
 class LiveSettings:
-    """Of one process."""
+    """The settings by which one process works, and since which version. Of the loop."""
 
     def __init__(self, file: Timing, retime: Callable[[Timing, Settings], None]) -> None:
         """``retime`` is called behind each change; ``file``: of the own fleet file."""

@@ -190,7 +190,15 @@ def _history(asking: Client, address: str, header: BackupHeader) -> Iterator[byt
         for raw in page.events:
             event = _decode_event(raw)
             if event.index > header.index:
-                break
+                if chain == header.chain_head:
+                    break
+                # Read on, the record of a busy fleet never ends, and none of its hashes is the one that is sought.
+                raise context.fail(
+                    f"rollcall: the record of {header.taken_by} up to entry {header.index:,} ends with chain "
+                    f"{chain or 'none'}, the backup with {header.chain_head}; take the backup of another controller "
+                    "(--from), and look at this one with: rollcall verify DIR",
+                    CommandExit.REFUSED,
+                )
             if is_first and page.gap is not None:
                 yield _hole_before(event, page.gap)
             is_first = False
@@ -262,12 +270,12 @@ class BackupFile:
         fsync_directory(self._file.resolve().parent)
 
     def add(self, part: PartName, document: bytes) -> None:
-        """The next line."""
+        """Append ``document`` as the next line of ``part``."""
         self._sums[part].add(document)
         self._write(document, is_last=False)
 
     def finish(self) -> None:
-        """The last line."""
+        """Write the last line, with the sums of all parts: only now may the file get its name."""
         end = BackupEnd(end_of_backup=self._lines, parts=tuple(self._sums[name].part for name in PartName))
         self._write(encode_document(end), is_last=True)
         self._is_whole = True

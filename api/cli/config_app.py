@@ -39,7 +39,7 @@ def config_diff(
     after: Annotated[int | None, typer.Argument(metavar="[TO]", help="A version; by default the one in force.")] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """What differs between two versions."""
+    """Show the keys in which two versions differ."""
     from rollcall_ha.api.cli import settings
 
     settings.diff(before, after, output)

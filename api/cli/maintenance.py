@@ -50,7 +50,7 @@ def begin(what: str, order: OperatorOptions, *, seconds: float, spends_last: boo
 
 
 def end(what: str, order: OperatorOptions) -> None:
-    """Before its time."""
+    """End the maintenance of SET:ID or of a host. Raises ``typer.Exit``."""
     from rollcall_ha.api import bodies
 
     with context.client(order.form) as asking:
@@ -66,7 +66,7 @@ def end(what: str, order: OperatorOptions) -> None:
 
 
 def show(form: Format) -> None:
-    """Those in force."""
+    """Print the maintenances that are in force. Raises ``typer.Exit``."""
     with context.client(form) as asking:
         found = asking.maintenances()
         rows = tuple(

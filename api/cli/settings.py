@@ -84,7 +84,7 @@ def _worst_case(by_phase: dict[str, int]) -> str:
 
 
 def diff(before: int, after: int | None, form: Format) -> None:
-    """What differs between two versions."""
+    """Print the keys in which two versions differ; ``after`` None: the newest. Raises ``typer.Exit``."""
     with context.client(form) as asking:
         answer = asking.settings()
         last = answer.version if after is None else after
@@ -172,7 +172,7 @@ def _pair(text: str) -> tuple[str, int]:
 
 
 def apply(order: SettingsOrder, options: OperatorOptions) -> None:
-    """Change settings."""
+    """Apply an order to the version that is in force now. Raises ``typer.Exit``."""
     with context.client(options.form) as asking:
         # From here on: of what was looked at, and nothing else (rule).
         order.setdefault("expectedVersion", asking.settings().version)

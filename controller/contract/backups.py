@@ -44,7 +44,7 @@ class BackupHeader(Value, forbid_unknown_fields=True):
     """Line 1: which fleet's state this is, and of when."""
 
     rollcall_backup: int
-    """The format."""
+    """Version of the format: ``BACKUP_FORMAT``."""
     fleet_name: str
     fleet_incarnation: FleetIncarnation
     feature_level: int
@@ -85,7 +85,7 @@ class SealedHeader(Value, forbid_unknown_fields=True):
 
     rollcall_backup: int
     sealed: str
-    """``node.sealing.METHOD``."""
+    """How the lines are encrypted: ``node.sealing.METHOD``."""
     salt: str
 
 

@@ -136,10 +136,11 @@ class HandoverDuty:
         actions: dict[SetKey, ProposeCommand] = {}
         looks = LOOKS_PER_TICK_MAX
         for key, stopped in self._stopped.items():
-            set_state, view = fleet.sets.get(key), self._view_of(key)
-            if looks == 0 or set_state is None or view is None:
+            if looks == 0:
                 break
-            if not self._is_due(set_state, stopped, applied.settings, now_ns):
+            set_state, view = fleet.sets.get(key), self._view_of(key)
+            # Cleaned a moment ago: ended by it, the look at every later set would wait for the next tick.
+            if set_state is None or view is None or not self._is_due(set_state, stopped, applied.settings, now_ns):
                 continue
             looks -= 1
             action = self._leave(set_state, view, stopped, now_ns)

@@ -193,6 +193,27 @@ def test_a_controller_that_hears_no_leader_gives_a_backup_only_if_it_may_be_old(
         assert rollcall(server, "backup", str(tmp_path / "b"), "--stale")[0] == 0
 
 
+def test_a_record_that_does_not_lead_to_the_state_was_read_for_ever(
+    tmp_path: Path, rollcall: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events behind the backup's index came as fast as they were read, and the hash that was sought was not among them."""
+    real = Client.text_from
+
+    def other_index(self: Client, address: str, path: str, params: dict[str, str], *, wait_ms: int = 0) -> bytes:
+        text = real(self, address, path, params, wait_ms=wait_ms)
+        if path != "/v1/backup":
+            return text
+        page = msgspec.json.decode(text)
+        page["header"]["index"] = 1
+        return msgspec.json.encode(page)
+
+    monkeypatch.setattr(Client, "text_from", other_index)
+    with RestThread(tmp_path / "server") as server:
+        code, told = rollcall(server, "backup", str(tmp_path / "b"), "--with-history")
+    assert (code, "up to entry 1 ends with chain" in told) == (1, True), told
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_backup_that_breaks_off_leaves_no_file(
     tmp_path: Path, rollcall: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 from msgspec.structs import replace
 
@@ -325,3 +327,15 @@ def test_a_policy_that_acts_before_its_facts_are_there_is_refused_with_both_valu
     )
     (fault,) = faults_of(replace(founded, handover_writes_stopped_after_ms=2_999), FILE)
     assert "at least catch_up_timeout_ms, which is 3000 ms" in fault
+
+
+def test_a_set_that_was_cleaned_a_moment_ago_held_up_the_look_at_the_others() -> None:
+    """Its entry is applied, and not yet handed on: the other set was looked at with a later tick."""
+    world, replicas = serving(**ON)
+    stop(world, replicas[0])
+    duty = world.duties.handovers
+    gone = set_key("gone")
+    present = duty._stopped.pop(KEY)
+    duty._stopped[gone], duty._stopped[KEY] = copy(present), present
+
+    assert set(duty.tick(world.now_ns + 3_000 * 1_000_000)) == {KEY}
