@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rollcall_ha.analytics.alerts import Limits
+from rollcall_ha.analytics.checks.alerts import Limits
 from rollcall_ha.analytics.refusals import JobRefused
 from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.timing import Preset

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.analytics.generate import generate, prepare
+from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.synthetic.files import generate, prepare
 from rollcall_ha.analytics.synthetic.plan import Plan
 
 

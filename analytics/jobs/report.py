@@ -14,15 +14,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.checks.what_if import WrongReality
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.analytics.report.asking import ask
 from rollcall_ha.analytics.report.contents import WHAT_IF, Contents
 from rollcall_ha.analytics.report.files import write_report
 from rollcall_ha.analytics.report.gather import gather
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.summary import print_summary, summary_of
-from rollcall_ha.analytics.what_if import WrongReality
+from rollcall_ha.analytics.report.summary import print_summary, summary_of
 from rollcall_ha.controller.contract.timing import Preset
 
 OUT = "report"

@@ -1,7 +1,7 @@
 """
 The layers of a lake, brought up to date: journals into bronze, bronze into silver, silver into gold.
 
-Here: their order, and publishing after each. Not here: the rows (``analytics.layers``).
+Here: their order, and publishing after each. Not here: the rows (``layers``).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.layers import Layers
-from rollcall_ha.analytics.lines import find_journals
-from rollcall_ha.analytics.progress import Progress
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.summary import print_summary, summary_of
+from rollcall_ha.analytics.bronze.lines import find_journals
+from rollcall_ha.analytics.jobs.layers import Layers
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.report.summary import print_summary, summary_of
 
 LAYERS = ("ingest", "silver", "gold")
 

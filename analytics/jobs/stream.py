@@ -17,12 +17,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from rollcall_ha.analytics import streams
-from rollcall_ha.analytics.alerts import COLUMNS, Limits, alerts
-from rollcall_ha.analytics.lake import Lake
+from rollcall_ha.analytics.checks.alerts import COLUMNS, Limits, alerts
+from rollcall_ha.analytics.jobs import streams
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.session import check_java, spark_session
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.analytics.session import check_java, spark_session
-from rollcall_ha.analytics.tables import SILVER_HORIZONS
+from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS
 from rollcall_ha.api.identity import Identity
 
 

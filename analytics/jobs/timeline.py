@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from rollcall_ha.analytics import bronze, silver
-from rollcall_ha.analytics.bronze import Why
-from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.silver import SPANS, span_column
+from rollcall_ha.analytics.bronze import events as bronze
+from rollcall_ha.analytics.bronze.events import Why
+from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.silver import facts as silver
+from rollcall_ha.analytics.silver.facts import SPANS, span_column
 
 ROWS_MAX = 500
 """Rows that are shown; the lake's tables have them all."""

@@ -1,7 +1,7 @@
 """
 Whether the record of all fleets keeps the rules: the verdict, counts by rule, and the first violations.
 
-Here: the printing. Not here: the checks (``analytics.verify``, ``controller.core.verification``).
+Here: the printing. Not here: the checks (``checks.verify``, ``controller.core.verification``).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollcall_ha.analytics.inputs import Source
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.verify import verify
+from rollcall_ha.analytics.bronze.inputs import Source
+from rollcall_ha.analytics.checks.verify import verify
+from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.controller.core.verification import Rule
 
 SHOWN_MAX = 100

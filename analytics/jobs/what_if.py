@@ -1,7 +1,7 @@
 """
 The recorded failovers under other rules: the question, the counts, and the failovers that change most.
 
-Here: what is asked and printed. Not here: the answer (``analytics.what_if``), the limits of a replay
+Here: what is asked and printed. Not here: the answer (``checks.what_if``), the limits of a replay
 (``core.counterfactual``).
 """
 
@@ -16,10 +16,10 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, Settings
-from rollcall_ha.analytics.inputs import Source
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, what_if
+from rollcall_ha.analytics.bronze.inputs import Source
+from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
+from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, WhatIf, what_if
+from rollcall_ha.analytics.lake.session import spark_session
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 OUTCOMES = (SAME, FASTER, SLOWER, AVOIDED, UNKNOWN)

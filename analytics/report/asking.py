@@ -1,7 +1,7 @@
 """
 What-if for the report: recorded failovers under the timeouts of other presets, counted.
 
-Here: a row per preset, from published silver. Not here: the rules of the answer (``analytics.what_if``), the picture
+Here: a row per preset, from published silver. Not here: the rules of the answer (``checks.what_if``), the picture
 (``bars``). Winners under another policy are the what-if job's: no election is repeated for the page.
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.core.counterfactual import Settings
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.checks.counterfactual import Settings
+from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.report import contents
-from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_SILENCES
-from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, SLOWER, UNKNOWN, check_reality, recorded, under
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SILENCES
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 PERCENTS = {"p50": 50, "p95": 95, "p99": 99}

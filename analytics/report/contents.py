@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollcall_ha.analytics.gold_tables import (
+from rollcall_ha.analytics.gold.tables import (
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
     GOLD_NODES,
@@ -19,7 +19,7 @@ from rollcall_ha.analytics.gold_tables import (
     GOLD_RTO,
     GOLD_SETS,
 )
-from rollcall_ha.analytics.tables import LakeColumn, LakeTable, columns_of
+from rollcall_ha.analytics.lake.tables import LakeColumn, LakeTable, columns_of
 
 SLOWEST_FAILOVERS_MAX = 5
 NEWEST_FAILOVERS_MAX = 5

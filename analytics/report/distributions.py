@@ -1,7 +1,7 @@
 """
 How long failovers took: a histogram per cause, percentiles per phase.
 
-Here: rows of ``report.rto_histogram`` and ``gold.rto`` to pictures. Not here: percentiles themselves (``gold_totals``).
+Here: rows of ``report.rto_histogram`` and ``gold.rto`` to pictures. Not here: percentiles themselves (``gold.totals``).
 Rule 1: the axis is logarithmic and the same for all causes, so that they can be compared downwards.
 Rule 2: a percentile is told by its shape: circle 50, square 90, diamond 95, triangle 99, cross the greatest.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rollcall_ha.analytics.gold_tables import ALL
+from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report.markup import box, element, label, svg
 from rollcall_ha.analytics.report.phase_bars import PHASES
 from rollcall_ha.analytics.report.scales import LogAxis, duration, whole_ms

@@ -14,9 +14,9 @@ import io
 from pathlib import Path
 from typing import Any
 
+from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
 from rollcall_ha.analytics.report.page import page
-from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.node.files import atomic_replace
 
 PAGE = "index.html"

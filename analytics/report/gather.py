@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
-from rollcall_ha.analytics.gold_tables import (
+from rollcall_ha.analytics.gold.tables import (
     ALL,
     GOLD_BUILT,
     GOLD_CLUSTERS,
@@ -30,12 +30,13 @@ from rollcall_ha.analytics.gold_tables import (
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
-from rollcall_ha.analytics.lake import Lake, Manifest, NoLake
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.lake.lake import Lake, Manifest, NoLake
+from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.distributions import BINS_PER_DECADE
-from rollcall_ha.analytics.tables import SILVER_CALLERS, LakeTable
+from rollcall_ha.analytics.silver.tables import SILVER_CALLERS
 from rollcall_ha.controller.contract.principals import Role
 
 Read = Callable[[LakeTable], "DataFrame"]

@@ -2,7 +2,7 @@
 The report as one page: nothing is loaded, nothing runs in it.
 
 Here: the values that the templates beside (``*.jinja``) put between their words. Not here: the words and the order of
-the parts (the templates), the pictures (beside), definitions of figures (``gold_tables``), the rows
+the parts (the templates), the pictures (beside), definitions of figures (``gold.tables``), the rows
 (``gather``).
 Rule 1: no script, no address outside the page but links to its own tables; a policy in the head holds browsers to it.
 Rule 2: a picture without rows says why it is empty; it is not left out.
@@ -17,8 +17,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM
-from rollcall_ha.analytics.gold_tables import ALL
+from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM
+from rollcall_ha.analytics.gold.tables import ALL
 from rollcall_ha.analytics.report import bars, contents, distributions, phase_bars, scales, time_maps
 from rollcall_ha.analytics.report.contents import TABLES, Contents, Rows
 

@@ -2,7 +2,7 @@
 The history of one synthetic fleet: its sets live side by side, and the real decision core decides for all of them.
 
 Here: simulated time, entries of the replicated log, the leading controller. Not here: the life of one set
-(``broker_set``), files (``analytics.generate``).
+(``broker_set``), files (``files``).
 Rule 1: every event comes out of ``controller.core.apply``, with its hash chain, verdicts and refusals, as in the
 product. The generator invents faults and durations, never an event.
 Rule 2: operations of different sets that come within ``ENTRY_US`` share an entry, as many callers share one of the

@@ -2,7 +2,7 @@
 The input of a synthetic history: sizes, rates and seed.
 
 Here: ``Plan`` as one value, and its arithmetic. Not here: the history (``fleet``, ``broker_set``), the draws
-(``draws``), files (``analytics.generate``).
+(``draws``), files (``files``).
 Rule 1: a plan and the number of a fleet give one history, byte for byte, on every machine.
 Rule 2: rates are per broker set and day, of the simulated time; they may be fractions.
 """

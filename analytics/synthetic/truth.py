@@ -2,7 +2,7 @@
 The true history of a synthetic fleet: a truth test compares Spark's tables with it.
 
 Here: rows of truth, written while the sets are simulated. Not here: how Spark finds the same in events (``analytics``),
-files (``analytics.generate``).
+files (``files``).
 Rule 1: truth comes from the simulated processes: their deaths, their logs, the durations of their steps. It is not
 folded from events; two columns that only the core can know (``grade``, and which epoch came next) are its word.
 Rule 2: a duration is None where its stamp was never reported: no reader of the events can know it.

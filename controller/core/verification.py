@@ -3,7 +3,7 @@ Rules that a record of events must keep, checked on the record alone.
 
 Here: the walk along a hash chain, the rules that one election shows by itself, and the walk along one whole record; all
 over lines as they were written. Not here: reading files (``controller.runtime.verify``), many records at once by Spark
-(``analytics.verify``), the state of a running fleet (``controller.core.invariants``).
+(``analytics.checks.verify``), the state of a running fleet (``controller.core.invariants``).
 Rule 1: the chain is over the text of a line with its own hash blanked. Text, not a decoded record: fields that were
 added later have no part in an old event's hash.
 Rule 2: an event of an unknown kind or version is still a link of the chain.

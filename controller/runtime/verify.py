@@ -3,7 +3,7 @@
 without Java.
 
 Here: which files are read, in order, and printing. Not here: their lines (``record_lines``, ``backup_files``), the
-rules (``controller.core.verification``), the same over many fleets by Spark (``analytics.verify``).
+rules (``controller.core.verification``), the same over many fleets by Spark (``analytics.checks.verify``).
 
 Rule 1: nothing is written, also no torn line is cut: the controller may be running.
 Rule 2: one pass, line by line: of a journal of any size, a few values of each set are kept.

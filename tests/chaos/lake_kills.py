@@ -22,7 +22,7 @@ import msgspec
 import psutil
 
 from rollcall_ha.analytics.jobs.run import LAYERS
-from rollcall_ha.analytics.lake import WHOLE, Lake, Manifest
+from rollcall_ha.analytics.lake.lake import WHOLE, Lake, Manifest
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.chaos.stopped_driver import HERE, STEPS
 from tests.spark.lakes import build

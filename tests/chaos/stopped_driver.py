@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rollcall_ha.analytics import lake
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
 from rollcall_ha.analytics.cli import app
-from rollcall_ha.analytics.layers import Layers
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, LakeTable
+from rollcall_ha.analytics.jobs.layers import Layers
+from rollcall_ha.analytics.lake import lake
+from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.lake.tables import LakeTable
 from tests.spark.conftest import QUICK_START
 
 HERE = "*.here"

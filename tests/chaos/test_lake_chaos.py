@@ -14,8 +14,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.gold_tables import GOLD, GOLD_RTO_DAILY
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, SILVER, SILVER_REIGNS
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.gold.tables import GOLD, GOLD_RTO_DAILY
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_REIGNS
 from tests.chaos.lake_kills import Kill, kill_all
 from tests.spark.conftest import batch, expected, journals, lines, spark
 from tests.spark.lakes import content

@@ -35,10 +35,10 @@ PAGES = {
 """The page that defines the numbers of each letter."""
 
 OTHER_MEANINGS: dict[tuple[str, str], str] = {
-    ("analytics/summary.py", "P50"): "a percentile",
-    ("analytics/summary.py", "P90"): "a percentile",
-    ("analytics/summary.py", "P95"): "a percentile",
-    ("analytics/summary.py", "P99"): "a percentile",
+    ("analytics/report/summary.py", "P50"): "a percentile",
+    ("analytics/report/summary.py", "P90"): "a percentile",
+    ("analytics/report/summary.py", "P95"): "a percentile",
+    ("analytics/report/summary.py", "P99"): "a percentile",
 }
 """(path, number) of a text that means something else -> what it means."""
 

@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rollcall_ha.analytics.core.counterfactual import Settings
-from rollcall_ha.analytics.generate import generate, prepare
-from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.checks.counterfactual import Settings
+from rollcall_ha.analytics.checks.verify import verify
+from rollcall_ha.analytics.checks.what_if import what_if
+from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.synthetic.files import generate, prepare
 from rollcall_ha.analytics.synthetic.plan import Plan
-from rollcall_ha.analytics.tables import BRONZE_EVENTS
-from rollcall_ha.analytics.verify import verify
-from rollcall_ha.analytics.what_if import what_if
 from tests.support.analytics_truth import Comparison, build_lake, compare
 
 T = TypeVar("T")

@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import psutil
 
-from rollcall_ha.analytics.lake import Lake, partitions_in
-from rollcall_ha.analytics.layers import Layers
-from rollcall_ha.analytics.lines import find_journals
-from rollcall_ha.analytics.progress import Progress
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, SILVER_REIGNS
+from rollcall_ha.analytics.bronze.lines import find_journals
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.jobs.layers import Layers
+from rollcall_ha.analytics.lake.lake import Lake, partitions_in
+from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
 from tests.perf import lake_input
 from tests.perf.machine import describe
 

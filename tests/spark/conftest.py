@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from rollcall_ha.analytics.gold_tables import GOLD
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.session import NoSpark, check_java, spark_session
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, SILVER
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.gold.tables import GOLD
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.session import NoSpark, check_java, spark_session
+from rollcall_ha.analytics.silver.tables import SILVER
 from tests.spark.lakes import build, content
 from tests.support.analytics_story import days_apart, lines_of, long_story, write_journals
 

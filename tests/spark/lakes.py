@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rollcall_ha.analytics.bronze.lines import find_journals
+from rollcall_ha.analytics.jobs.layers import Layers
 from rollcall_ha.analytics.jobs.run import LAYERS
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.layers import Layers
-from rollcall_ha.analytics.lines import find_journals
-from rollcall_ha.analytics.progress import Progress
-from rollcall_ha.analytics.tables import LakeTable
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.tables import LakeTable
 
 
 def build(spark: Any, lake: Lake, *paths: Path, layers: Sequence[str] = LAYERS) -> int:

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics import bronze
-from rollcall_ha.analytics.bronze import Why
-from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.bronze import events as bronze
+from rollcall_ha.analytics.bronze.events import Why
+from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
 from tests.support.analytics_cli import code_of
 from tests.support.analytics_story import HOLE, lines_of, story
 

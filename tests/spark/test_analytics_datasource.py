@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from rollcall_ha.analytics.datasource import register
-from rollcall_ha.analytics.schema import event_record_schema
+from rollcall_ha.analytics.bronze.datasource import register
+from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Plan
 from rollcall_ha.controller.contract.events import EventRecord

@@ -11,11 +11,16 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics import gold, gold_days, gold_totals, intervals, silver
+from rollcall_ha.analytics.bronze.inputs import events_of
 from rollcall_ha.analytics.codes import KINDS
-from rollcall_ha.analytics.gold_tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
-from rollcall_ha.analytics.inputs import events_of
-from rollcall_ha.analytics.tables import SILVER_HORIZONS, LakeTable
+from rollcall_ha.analytics.gold import daily as gold
+from rollcall_ha.analytics.gold import days as gold_days
+from rollcall_ha.analytics.gold import totals as gold_totals
+from rollcall_ha.analytics.gold.tables import GOLD_QUIET_DAILY, GOLD_SETS_DAILY
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver import facts as silver
+from rollcall_ha.analytics.silver import intervals
+from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS
 from rollcall_ha.controller.contract.commands import CleanReplicas, RevokeCertificate, TakeLeadership
 from rollcall_ha.controller.contract.ids import BrokerId, ControllerName
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy, Role

@@ -18,11 +18,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-import rollcall_ha.analytics.layers
-from rollcall_ha.analytics import streams
-from rollcall_ha.analytics.alerts import Limits, alerts
-from rollcall_ha.analytics.bronze import Why
-from rollcall_ha.analytics.gold_tables import (
+import rollcall_ha.analytics.jobs.layers
+from rollcall_ha.analytics.bronze.events import Why
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_REJECTED
+from rollcall_ha.analytics.checks.alerts import Limits, alerts
+from rollcall_ha.analytics.gold.tables import (
     GOLD,
     GOLD_CLUSTERS,
     GOLD_FAILOVERS,
@@ -31,12 +31,13 @@ from rollcall_ha.analytics.gold_tables import (
     GOLD_RTO,
     GOLD_SETS_DAILY,
 )
-from rollcall_ha.analytics.gold_totals import PERCENTS
-from rollcall_ha.analytics.lake import Lake, NoLake
-from rollcall_ha.analytics.layers import Layers
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.gold.totals import PERCENTS
+from rollcall_ha.analytics.jobs import streams
+from rollcall_ha.analytics.jobs.layers import Layers
+from rollcall_ha.analytics.lake.lake import Lake, NoLake
+from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.report.gather import gather
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, BRONZE_REJECTED, SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_HORIZONS, SILVER_SYNC_STATE_SETS
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.spark.lakes import build, content
 
@@ -155,7 +156,7 @@ def test_each_task_wrote_a_file_into_each_day_of_a_lake_of_many(
     rows = spark.range(0, 120, 1, 4).selectExpr("'c' AS cluster", day, "'f' AS fleet", *columns)
     lake, found = Lake(tmp_path), {}
     for name, limit in (("few days", 0), ("many days", -1)):
-        monkeypatch.setattr(rollcall_ha.analytics.layers, "OPEN_FILES_MAX", limit)
+        monkeypatch.setattr(rollcall_ha.analytics.jobs.layers, "OPEN_FILES_MAX", limit)
         with lake.writer() as writer:
             Layers(spark, writer, Progress(spark, is_quiet=True))._put(SILVER_HORIZONS, rows)
             writer.publish()

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_SETS
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.tables import SILVER, SILVER_CLEANINGS, SILVER_REIGNS, SILVER_STOPS
+from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_SETS
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.silver.tables import SILVER, SILVER_CLEANINGS, SILVER_REIGNS, SILVER_STOPS
 from rollcall_ha.controller.contract.commands import ReportWrites
 from rollcall_ha.controller.contract.values import DetectionStamps, Phase, SilenceCause, StopReason
 from rollcall_ha.controller.core.history import history_of

@@ -10,18 +10,18 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.gold_days import MS_PER_DAY, Days
-from rollcall_ha.analytics.gold_intervals import quiet_daily, sets_daily
-from rollcall_ha.analytics.gold_tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
-from rollcall_ha.analytics.gold_totals import sets
-from rollcall_ha.analytics.tables import (
+from rollcall_ha.analytics.gold.days import MS_PER_DAY, Days
+from rollcall_ha.analytics.gold.intervals import quiet_daily, sets_daily
+from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold.totals import sets
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver.tables import (
     SILVER_CLEANINGS,
     SILVER_HORIZONS,
     SILVER_SILENCES,
     SILVER_STOPS,
     SILVER_SYNC_STATE_SETS,
     SILVER_TENURES,
-    LakeTable,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -9,19 +9,19 @@ from markupsafe import escape
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, Settings
+from rollcall_ha.analytics.checks.what_if import what_if
 from rollcall_ha.analytics.cli import presets_of
-from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, Settings
-from rollcall_ha.analytics.gold_tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.gold.tables import GOLD_FAILOVERS, GOLD_SETS_DAILY
 from rollcall_ha.analytics.jobs import report
 from rollcall_ha.analytics.jobs import what_if as job
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
 from rollcall_ha.analytics.report.gather import gather
 from rollcall_ha.analytics.report.page import page
-from rollcall_ha.analytics.tables import BRONZE_EVENTS
-from rollcall_ha.analytics.what_if import what_if
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.session import spark_session
+from rollcall_ha.analytics.lake.session import spark_session
 
 pytestmark = pytest.mark.spark
 

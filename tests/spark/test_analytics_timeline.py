@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics import bronze
+from rollcall_ha.analytics.bronze import events as bronze
+from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
 from rollcall_ha.analytics.jobs import timeline
-from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
-from rollcall_ha.analytics.silver import SPANS, span_column
+from rollcall_ha.analytics.silver.facts import SPANS, span_column
 from rollcall_ha.controller.core.history import history_of
 from tests.support.analytics_cli import code_of
 from tests.support.analytics_story import lines_of, story, write_journals

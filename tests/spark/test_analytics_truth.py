@@ -11,13 +11,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.core.counterfactual import Settings
-from rollcall_ha.analytics.generate import write_fleet
-from rollcall_ha.analytics.inputs import events_of
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.lines import find_journals
-from rollcall_ha.analytics.tables import BRONZE_EVENTS
-from rollcall_ha.analytics.what_if import AVOIDED, FASTER, SAME, WhatIf, WrongReality, what_if
+from rollcall_ha.analytics.bronze.inputs import events_of
+from rollcall_ha.analytics.bronze.lines import find_journals
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.checks.counterfactual import Settings
+from rollcall_ha.analytics.checks.what_if import AVOIDED, FASTER, SAME, WhatIf, WrongReality, what_if
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.synthetic.files import write_fleet
 from rollcall_ha.controller.contract.timing import PRESETS, Preset
 from rollcall_ha.controller.core.policies import DATA_FIRST
 from tests.support.analytics_plans import ROUGH

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.datasource import register
+from rollcall_ha.analytics.bronze.datasource import register
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.deploy.local.fleet import Fleet
 from rollcall_ha.deploy.local.processes import wait_until

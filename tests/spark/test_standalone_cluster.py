@@ -13,10 +13,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.gold_tables import GOLD
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.session import NoSpark, check_java
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, SILVER
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.gold.tables import GOLD
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.session import NoSpark, check_java
+from rollcall_ha.analytics.silver.tables import SILVER
 from rollcall_ha.deploy.local.processes import wait_until
 from tests.spark.lakes import content
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollcall_ha.analytics.gold_tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_RTO, GOLD_SETS
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.layers import Layers
-from rollcall_ha.analytics.lines import find_journals
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.bronze.lines import find_journals
+from rollcall_ha.analytics.gold.tables import GOLD_CLUSTERS, GOLD_FAILOVERS, GOLD_RTO, GOLD_SETS
+from rollcall_ha.analytics.jobs.layers import Layers
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS
 from rollcall_ha.analytics.synthetic.truth import TRUTH_ROWS
-from rollcall_ha.analytics.tables import SILVER_REIGNS
 
 PERCENTS = (50, 90, 95, 99)
 PPM = 1_000_000

@@ -12,9 +12,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.report import contents
 from rollcall_ha.analytics.report.contents import Contents
-from rollcall_ha.analytics.tables import LakeTable
 
 CAUSES = {"dead-at-once": (90, 0.4), "timeout": (3_150, 0.08), "goodbye": (60, 0.3), "replaced": (400, 0.6)}
 """Cause -> median of its RTO in ms, and how far it spreads."""

@@ -11,10 +11,11 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.session import spark_session
-from rollcall_ha.analytics.silver import SPANS, span_column
-from rollcall_ha.analytics.tables import ORDINALS_PER_INDEX, SILVER_REIGNS, SILVER_STOPS
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.session import spark_session
+from rollcall_ha.analytics.lake.tables import ORDINALS_PER_INDEX
+from rollcall_ha.analytics.silver.facts import SPANS, span_column
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_STOPS
 from rollcall_ha.deploy.local import analytics_demo
 from tests.truth.faults import Stage
 

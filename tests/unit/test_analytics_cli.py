@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 import rollcall_ha.analytics.cli as cli
-from rollcall_ha.analytics.core.counterfactual import CLEAN_POLICIES
+from rollcall_ha.analytics.checks.counterfactual import CLEAN_POLICIES
 from rollcall_ha.controller.contract.timing import Preset
 from tests.support.analytics_cli import code_of
 

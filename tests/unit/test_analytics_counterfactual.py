@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from rollcall_ha.analytics.core.counterfactual import MAY_NOT_CLAIM, replay
+from rollcall_ha.analytics.checks.counterfactual import MAY_NOT_CLAIM, replay
 from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Mix, Plan
 from rollcall_ha.controller.contract.events import ElectionFailed, EventRecord, MasterElected

@@ -11,8 +11,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from rollcall_ha.analytics.datasource import RollcallStreamReader, WrongOption, live_schema, parse_options
-from rollcall_ha.analytics.live import End, Mark, ReadFailed
+from rollcall_ha.analytics.bronze.datasource import RollcallStreamReader, WrongOption, live_schema, parse_options
+from rollcall_ha.analytics.bronze.live import End, Mark, ReadFailed
 
 
 class StreamReader(RollcallStreamReader):

@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics e
 import pyarrow as pa
 from pyarrow import parquet
 
-from rollcall_ha.analytics.generate import FolderInUse, prepare, write_fleet
+from rollcall_ha.analytics.synthetic.files import FolderInUse, prepare, write_fleet
 from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Fault, Mix, Plan
 from rollcall_ha.analytics.synthetic.truth import ReignTruth

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollcall_ha.analytics.lake import (
+from rollcall_ha.analytics.lake.lake import (
     FORM,
     VERSIONS_KEPT,
     Lake,
@@ -27,7 +27,8 @@ from rollcall_ha.analytics.lake import (
     partitions_in,
     values_of,
 )
-from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_TENURES, LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_TENURES
 
 DAYS = ("cluster=a/day=2026-01-01", "cluster=a/day=2026-01-02")
 
@@ -293,7 +294,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     """The second one is told who the first is; a writer that was killed holds nothing."""
     lake = Lake(tmp_path)
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom rollcall_ha.analytics.lake import Lake\n"
+        "import sys, time\nfrom pathlib import Path\nfrom rollcall_ha.analytics.lake.lake import Lake\n"
         f"with Lake(Path({str(tmp_path)!r})).writer():\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     root = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rollcall_ha.analytics import lines
-from rollcall_ha.analytics.lines import BREAK, file_of, find_broken, readable_lines, source_of
+from rollcall_ha.analytics.bronze import lines
+from rollcall_ha.analytics.bronze.lines import BREAK, file_of, find_broken, readable_lines, source_of
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: the analytics extra is optional")
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollcall_ha.analytics.live import BEGINNING, LiveRecord, Mark, ReadFailed, split
+from rollcall_ha.analytics.bronze.live import BEGINNING, LiveRecord, Mark, ReadFailed, split
 from rollcall_ha.api.errors import Unreachable
 from rollcall_ha.controller.contract.events import EventRecord
 from rollcall_ha.controller.contract.values import EventRef, Phase

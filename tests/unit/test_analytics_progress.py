@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.lake.progress import Progress
 
 
 def spark_with(done: int, of: int) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics extra is optional")
 
-from rollcall_ha.analytics.schema import event_record_schema
+from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.controller.contract import events
 
 

@@ -7,8 +7,10 @@ from typing import get_args
 import pytest
 
 from rollcall_ha.analytics import codes
-from rollcall_ha.analytics.gold_tables import GOLD
-from rollcall_ha.analytics.tables import BRONZE, SILVER, LakeTable
+from rollcall_ha.analytics.bronze.tables import BRONZE
+from rollcall_ha.analytics.gold.tables import GOLD
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver.tables import SILVER
 from rollcall_ha.controller.contract.events import AnyEvent
 from rollcall_ha.controller.contract.values import Phase, SilenceCause
 from rollcall_ha.controller.contract.verdicts import ElectionKind, Grade, Intactness

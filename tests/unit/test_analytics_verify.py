@@ -12,10 +12,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: the analytics e
 
 import pyarrow as pa
 
+from rollcall_ha.analytics.checks.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
 from rollcall_ha.analytics.jobs.verify import RecordVerdict, verdict_of
 from rollcall_ha.analytics.synthetic.fleet import SyntheticFleet
 from rollcall_ha.analytics.synthetic.plan import Plan
-from rollcall_ha.analytics.verify import BEGUN_INSIDE, BORDER, walk_borders, walk_ranges
 from rollcall_ha.controller.core.verification import Rule
 
 Row = dict[str, Any]

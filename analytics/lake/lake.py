@@ -1,7 +1,8 @@
 """
 A lake: tables as Parquet files below one folder, published so that a reader never sees half a table.
 
-Here: the manifest, staging, publishing, sweeping. Not here: columns of tables (``tables``), their rows (``layers``).
+Here: the manifest, staging, publishing, sweeping. Not here: columns of tables (``tables`` of each layer),
+their rows (``jobs.layers``).
 
     LAKE/manifest.json                                  the folders that are the tables, and their inputs
     LAKE/data/LAYER/TABLE/run=RUN/cluster=C/day=D/*.parquet
@@ -31,8 +32,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from rollcall_ha.analytics.lake.tables import LakeTable
 from rollcall_ha.analytics.refusals import JobRefused
-from rollcall_ha.analytics.tables import LakeTable
 from rollcall_ha.node.files import atomic_replace, fsync_directory
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """
 Silver, one row per occurrence: reigns with their phases, elections, truncations, changes of leader.
 
-Here: column expressions over bronze events. Not here: intervals (``intervals``), publishing (``layers``).
+Here: column expressions over bronze events. Not here: intervals (``intervals``), publishing (``jobs.layers``).
 
 Rule 1: the phases chain as in ``controller.core.history`` (its rules 1-3); a test compares both row by row.
 Rule 2: a reign is made of minima and maxima over its events: copies and any order give the same row, and a published
@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from rollcall_ha.analytics import codes
 from rollcall_ha.analytics.codes import CAUSES, ELECTION_KINDS, GRADES, KINDS, PHASES, code_of, word_of
-from rollcall_ha.analytics.tables import (
+from rollcall_ha.analytics.silver.tables import (
     SILVER_CALLERS,
     SILVER_CLEANINGS,
     SILVER_ELECTIONS,

@@ -2,7 +2,7 @@
 From files to single JSON texts, one per event: nothing is judged, nothing is lost.
 
 Here: finding files, reading them as text, taking apart lines that hold more than one record, pages of ``/v1/events``.
-Not here: parsing a text (``bronze``).
+Not here: parsing a text (``events``).
 
 Rule 1: a record begins with ``{"version":``, a page with ``{"freshness":``. In a JSON string the quotes would be
 escaped, so neither can stand inside one: a line is taken apart there, and a torn record before a good one costs only

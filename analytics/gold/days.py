@@ -1,7 +1,7 @@
 """
 The input of every daily gold table: silver, the wanted days, and the last event of each fleet.
 
-Here: values and small tables. Not here: any figure (``gold``, ``gold_intervals``).
+Here: values and small tables. Not here: any figure (``daily``, ``intervals``).
 """
 
 from __future__ import annotations

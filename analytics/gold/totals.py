@@ -1,7 +1,7 @@
 """
 The gold tables that cover the whole lake: sums of the daily ones, and percentiles of their histograms.
 
-Here: column expressions over daily tables. Not here: the days (``gold``).
+Here: column expressions over daily tables. Not here: the days (``daily``).
 Rule 1: only daily tables are read, the last events of fleets, and keys and counts for quality: a longer period is the
 sum of its days, quiet ones included.
 Rule 2: rows are summed by their own keys before they are repeated for "all": so few are repeated.
@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_QUALITY
 from rollcall_ha.analytics.codes import KINDS
-from rollcall_ha.analytics.gold_days import MS_PER_DAY, horizon_of_fleets, last_day
-from rollcall_ha.analytics.gold_tables import (
+from rollcall_ha.analytics.gold.days import MS_PER_DAY, horizon_of_fleets, last_day
+from rollcall_ha.analytics.gold.tables import (
     ALL,
     GOLD_CLUSTERS,
     GOLD_DOMINANCE_DAILY,
@@ -30,15 +31,8 @@ from rollcall_ha.analytics.gold_tables import (
     GOLD_SETS,
     GOLD_SETS_DAILY,
 )
-from rollcall_ha.analytics.tables import (
-    BRONZE_EVENTS,
-    BRONZE_QUALITY,
-    FLEET_CLUSTER,
-    SILVER_HORIZONS,
-    SILVER_REIGNS,
-    SILVER_SYNC_STATE_SETS,
-    LakeTable,
-)
+from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, LakeTable
+from rollcall_ha.analytics.silver.tables import SILVER_HORIZONS, SILVER_REIGNS, SILVER_SYNC_STATE_SETS
 
 PPM = 1_000_000
 PERCENTS = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99}

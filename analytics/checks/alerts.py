@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rollcall_ha.analytics.tables import SILVER_REIGNS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+from rollcall_ha.analytics.silver.tables import SILVER_REIGNS, SILVER_SILENCES, SILVER_SYNC_STATE_SETS, SILVER_TENURES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rollcall_ha.analytics.lake import Lake, Manifest
+    from rollcall_ha.analytics.lake.lake import Lake, Manifest
 
 COLUMNS = ("alert", "cluster", "fleet", "broker_set", "since_ms", "lasts_ms", "count")
 ROWS_MAX = 10_000

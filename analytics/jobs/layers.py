@@ -2,14 +2,14 @@
 The three layers of a lake, brought up to date: changed days are computed again, the others stay as they are published.
 
 Here: the partitions that a layer has to read, and putting its tables in place. Not here: their rows (``bronze``,
-``silver``, ``intervals``, ``gold``), the mechanism of publishing (``lake``).
+``silver``, ``gold``), the mechanism of publishing (``lake``).
 
 Rule 1: a layer knows the partitions that it was built from. Same partitions: nothing to do. Ingesting a file again, or
 copies of it, changes no partition.
 Rule 2 (bronze): a day of a cluster is written anew if the files brought events for it that it lacked.
 Rule 3 (silver): tables whose rows depend on one day are made anew for changed days. Reigns and intervals are made from
-the published rows and the events since the day before the first change (``silver`` rule 2, ``intervals`` rule 2); only
-days whose rows differ are written.
+the published rows and the events since the day before the first change (rule 2 of ``silver.facts`` and
+``silver.intervals``); only days whose rows differ are written.
 Rule 4 (gold): daily tables are made anew from the first day with a changed silver row, or that was not over; tables of
 the whole lake are added up from the daily ones.
 """
@@ -25,15 +25,20 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics import bronze, gold, gold_days, gold_totals, intervals, lines, silver
-from rollcall_ha.analytics.gold_tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
-from rollcall_ha.analytics.lake import WHOLE, LakeWriter, Partitions, partitions_in, values_of
-from rollcall_ha.analytics.progress import Progress
-from rollcall_ha.analytics.session import OPEN_FILES_MAX
-from rollcall_ha.analytics.tables import (
-    BRONZE_EVENTS,
-    BRONZE_QUALITY,
-    BRONZE_REJECTED,
+from rollcall_ha.analytics.bronze import events as bronze
+from rollcall_ha.analytics.bronze import lines
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS, BRONZE_QUALITY, BRONZE_REJECTED
+from rollcall_ha.analytics.gold import daily as gold
+from rollcall_ha.analytics.gold import days as gold_days
+from rollcall_ha.analytics.gold import totals as gold_totals
+from rollcall_ha.analytics.gold.tables import GOLD_BUILT, GOLD_FAILOVERS, GOLD_NODES, GOLD_SETS, GOLD_SETS_DAILY
+from rollcall_ha.analytics.lake.lake import WHOLE, LakeWriter, Partitions, partitions_in, values_of
+from rollcall_ha.analytics.lake.progress import Progress
+from rollcall_ha.analytics.lake.session import OPEN_FILES_MAX
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver import facts as silver
+from rollcall_ha.analytics.silver import intervals
+from rollcall_ha.analytics.silver.tables import (
     SILVER,
     SILVER_CALLERS,
     SILVER_CLEANINGS,
@@ -46,7 +51,6 @@ from rollcall_ha.analytics.tables import (
     SILVER_SYNC_STATE_SETS,
     SILVER_TENURES,
     SILVER_TRUNCATIONS,
-    LakeTable,
 )
 
 SKEW_DAYS = 1

@@ -16,7 +16,7 @@ Rule 5: most sets have nothing to tell on most days. Such a day of a set is quie
 
 from __future__ import annotations
 
-from rollcall_ha.analytics.tables import LakeTable, columns_of
+from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
 
 GOLD_BUILT = "gold 5"
 """

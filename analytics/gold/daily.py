@@ -2,8 +2,8 @@
 The daily gold tables of failovers and elections: column expressions over silver.
 
 Here: failovers with their judgement, their sums per day, and the order of all daily tables. Not here: intervals
-(``gold_intervals``), totals of the whole lake (``gold_totals``), the choice of days (``layers``).
-Rule 1: figures are defined in ``gold_tables``.
+(``intervals``), totals of the whole lake (``totals``), the choice of days (``jobs.layers``).
+Rule 1: figures are defined in ``tables``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.gold_days import US_PER_MS, Days
-from rollcall_ha.analytics.gold_intervals import nodes_daily, quiet_daily, sets_daily
-from rollcall_ha.analytics.gold_tables import (
+from rollcall_ha.analytics.gold.days import US_PER_MS, Days
+from rollcall_ha.analytics.gold.intervals import nodes_daily, quiet_daily, sets_daily
+from rollcall_ha.analytics.gold.tables import (
     FLAP_WINDOW_MS,
     GOLD_DOMINANCE_DAILY,
     GOLD_ELECTIONS_DAILY,
@@ -28,9 +28,9 @@ from rollcall_ha.analytics.gold_tables import (
     LEADER_SHADOW_MS,
     ROUTE_LATE_MS,
 )
-from rollcall_ha.analytics.intervals import BY_SET, numbered, served_at
-from rollcall_ha.analytics.silver import OF_OUTAGE, span_column
-from rollcall_ha.analytics.tables import LakeTable
+from rollcall_ha.analytics.lake.tables import LakeTable
+from rollcall_ha.analytics.silver.facts import OF_OUTAGE, span_column
+from rollcall_ha.analytics.silver.intervals import BY_SET, numbered, served_at
 from rollcall_ha.controller.contract.verdicts import Grade
 
 

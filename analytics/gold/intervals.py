@@ -1,7 +1,7 @@
 """
 The daily gold tables of intervals: availability, stops of writes and exposure of sets, absence of replicas.
 
-Here: column expressions over silver's intervals. Not here: failovers (``gold``).
+Here: column expressions over silver's intervals. Not here: failovers (``daily``).
 
 Rule 1: durations are cut at midnight UTC, so that days add up.
 Rule 2: an interval counts up to its end, else to the last event of its fleet; one that ends before it begins counts 0.
@@ -17,9 +17,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics.gold_days import MS_PER_DAY, SET, US_PER_MS, Days, last_day
-from rollcall_ha.analytics.gold_tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, SLA_PPM
-from rollcall_ha.analytics.intervals import BY_SET, numbered
+from rollcall_ha.analytics.gold.days import MS_PER_DAY, SET, US_PER_MS, Days, last_day
+from rollcall_ha.analytics.gold.tables import GOLD_NODES_DAILY, GOLD_QUIET_DAILY, GOLD_SETS_DAILY, SLA_PPM
+from rollcall_ha.analytics.silver.intervals import BY_SET, numbered
 from rollcall_ha.controller.contract.values import SilenceCause
 
 PPM = 1_000_000

@@ -2,7 +2,7 @@
 Bronze: every event once, flat, with its line; every other text with the reason why it is no event.
 
 Here: judging and flattening texts, dropping copies, all in column expressions. Not here: files (``lines``), the days
-that a lake already holds, publishing (``layers``).
+that a lake already holds, publishing (``jobs.layers``).
 
 Rule 1: one parse gives the columns and the judgement. An unknown field stays in the line; a record of a newer schema
 version is read by its known fields, because later versions only add fields.
@@ -24,9 +24,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from rollcall_ha.analytics import codes
-from rollcall_ha.analytics.lines import BREAK, HOLE
-from rollcall_ha.analytics.schema import event_record_schema
-from rollcall_ha.analytics.tables import BRONZE_EVENTS, FLEET_CLUSTER, ORDINALS_PER_INDEX
+from rollcall_ha.analytics.bronze.lines import BREAK, HOLE
+from rollcall_ha.analytics.bronze.schema import event_record_schema
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.lake.tables import FLEET_CLUSTER, ORDINALS_PER_INDEX
 
 INDEXES_PER_BUCKET = 1 << 18
 """Raft indexes of one cluster and day that are sorted together."""

@@ -22,9 +22,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from rollcall_ha.analytics import codes, intervals, silver
-from rollcall_ha.analytics.core.counterfactual import Settings, replay
+from rollcall_ha.analytics import codes
+from rollcall_ha.analytics.checks.counterfactual import Settings, replay
 from rollcall_ha.analytics.refusals import JobRefused
+from rollcall_ha.analytics.silver import facts as silver
+from rollcall_ha.analytics.silver import intervals
 
 REPLAY_DDL = (
     "fleet string, seq bigint, other_winner int, other_policy string, is_replayed boolean, other_regret_bytes bigint"

@@ -2,7 +2,7 @@
 Recorded decisions under other rules: the other decision, and the limits of such a replay.
 
 Here: one election under another policy, by the real core; settings, and the sentences that limit a replay. Not here:
-times under another timeout, which are columns (``analytics.what_if``).
+times under another timeout, which are columns (``checks.what_if``).
 Rule 1: at the real settings every replay gives history back exactly (S83).
 Rule 2: a replay changes one decision and nothing after it: the further history of the set under another master is not
 known, and not claimed.

@@ -2,7 +2,7 @@
 ``spark.read.format("rollcall")`` and ``spark.readStream.format("rollcall")``: a live control plane as a table.
 
 Here: options, offsets, partitions, Arrow batches. Not here: pages, holes, controllers that are behind (``live``).
-One row per event: the columns of ``analytics.schema``, and ``line``, the event's JSON text as it was sent.
+One row per event: the columns of ``schema``, and ``line``, the event's JSON text as it was sent.
 
 Options: ``endpoint`` host:port,... of the controllers' REST ports (needed); ``cluster`` only this one's sets;
 ``from-index`` the first Raft index (0); ``partitions`` tasks of a batch (4); ``max-entries`` Raft entries per
@@ -33,8 +33,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from rollcall_ha.analytics.live import End, LiveRecord, Mark, ReadFailed, split
-from rollcall_ha.analytics.schema import event_record_schema
+from rollcall_ha.analytics.bronze.live import End, LiveRecord, Mark, ReadFailed, split
+from rollcall_ha.analytics.bronze.schema import event_record_schema
 from rollcall_ha.api.identity import Identity
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """
 Events for a job that needs their lines: out of a lake's bronze, or straight from journals.
 
-Here: the choice. Not here: parsing (``bronze``), files (``lines``, ``lake``).
+Here: the choice. Not here: parsing (``events``), files (``lines``, ``lake``).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rollcall_ha.analytics import bronze
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.lines import find_journals, pieces, read_lines
-from rollcall_ha.analytics.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.bronze import events as bronze
+from rollcall_ha.analytics.bronze.lines import find_journals, pieces, read_lines
+from rollcall_ha.analytics.bronze.tables import BRONZE_EVENTS
+from rollcall_ha.analytics.lake.lake import Lake
 
 
 @dataclass(frozen=True, slots=True)

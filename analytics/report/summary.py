@@ -2,7 +2,7 @@
 A lake on one screen.
 
 Here: a few rows of gold, the files with rejected texts, and printing them. Not here: definitions of figures
-(``gold_tables``).
+(``gold.tables``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 
-from rollcall_ha.analytics.gold_tables import ALL, GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.lines import file_of
-from rollcall_ha.analytics.tables import BRONZE_QUALITY
+from rollcall_ha.analytics.bronze.lines import file_of
+from rollcall_ha.analytics.bronze.tables import BRONZE_QUALITY
+from rollcall_ha.analytics.gold.tables import ALL, GOLD_CLUSTERS, GOLD_QUALITY, GOLD_RTO, GOLD_SETS
+from rollcall_ha.analytics.lake.lake import Lake
 from rollcall_ha.controller.contract.verdicts import Grade
 
 WORST_ROWS = 5

@@ -1,79 +1,8 @@
-"""
-Every table of the lake: names, columns with their exact meaning, types, keys, partitions.
-
-Here: values only, of bronze and silver. Not here: gold (``gold_tables``), how they are computed (``bronze``,
-``silver``, ``gold``), how they are published (``lake``).
-
-Rule 1: an event belongs to (fleet, term, index, ordinal). ``seq`` = index * 2**20 + ordinal orders the events of one
-fleet, because an index belongs to one term for ever; stamps order nothing, leaders' clocks are skewed.
-Rule 2: ``day`` is the UTC date of the row's own beginning, taken from the entry's stamp: every copy of an event has the
-same. All tables with a cluster and a day are partitioned by both.
-Rule 3: a phase without a stamp is null. A duration that would be negative is null, and counted.
-Rule 4 (open rows): a row whose end has not been seen has a null end. The next run that sees it writes the row again;
-gold counts it up to the last event of its fleet (``horizons``). Batch and streaming are equal by this rule.
-Rule 5: daily gold tables hold sums and counts of whole numbers, so that adding days gives exactly the longer period's.
-"""
+"""The tables of silver: values only. Not here: how rows are made (``facts``, ``intervals``)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-ORDINALS_PER_INDEX = 1 << 20
-FLEET_CLUSTER = "_fleet"
-"""``cluster`` of events that belong to no broker set: leadership, founding."""
-
-
-@dataclass(frozen=True, slots=True)
-class LakeColumn:
-    """One column: its Spark type as DDL, and the meaning of its values."""
-
-    name: str
-    kind: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeTable:
-    """One table of one layer. ``key`` is unique; ``partitions`` are the folders below it."""
-
-    layer: str
-    name: str
-    meaning: str
-    columns: tuple[LakeColumn, ...]
-    key: tuple[str, ...]
-    partitions: tuple[str, ...] = ("cluster", "day")
-
-    @property
-    def path(self) -> str:
-        """Its name in manifests and below the lake's folder."""
-        return f"{self.layer}/{self.name}"
-
-    @property
-    def ddl(self) -> str:
-        """All columns, the partitions first."""
-        return ", ".join(f"`{column.name}` {column.kind}" for column in self.columns)
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """In the order of ``ddl``."""
-        return tuple(column.name for column in self.columns)
-
-    def schema(self) -> StructType:
-        """The Spark type of a row."""
-        from pyspark.sql.types import StructType
-
-        return StructType.fromDDL(self.ddl)
-
-
-def columns_of(text: str) -> tuple[LakeColumn, ...]:
-    """``name type meaning`` per line; without a meaning: as the line before it says."""
-    rows = [line.split(maxsplit=2) for line in text.splitlines() if line]
-    return tuple(LakeColumn(row[0], row[1], row[2] if len(row) > 2 else "as above") for row in rows)
-
+from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
 
 _SET = """
 cluster string cluster of the broker set
@@ -81,105 +10,6 @@ day date UTC date of the row's beginning
 fleet string fleet incarnation: one founding of a control plane
 broker_set string name of the broker set
 """
-
-# --- bronze ----------------------------------------------------------------------------------------------------------
-
-BRONZE_EVENTS = LakeTable(
-    layer="bronze",
-    name="events",
-    meaning="Every event once, with its line as it was read and the fields that silver needs, flat.",
-    key=("fleet", "term", "index", "ordinal"),
-    columns=columns_of(
-        """
-cluster string cluster of the set; "_fleet" for events without a set
-day date UTC date of stamped_at_ms
-fleet string fleet incarnation; the founding event counts to the fleet that it founds
-term bigint Raft term of the entry
-index bigint Raft index of the entry
-ordinal bigint place among the events of the entry
-seq bigint index * 2**20 + ordinal
-stamped_at_ms bigint the entry's stamp, UTC of the leader that proposed it
-broker_set string null for events without a set
-kind int code of the event's kind (codes.KINDS)
-requested_by string requester: controller:c1, broker:2, admin:alice
-caller string who asked, as proven: admin:alice, broker:broker-a-1; null = a controller, or before feature level 3
-proved_by string certificate, token, signature, nothing; null as caller
-version int schema version of the line
-master_epoch bigint epoch that the event begins, reports on, grades or was decided in
-broker_id int elected master, reporter, or the replica that the event is about; null = the leading controller
-incarnation_hash bigint xxhash64 of that replica's incarnation
-phase int milestone: code of the phase (codes.PHASES)
-elapsed_us bigint milestone: on the reporter's clock, since the proposal (leader) or the push (broker)
-observed_us bigint milestone: on the leader's clock, from the first sign of the fault to the report
-cut_from bigint truncation: first byte that was cut
-cut_to bigint truncation: end of the log before the cut
-released bigint truncation: highest end that the replica ever acknowledged
-waited_us bigint milestone first-ack: longest wait of a sender up to it, by its own word; null = none said
-is_cleaned boolean cleaning: whether it took the whole set away
-stop_reason int writes stopped: code (codes.STOP_REASONS)
-age_us bigint writes stopped or resumed: how long before the report, by the master's clock
-stopped_us bigint writes resumed: how long they had been stopped, by the master's clock
-cause int code of the silence (codes.CAUSES)
-election_kind int code (codes.ELECTION_KINDS)
-previous_master int election: the deposed master
-previous_epoch bigint election: epoch before it
-triggered_seq bigint election: seq of the event that triggered it
-fault_age_us bigint election or silence: age of the first sign of the fault at the proposal
-alive_age_us bigint election or silence: age of the last sure sign of life at the proposal; null = not known
-detected_age_us bigint election or silence: age of the detection at the proposal
-last_heartbeat_age_us bigint election or silence: age of the last heartbeat at the proposal
-candidates int election: replicas that were judged
-candidates_eligible int election: of these eligible, the winner included
-regret_bytes bigint election: how much more than the winner an eligible candidate with the greatest (epoch, offset) held
-estimated_loss_bytes bigint unclean election: estimate before it
-policy string election: policy and version
-grade int code (codes.GRADES)
-bound_bytes bigint grade: greatest possible loss
-cut_bytes bigint grade: bytes that the old master threw away when it came back
-sync_state_set array<int> the set after the event, sorted; null if the event has none
-sync_state_set_epoch bigint its epoch
-is_accepted boolean alter: whether it was accepted
-expected_replicas int registration: configured size of the set
-intactness int registration: code (codes.INTACTNESS)
-controller string leadership: the new leader
-line string the JSON text as it was read
-source_file string a file that held it
-"""
-    ),
-)
-
-BRONZE_REJECTED = LakeTable(
-    layer="bronze",
-    name="rejected",
-    meaning="Every line, or piece of a line, that gave no event, with the reason. Nothing is dropped silently.",
-    key=(),
-    partitions=("source",),
-    columns=columns_of(
-        """
-source string hash of the file's path
-source_file string where it was read
-why string reason: a closed vocabulary (bronze.Why)
-line string the text
-"""
-    ),
-)
-
-BRONZE_QUALITY = LakeTable(
-    layer="bronze",
-    name="quality",
-    meaning="Input lines, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
-    key=("source_file", "name"),
-    partitions=(),
-    columns=columns_of(
-        """
-source_file string where it was read
-name string lines; blank; shared (lines with more than one record, pages too); pieces (texts); rejected:WHY
-count bigint how many
-"""
-    ),
-)
-
-# --- silver ----------------------------------------------------------------------------------------------------------
 
 SILVER_REIGNS = LakeTable(
     layer="silver",
@@ -447,7 +277,6 @@ last_seq bigint greatest seq of this day
     ),
 )
 
-BRONZE = (BRONZE_EVENTS, BRONZE_REJECTED, BRONZE_QUALITY)
 SILVER = (
     SILVER_REIGNS,
     SILVER_ELECTIONS,

@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
-from rollcall_ha.analytics import lines
-from rollcall_ha.analytics.lake import Lake
-from rollcall_ha.analytics.layers import Layers
-from rollcall_ha.analytics.progress import Progress
+from rollcall_ha.analytics.bronze import lines
+from rollcall_ha.analytics.jobs.layers import Layers
+from rollcall_ha.analytics.lake.lake import Lake
+from rollcall_ha.analytics.lake.progress import Progress
 
 FILES_PER_BATCH = 200
 BINARY_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"
@@ -60,7 +60,7 @@ def _with_compressed(batch: DataFrame) -> DataFrame:
 
 def of_controllers(spark: SparkSession, endpoints: str, **options: str) -> DataFrame:
     """Lines of a live control plane; ``endpoints`` as ``host:port,...`` of REST ports, ``options`` of its source."""
-    from rollcall_ha.analytics.datasource import register
+    from rollcall_ha.analytics.bronze.datasource import register
 
     register(spark)
     stream = spark.readStream.format("rollcall").option("endpoint", endpoints).options(**options).load()

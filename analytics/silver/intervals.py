@@ -1,8 +1,8 @@
 """
 Silver, intervals: tenures, SyncStateSets, silences, stops of writes, each from its beginning to its end.
 
-Here: windows over narrow rows, one sort per table. Not here: reigns (``silver``), cutting at midnight
-(``gold_intervals``).
+Here: windows over narrow rows, one sort per table. Not here: reigns (``facts``), cutting at midnight
+(``gold.intervals``).
 
 Rule 1: events of one fleet are ordered by ``seq``, reigns by epoch, never by stamps. An interval whose end is stamped
 before its beginning is kept as it is; gold counts it as negative and gives it no time.
@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from rollcall_ha.analytics.codes import CAUSES, KINDS, STOP_REASONS, code_of, word_of
-from rollcall_ha.analytics.tables import SILVER_SILENCES, SILVER_STOPS, SILVER_SYNC_STATE_SETS, SILVER_TENURES
+from rollcall_ha.analytics.silver.tables import SILVER_SILENCES, SILVER_STOPS, SILVER_SYNC_STATE_SETS, SILVER_TENURES
 
 US_PER_MS = 1_000
 

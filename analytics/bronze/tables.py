@@ -1,0 +1,102 @@
+"""The tables of bronze: values only. Not here: how rows are made (``events``)."""
+
+from __future__ import annotations
+
+from rollcall_ha.analytics.lake.tables import LakeTable, columns_of
+
+BRONZE_EVENTS = LakeTable(
+    layer="bronze",
+    name="events",
+    meaning="Every event once, with its line as it was read and the fields that silver needs, flat.",
+    key=("fleet", "term", "index", "ordinal"),
+    columns=columns_of(
+        """
+cluster string cluster of the set; "_fleet" for events without a set
+day date UTC date of stamped_at_ms
+fleet string fleet incarnation; the founding event counts to the fleet that it founds
+term bigint Raft term of the entry
+index bigint Raft index of the entry
+ordinal bigint place among the events of the entry
+seq bigint index * 2**20 + ordinal
+stamped_at_ms bigint the entry's stamp, UTC of the leader that proposed it
+broker_set string null for events without a set
+kind int code of the event's kind (codes.KINDS)
+requested_by string requester: controller:c1, broker:2, admin:alice
+caller string who asked, as proven: admin:alice, broker:broker-a-1; null = a controller, or before feature level 3
+proved_by string certificate, token, signature, nothing; null as caller
+version int schema version of the line
+master_epoch bigint epoch that the event begins, reports on, grades or was decided in
+broker_id int elected master, reporter, or the replica that the event is about; null = the leading controller
+incarnation_hash bigint xxhash64 of that replica's incarnation
+phase int milestone: code of the phase (codes.PHASES)
+elapsed_us bigint milestone: on the reporter's clock, since the proposal (leader) or the push (broker)
+observed_us bigint milestone: on the leader's clock, from the first sign of the fault to the report
+cut_from bigint truncation: first byte that was cut
+cut_to bigint truncation: end of the log before the cut
+released bigint truncation: highest end that the replica ever acknowledged
+waited_us bigint milestone first-ack: longest wait of a sender up to it, by its own word; null = none said
+is_cleaned boolean cleaning: whether it took the whole set away
+stop_reason int writes stopped: code (codes.STOP_REASONS)
+age_us bigint writes stopped or resumed: how long before the report, by the master's clock
+stopped_us bigint writes resumed: how long they had been stopped, by the master's clock
+cause int code of the silence (codes.CAUSES)
+election_kind int code (codes.ELECTION_KINDS)
+previous_master int election: the deposed master
+previous_epoch bigint election: epoch before it
+triggered_seq bigint election: seq of the event that triggered it
+fault_age_us bigint election or silence: age of the first sign of the fault at the proposal
+alive_age_us bigint election or silence: age of the last sure sign of life at the proposal; null = not known
+detected_age_us bigint election or silence: age of the detection at the proposal
+last_heartbeat_age_us bigint election or silence: age of the last heartbeat at the proposal
+candidates int election: replicas that were judged
+candidates_eligible int election: of these eligible, the winner included
+regret_bytes bigint election: how much more than the winner an eligible candidate with the greatest (epoch, offset) held
+estimated_loss_bytes bigint unclean election: estimate before it
+policy string election: policy and version
+grade int code (codes.GRADES)
+bound_bytes bigint grade: greatest possible loss
+cut_bytes bigint grade: bytes that the old master threw away when it came back
+sync_state_set array<int> the set after the event, sorted; null if the event has none
+sync_state_set_epoch bigint its epoch
+is_accepted boolean alter: whether it was accepted
+expected_replicas int registration: configured size of the set
+intactness int registration: code (codes.INTACTNESS)
+controller string leadership: the new leader
+line string the JSON text as it was read
+source_file string a file that held it
+"""
+    ),
+)
+
+BRONZE_REJECTED = LakeTable(
+    layer="bronze",
+    name="rejected",
+    meaning="Every line, or piece of a line, that gave no event, with the reason. Nothing is dropped silently.",
+    key=(),
+    partitions=("source",),
+    columns=columns_of(
+        """
+source string hash of the file's path
+source_file string where it was read
+why string reason: a closed vocabulary (bronze.Why)
+line string the text
+"""
+    ),
+)
+
+BRONZE_QUALITY = LakeTable(
+    layer="bronze",
+    name="quality",
+    meaning="Input lines, per file: pieces = events + rejected; a line that is not blank gives at least one piece.",
+    key=("source_file", "name"),
+    partitions=(),
+    columns=columns_of(
+        """
+source_file string where it was read
+name string lines; blank; shared (lines with more than one record, pages too); pieces (texts); rejected:WHY
+count bigint how many
+"""
+    ),
+)
+
+BRONZE = (BRONZE_EVENTS, BRONZE_REJECTED, BRONZE_QUALITY)
