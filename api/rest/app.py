@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -31,7 +32,7 @@ from rollcall_ha.api.rest.peers import Peers
 from rollcall_ha.api.rest.relay import has_peer_calls, is_relayed
 from rollcall_ha.api.rest.roles import OPEN, SECURITY_SCHEMES, security_of
 from rollcall_ha.api.rest.routes import BadRequestBody, NotJson, Routes
-from rollcall_ha.api.rest.schemas import Liveness, answers, components, only_problems, operation_id
+from rollcall_ha.api.rest.schemas import Liveness, answers, components, only_problems
 from rollcall_ha.api.rest.standing import as_json
 from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown, NotLeader, Overloaded
@@ -53,7 +54,6 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=operation_id,
     )
     # Its routes themselves, not the router: included, they are found behind it only, where the guard does not see them.
     app.router.routes.extend(Routes(service, queries, peers).router.routes)
@@ -95,13 +95,14 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
         content, media_type = telemetry.exposition()
         return Response(content, media_type=media_type)
 
-    app.add_api_route("/livez", livez, methods=["GET"], tags=["health"], responses=answers(Liveness))
-    app.add_api_route("/readyz", readyz, methods=["GET"], tags=["health"], responses=answers(Liveness, problems=(503,)))
     text: dict[int | str, dict[str, Any]] = {
         200: {"description": "Exposition.", "content": {"text/plain": {"schema": {"type": "string"}}}},
         **only_problems(421),
     }
-    app.add_api_route("/metrics", metrics, methods=["GET"], tags=["health"], responses=text)
+    add = partial(app.add_api_route, methods=["GET"], tags=["health"])
+    add("/livez", livez, operation_id="getLiveness", responses=answers(Liveness))
+    add("/readyz", readyz, operation_id="getReadiness", responses=answers(Liveness, problems=(503,)))
+    add("/metrics", metrics, operation_id="getMetrics", responses=text)
 
 
 def _add_failures(app: FastAPI, service: ControllerService, peers: Peers, counts: EdgeCounts) -> None:

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.guard import caller_of
-from rollcall_ha.api.rest.schemas import answers, operation_id
+from rollcall_ha.api.rest.schemas import answers
 from rollcall_ha.controller.contract.backups import BackupPage
 from rollcall_ha.controller.runtime.backups import Backups
 from rollcall_ha.controller.runtime.service import ControllerService
@@ -45,8 +45,9 @@ def backup_routes(service: ControllerService) -> APIRouter:
             logger.info("backup_begun", caller=caller, index=found.header.index, has_secrets=secrets)
         return Response(msgspec.json.encode(found), media_type="application/json")
 
-    router = APIRouter(prefix="/v1", generate_unique_id_function=operation_id)
+    router = APIRouter(prefix="/v1")
+    responses = answers(BackupPage, problems=(404, 422))
     router.add_api_route(
-        "/backup", backup, methods=["GET"], tags=["access"], responses=answers(BackupPage, problems=(404, 422))
+        "/backup", backup, operation_id="getBackup", methods=["GET"], tags=["access"], responses=responses
     )
     return router

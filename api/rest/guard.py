@@ -23,7 +23,7 @@ from enum import StrEnum
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rollcall_ha.api.rest import problems
@@ -31,7 +31,7 @@ from rollcall_ha.api.rest.limits import PROVED, UNPROVED, Limits, Rates
 from rollcall_ha.api.rest.listening import CERTIFICATE, COMPLAINT
 from rollcall_ha.api.rest.principals import NoRole, NotKnown, Shown, identify
 from rollcall_ha.api.rest.roles import OPEN, allowed
-from rollcall_ha.api.rest.schemas import OPERATION_IDS
+from rollcall_ha.api.rest.schemas import operation_id
 from rollcall_ha.controller.contract.codes import REQUESTED_BY_HEADER
 from rollcall_ha.controller.contract.principals import Principal, ProvedBy
 from rollcall_ha.controller.core.state import FleetState
@@ -165,9 +165,8 @@ class Guard:
         for route in self._of.routes:
             match, _ = route.matches(scope)
             if match is Match.FULL:
-                name = route.name if isinstance(route, Route) else ""
-                # Rule 1: whatever has no name of an operation is one that the table does not have.
-                return OPERATION_IDS.get(name, f"unnamed:{name}")
+                # Rule 1: whatever has no id of an operation is one that the table does not have.
+                return operation_id(route)
         return None
 
     def _judge(self, operation: str, shown: Shown) -> tuple[Principal | None, _Refusal | None]:

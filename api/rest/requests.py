@@ -12,6 +12,7 @@ Rule 2: the caller is never in the body. In an insecure fleet its name for the r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, dataclass_transform
 
 import msgspec
@@ -173,3 +174,13 @@ class ImportBody(RequestBody):
     master_epoch: MasterEpoch
     sync_state_set: tuple[BrokerId, ...]
     sync_state_set_epoch: SyncStateSetEpoch
+
+
+def _kinds_of(kind: type[RequestBody]) -> Iterator[type[RequestBody]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _kinds_of(one)
+
+
+BODIES: tuple[type, ...] = tuple(_kinds_of(RequestBody))
+"""Every kind of body."""

@@ -29,6 +29,7 @@ from rollcall_ha.api.rest.principals import complaint_of_replica, printable
 from rollcall_ha.api.rest.problems import refused
 from rollcall_ha.api.rest.relay import is_relayed
 from rollcall_ha.api.rest.requests import (
+    BODIES,
     ApplySettingsBody,
     BeginMaintenanceBody,
     BootstrapBody,
@@ -48,7 +49,7 @@ from rollcall_ha.api.rest.requests import (
     SwitchoverBody,
     TransferBody,
 )
-from rollcall_ha.api.rest.schemas import answers, body, only_problems, operation_id
+from rollcall_ha.api.rest.schemas import answers, body, only_problems
 from rollcall_ha.api.rest.settings_orders import settings_command
 from rollcall_ha.api.rest.standing import ClusterPath, How, SetPath, StandingOrders, as_json, set_key
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER, RefusalCode
@@ -151,29 +152,7 @@ class BadRequestBody(Exception):
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (
-        ElectBody,
-        ElectUncleanBody,
-        SwitchoverBody,
-        BootstrapBody,
-        CleanBody,
-        ImportBody,
-        RaiseLevelBody,
-        RevokeCertificateBody,
-        IssueTokenBody,
-        RevokeTokenBody,
-        PauseBody,
-        ResumeBody,
-        TransferBody,
-        BeginMaintenanceBody,
-        EndMaintenanceBody,
-        ApplySettingsBody,
-        ApplyBrokerId,
-        RegisterReplica,
-        AlterSyncStateSet,
-        SayGoodbye,
-        Heartbeat,
-    )
+    for kind in (*BODIES, ApplyBrokerId, RegisterReplica, AlterSyncStateSet, SayGoodbye, Heartbeat)
 }
 
 
@@ -217,29 +196,48 @@ class Routes:
         self._service = service
         self._queries = queries
         self._peers = peers
-        self.router = APIRouter(prefix="/v1", generate_unique_id_function=operation_id)
+        self.router = APIRouter(prefix="/v1")
         self._add_reads()
         self._add_orders()
         self._add_access()
         self._add_broker_operations()
 
+    # An operation's id is the name of its method in a generated client. It is kept: a program was written against it.
+
+    def _add_get(
+        self, tag: str, operation: str, path: str, handler: Any, responses: dict[int | str, dict[str, Any]]
+    ) -> None:
+        self.router.add_api_route(
+            path, handler, operation_id=operation, methods=["GET"], tags=[tag], responses=responses
+        )
+
+    def _add_post(self, tag: str, operation: str, path: str, handler: Any, takes: type, *gives: type) -> None:
+        self.router.add_api_route(
+            path,
+            handler,
+            operation_id=operation,
+            methods=["POST"],
+            tags=[tag],
+            responses=answers(*gives, problems=_WRITE),
+            openapi_extra=body(takes),
+        )
+
     # --- reads -------------------------------------------------------------------------------------------------------
 
     def _add_reads(self) -> None:
-        add, of_set = self.router.add_api_route, "/sets/{cluster}/{set}"
-        read: dict[str, Any] = {"methods": ["GET"], "tags": ["read"]}
-        add("/status", self.status, **read, responses=answers(FleetStatus, problems=_READ))
-        add("/controllers", self.controllers, **read, responses=answers(ControllersAnswer))
-        add("/sets", self.sets, **read, responses=answers(SetPage, problems=_READ))
-        add(of_set, self.set, **read, responses=answers(SetAnswer, problems=_READ))
-        add(f"{of_set}/history", self.history, **read, responses=answers(HistoryPage, problems=_READ))
-        add(f"{of_set}/epochs/{{epoch}}", self.explain, **read, responses=answers(Explanation, problems=_READ))
-        add("/events", self.events, **read, responses=answers(EventPage, problems=(404, 422)))
+        add, of_set = partial(self._add_get, "read"), "/sets/{cluster}/{set}"
+        add("getStatus", "/status", self.status, answers(FleetStatus, problems=_READ))
+        add("listControllers", "/controllers", self.controllers, answers(ControllersAnswer))
+        add("listSets", "/sets", self.sets, answers(SetPage, problems=_READ))
+        add("getSet", of_set, self.set, answers(SetAnswer, problems=_READ))
+        add("getHistory", f"{of_set}/history", self.history, answers(HistoryPage, problems=_READ))
+        add("explainEpoch", f"{of_set}/epochs/{{epoch}}", self.explain, answers(Explanation, problems=_READ))
+        add("listEvents", "/events", self.events, answers(EventPage, problems=(404, 422)))
         stream: dict[int | str, dict[str, Any]] = {
             200: {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": _TEXT}}}
         }
         stream |= only_problems(421, 422)
-        add("/events/stream", self.stream, **read, responses=stream)
+        add("streamEvents", "/events/stream", self.stream, stream)
 
     async def status(
         self,
@@ -345,36 +343,46 @@ class Routes:
 
     # --- orders of operators -----------------------------------------------------------------------------------------
 
-    def _add_post(self, tag: str, path: str, handler: Any, takes: type, *gives: type) -> None:
-        responses = answers(*gives, problems=_WRITE)
-        self.router.add_api_route(
-            path, handler, methods=["POST"], tags=[tag], responses=responses, openapi_extra=body(takes)
-        )
-
     def _add_orders(self) -> None:
         add, of_set = partial(self._add_post, "act"), "/sets/{cluster}/{set}"
-        add(f"{of_set}/elect", self.elect, ElectBody, Elected, ElectionPreview)
-        add(f"{of_set}/switchover", self.switch_over, SwitchoverBody, SwitchoverAnswer, OrderPreview)
-        add(f"{of_set}/elect-unclean", self.elect_unclean, ElectUncleanBody, Elected, ElectionPreview)
-        add(f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected, ElectionPreview)
-        add(f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
-        add(f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
-        add("/controllers/transfer", self.transfer, TransferBody, LeadershipTransferred, OrderPreview)
-        add("/feature-level", self.raise_level, RaiseLevelBody, Done, OrderPreview)
-        standing = StandingOrders(self._queries, read_body=_read_body, order=self._order)
-        add(f"{of_set}/pause", standing.pause_set, PauseBody, Done, OrderPreview)
-        add(f"{of_set}/resume", standing.resume_set, ResumeBody, Done, OrderPreview)
-        add("/pause", standing.pause_fleet, PauseBody, Done, OrderPreview)
-        add("/resume", standing.resume_fleet, ResumeBody, Done, OrderPreview)
-        add("/maintenance", standing.begin_maintenance, BeginMaintenanceBody, Done, OrderPreview)
-        add("/maintenance/end", standing.end_maintenance, EndMaintenanceBody, Done, OrderPreview)
-        listed = answers(MaintenancesAnswer, problems=_READ)
-        self.router.add_api_route(
-            "/maintenance", standing.maintenances, methods=["GET"], tags=["read"], responses=listed
+        add("electMaster", f"{of_set}/elect", self.elect, ElectBody, Elected, ElectionPreview)
+        add("switchOver", f"{of_set}/switchover", self.switch_over, SwitchoverBody, SwitchoverAnswer, OrderPreview)
+        add(
+            "electMasterUnclean",
+            f"{of_set}/elect-unclean",
+            self.elect_unclean,
+            ElectUncleanBody,
+            Elected,
+            ElectionPreview,
         )
-        of_settings = answers(SettingsAnswer, problems=_READ)
-        self.router.add_api_route("/settings", self.settings, methods=["GET"], tags=["read"], responses=of_settings)
-        add("/settings", self.apply_settings, ApplySettingsBody, Done, OrderPreview)
+        add("bootstrapSet", f"{of_set}/bootstrap", self.bootstrap, BootstrapBody, Elected, ElectionPreview)
+        add("cleanReplicas", f"{of_set}/clean", self.clean, CleanBody, Done, OrderPreview)
+        add("importSet", f"{of_set}/import", self.import_set, ImportBody, Done, OrderPreview)
+        add(
+            "transferLeadership",
+            "/controllers/transfer",
+            self.transfer,
+            TransferBody,
+            LeadershipTransferred,
+            OrderPreview,
+        )
+        add("raiseFeatureLevel", "/feature-level", self.raise_level, RaiseLevelBody, Done, OrderPreview)
+        standing = StandingOrders(self._queries, read_body=_read_body, order=self._order)
+        add("pauseSet", f"{of_set}/pause", standing.pause_set, PauseBody, Done, OrderPreview)
+        add("resumeSet", f"{of_set}/resume", standing.resume_set, ResumeBody, Done, OrderPreview)
+        add("pauseFleet", "/pause", standing.pause_fleet, PauseBody, Done, OrderPreview)
+        add("resumeFleet", "/resume", standing.resume_fleet, ResumeBody, Done, OrderPreview)
+        add("beginMaintenance", "/maintenance", standing.begin_maintenance, BeginMaintenanceBody, Done, OrderPreview)
+        add("endMaintenance", "/maintenance/end", standing.end_maintenance, EndMaintenanceBody, Done, OrderPreview)
+        self._add_get(
+            "read",
+            "listMaintenances",
+            "/maintenance",
+            standing.maintenances,
+            answers(MaintenancesAnswer, problems=_READ),
+        )
+        self._add_get("read", "getSettings", "/settings", self.settings, answers(SettingsAnswer, problems=_READ))
+        add("applySettings", "/settings", self.apply_settings, ApplySettingsBody, Done, OrderPreview)
 
     async def elect(self, request: Request, cluster: ClusterPath, name: SetPath) -> Response:
         """Elect by policy, clean only."""
@@ -552,13 +560,19 @@ class Routes:
 
     def _add_access(self) -> None:
         add = partial(self._add_post, "access")
-        read: dict[str, Any] = {"methods": ["GET"], "tags": ["access"]}
-        of_certificates, of_tokens = answers(CertificatesAnswer, problems=_READ), answers(TokensAnswer, problems=_READ)
-        self.router.add_api_route("/certificates", self.certificates, **read, responses=of_certificates)
-        add("/certificates/revoke", self.revoke_certificate, RevokeCertificateBody, Done, OrderPreview)
-        self.router.add_api_route("/tokens", self.tokens, **read, responses=of_tokens)
-        add("/tokens", self.issue_token, IssueTokenBody, Done, OrderPreview)
-        add("/tokens/{id}/revoke", self.revoke_token, RevokeTokenBody, Done, OrderPreview)
+        read = partial(self._add_get, "access")
+        read("listCertificates", "/certificates", self.certificates, answers(CertificatesAnswer, problems=_READ))
+        add(
+            "revokeCertificate",
+            "/certificates/revoke",
+            self.revoke_certificate,
+            RevokeCertificateBody,
+            Done,
+            OrderPreview,
+        )
+        read("listTokens", "/tokens", self.tokens, answers(TokensAnswer, problems=_READ))
+        add("issueToken", "/tokens", self.issue_token, IssueTokenBody, Done, OrderPreview)
+        add("revokeToken", "/tokens/{id}/revoke", self.revoke_token, RevokeTokenBody, Done, OrderPreview)
 
     async def certificates(self, consistency: How = Consistency.LINEARIZABLE) -> Response:
         """The certificates that are revoked."""
@@ -597,11 +611,11 @@ class Routes:
 
     def _add_broker_operations(self) -> None:
         add = partial(self._add_post, "broker")
-        add("/broker-ids", self.apply_broker_id, ApplyBrokerId, IdGranted)
-        add("/replicas", self.register, RegisterReplica, Registered)
-        add("/heartbeat", self.heartbeat, Heartbeat, HeartbeatAck)
-        add("/sync-state-set", self.alter, AlterSyncStateSet, AlterDecided)
-        add("/goodbye", self.goodbye, SayGoodbye, Done)
+        add("applyBrokerId", "/broker-ids", self.apply_broker_id, ApplyBrokerId, IdGranted)
+        add("registerReplica", "/replicas", self.register, RegisterReplica, Registered)
+        add("sendHeartbeat", "/heartbeat", self.heartbeat, Heartbeat, HeartbeatAck)
+        add("alterSyncStateSet", "/sync-state-set", self.alter, AlterSyncStateSet, AlterDecided)
+        add("sayGoodbye", "/goodbye", self.goodbye, SayGoodbye, Done)
 
     async def apply_broker_id(self, request: Request) -> Response:
         """Bind a broker id to a register code, once and for ever."""

@@ -11,48 +11,10 @@ from typing import Any
 
 import msgspec
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Route
 
-from rollcall_ha.api.rest.requests import (
-    ApplySettingsBody,
-    BeginMaintenanceBody,
-    BootstrapBody,
-    CleanBody,
-    ElectBody,
-    ElectUncleanBody,
-    EndMaintenanceBody,
-    ImportBody,
-    IssueTokenBody,
-    PauseBody,
-    RaiseLevelBody,
-    ResumeBody,
-    RevokeCertificateBody,
-    RevokeTokenBody,
-    SwitchoverBody,
-    TransferBody,
-)
-from rollcall_ha.controller.contract.backups import BackupPage
-from rollcall_ha.controller.contract.commands import AlterSyncStateSet, ApplyBrokerId, RegisterReplica, SayGoodbye
-from rollcall_ha.controller.contract.replies import AlterDecided, Done, Elected, IdGranted, Registered
-from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
 from rollcall_ha.controller.contract.values import Value
-from rollcall_ha.controller.contract.views import (
-    CertificatesAnswer,
-    ControllersAnswer,
-    ElectionPreview,
-    EventPage,
-    Explanation,
-    FleetStatus,
-    HistoryPage,
-    LeadershipTransferred,
-    MaintenancesAnswer,
-    OrderPreview,
-    Problem,
-    SetAnswer,
-    SetPage,
-    SettingsAnswer,
-    SwitchoverAnswer,
-    TokensAnswer,
-)
+from rollcall_ha.controller.contract.views import Problem
 from rollcall_ha.controller.runtime.queries import Consistency
 
 REF_TEMPLATE = "#/components/schemas/{name}"
@@ -65,114 +27,30 @@ class Liveness(Value):
     reason: str = ""
 
 
-OPERATION_IDS = {
-    "status": "getStatus",
-    "controllers": "listControllers",
-    "sets": "listSets",
-    "set": "getSet",
-    "history": "getHistory",
-    "explain": "explainEpoch",
-    "events": "listEvents",
-    "stream": "streamEvents",
-    "elect": "electMaster",
-    "switch_over": "switchOver",
-    "elect_unclean": "electMasterUnclean",
-    "bootstrap": "bootstrapSet",
-    "clean": "cleanReplicas",
-    "import_set": "importSet",
-    "raise_level": "raiseFeatureLevel",
-    "transfer": "transferLeadership",
-    "apply_broker_id": "applyBrokerId",
-    "register": "registerReplica",
-    "heartbeat": "sendHeartbeat",
-    "alter": "alterSyncStateSet",
-    "goodbye": "sayGoodbye",
-    "livez": "getLiveness",
-    "readyz": "getReadiness",
-    "metrics": "getMetrics",
-    "openapi": "getOpenApi",
-    "settings": "getSettings",
-    "apply_settings": "applySettings",
-    "certificates": "listCertificates",
-    "revoke_certificate": "revokeCertificate",
-    "tokens": "listTokens",
-    "issue_token": "issueToken",
-    "revoke_token": "revokeToken",
-    "pause_set": "pauseSet",
-    "resume_set": "resumeSet",
-    "pause_fleet": "pauseFleet",
-    "resume_fleet": "resumeFleet",
-    "maintenances": "listMaintenances",
-    "begin_maintenance": "beginMaintenance",
-    "end_maintenance": "endMaintenance",
-    "backup": "getBackup",
-}
-"""The name of each handler's method in a generated client. They are kept: a program was written against them."""
+_referred: dict[str, type] = {}
+"""By name: what the routes of this process take and give."""
+_WITHOUT_ID = {"openapi": "getOpenApi"}
+"""FastAPI's own route."""
 
 
-def operation_id(route: APIRoute) -> str:
-    """Of a route. Raises ``KeyError`` for one without."""
-    return OPERATION_IDS[route.name]
-
-
-DOCUMENTED: tuple[type, ...] = (
-    BeginMaintenanceBody,
-    EndMaintenanceBody,
-    MaintenancesAnswer,
-    AlterDecided,
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    ApplySettingsBody,
-    BackupPage,
-    BootstrapBody,
-    CertificatesAnswer,
-    CleanBody,
-    Consistency,
-    ControllersAnswer,
-    Done,
-    ElectBody,
-    ElectUncleanBody,
-    Elected,
-    ElectionPreview,
-    EventPage,
-    Explanation,
-    FleetStatus,
-    Heartbeat,
-    HeartbeatAck,
-    HistoryPage,
-    IdGranted,
-    ImportBody,
-    IssueTokenBody,
-    LeadershipTransferred,
-    Liveness,
-    OrderPreview,
-    PauseBody,
-    Problem,
-    RaiseLevelBody,
-    RegisterReplica,
-    Registered,
-    ResumeBody,
-    RevokeCertificateBody,
-    RevokeTokenBody,
-    SayGoodbye,
-    SetAnswer,
-    SetPage,
-    SettingsAnswer,
-    SwitchoverAnswer,
-    SwitchoverBody,
-    TokensAnswer,
-    TransferBody,
-)
+def operation_id(route: BaseRoute) -> str:
+    """Of a route, as it was added; of one without it is a name that no table has."""
+    found = route.operation_id if isinstance(route, APIRoute) else None
+    name = route.name if isinstance(route, Route) else ""
+    return found or _WITHOUT_ID.get(name, f"unnamed:{name}")
 
 
 def components() -> dict[str, Any]:
-    """JSON Schema (2020-12) of every documented value and of all that they consist of."""
-    _, found = msgspec.json.schema_components(DOCUMENTED, ref_template=REF_TEMPLATE)
+    """JSON Schema (2020-12) of every value that a route refers to and of all that they consist of."""
+    # FastAPI refers to the choices of a parameter by itself.
+    kinds = (Consistency, *_referred.values())
+    _, found = msgspec.json.schema_components(kinds, ref_template=REF_TEMPLATE)
     return dict(sorted(found.items()))
 
 
 def ref(kind: type) -> dict[str, Any]:
-    """Reference to a component."""
+    """Reference to a component, which the document has from then on."""
+    _referred[kind.__name__] = kind
     return {"$ref": REF_TEMPLATE.format(name=kind.__name__)}
 
 
