@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from rollcall_ha.api.cli.options import OutputOption
 from rollcall_ha.api.cli.output import Format
 
 
@@ -39,7 +40,7 @@ def backup(
     with_secrets: Annotated[bool, typer.Option("--with-secrets", help="Tokens, too; the file is encrypted.")] = False,
     passphrase_file: PassphraseOption = None,
     stale: Annotated[bool, typer.Option("--stale", help="Also of a controller that hears no leader.")] = False,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to print it.")] = Format.TABLE,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Back up the controllers' state, at one index, from any controller while it runs; an admin's."""
     from rollcall_ha.api.cli import backup as taking

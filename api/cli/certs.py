@@ -37,7 +37,8 @@ from rollcall_ha.api.cli.issuing import (
     read_passphrase,
     registered,
 )
-from rollcall_ha.api.cli.orders import OperatorOptions, confirm
+from rollcall_ha.api.cli.options import OperatorOptions
+from rollcall_ha.api.cli.orders import confirm
 from rollcall_ha.api.cli.output import Column, Format, Mood, Report, Table, columns, number, print_report
 from rollcall_ha.node.authority import AUTHORITY_DAYS, AuthorityError, FoundCertificate, Issued, read_certificate
 from rollcall_ha.node.certified import CertifiedName, PeerKind, serial_text, utc_text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollcall_ha.api.cli.options import FLEET_FILE, ConfigOption, OperatorOptions, OutputOption, takes_order
 from rollcall_ha.api.cli.output import Format
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-ConfigOption = Annotated[Path, typer.Option("--config", help="The fleet file.")]
 AuthorityOption = Annotated[
     Path | None, typer.Option("--authority-directory", help="Folder of ca.pem and ca.key; else authority beside it.")
 ]
@@ -29,8 +29,6 @@ PassphraseOption = Annotated[
     Path | None, typer.Option("--passphrase-file", help="Of ca.key; or set ROLLCALL_AUTHORITY_PASSPHRASE.")
 ]
 DaysOption = Annotated[int, typer.Option(min=1, max=3650, help="How long it is valid.")]
-OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
-FLEET_FILE = Path("rollcall.toml")
 DAYS = 90
 
 
@@ -84,20 +82,18 @@ def renew(
 
 
 @app.command()
+@takes_order(dry_run="", repeats=False)
 def revoke(
     whose: Annotated[str, typer.Argument(metavar="SERIAL|NAME|FILE.pem", help="Of a name: all that have not expired.")],
     *,
-    reason: Annotated[str, typer.Option(help="Goes into the record.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    order: OperatorOptions,
     config: ConfigOption = FLEET_FILE,
     authority_directory: AuthorityOption = None,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Have a certificate believed no longer: the controllers tell every node, which closes its links within 2 s."""
-    from rollcall_ha.api.cli import certs, orders
+    from rollcall_ha.api.cli import certs
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes)
-    certs.revoke(_workshop(config, authority_directory, None, output), whose, order)
+    certs.revoke(_workshop(config, authority_directory, None, order.form), whose, order)
 
 
 @app.command("list")

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from rollcall_ha.api.cli.options import OutputOption
 from rollcall_ha.api.cli.output import Format
 
 app = typer.Typer(help="Fleets by name.", rich_markup_mode=None, no_args_is_help=True)
 
-OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the context.")]
 
 

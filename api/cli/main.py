@@ -27,11 +27,22 @@ from rollcall_ha.api.cli import (
     moving_app,
     tokens_app,
 )
+from rollcall_ha.api.cli.options import (
+    FLEET_FILE,
+    ConfigOption,
+    LagOption,
+    LastingOption,
+    OperatorOptions,
+    OutputOption,
+    SetArgument,
+    WatchOption,
+    takes_order,
+)
 from rollcall_ha.api.cli.output import Format
 from rollcall_ha.api.cli.shells import Shell
 from rollcall_ha.api.cli.waiting import Until
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
-from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
+from rollcall_ha.controller.contract.ids import BrokerId
 
 app = typer.Typer(
     name="rollcall",
@@ -44,26 +55,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
-WatchOption = Annotated[
-    str | None,
-    typer.Option("--watch", metavar="[=2s]", help="Print again and again; alone it means every 2 s."),
-]
-SetArgument = Annotated[str, typer.Argument(metavar="SET", help="broker-a, or cluster/broker-a.")]
-ExpectMasterOption = Annotated[int | None, typer.Option(help="Refuse unless this broker is master.")]
-ExpectEpochOption = Annotated[int | None, typer.Option(help="Refuse unless this is the masterEpoch.")]
-ReasonOption = Annotated[str, typer.Option(help="Goes into the record.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-RequestIdOption = Annotated[
-    str | None, typer.Option(help="Repeat a request whose outcome is unknown; it never executes twice.")
-]
-ConfigOption = Annotated[Path, typer.Option("--config", help="The fleet file.")]
-
-
-def _identity(request_id: str | None) -> RequestId | None:
-    return None if request_id is None else RequestId(request_id)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -205,34 +196,20 @@ def events(
 
 
 @app.command()
+@takes_order(expects=True)
 def elect(
     name: SetArgument,
     *,
+    order: OperatorOptions,
     to: Annotated[int | None, typer.Option(help="This broker id; refused if it is not eligible.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also outside the SyncStateSet. Can lose.")] = False,
     accept_loss: Annotated[int | None, typer.Option(metavar="BYTES", help="With --unclean: at most this.")] = None,
-    expect_master: ExpectMasterOption = None,
-    expect_epoch: ExpectEpochOption = None,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Elect a master now: by policy and clean, unless --unclean --accept-loss BYTES."""
     if unclean != (accept_loss is not None):
         raise typer.BadParameter("--unclean and --accept-loss BYTES belong together")
     from rollcall_ha.api.cli import orders
 
-    order = orders.OperatorOptions(
-        form=output,
-        expect_master=None if expect_master is None else BrokerId(expect_master),
-        expect_epoch=None if expect_epoch is None else MasterEpoch(expect_epoch),
-        reason=reason,
-        is_dry_run=dry_run,
-        is_confirmed=yes,
-        request_id=_identity(request_id),
-    )
     orders.elect(name, order, to=None if to is None else BrokerId(to), accept_loss_bytes=accept_loss)
 
 
@@ -241,148 +218,101 @@ OptionalSetArgument = Annotated[str | None, typer.Argument(metavar="[SET]", help
 
 
 @app.command()
+@takes_order(yes=False)
 def pause(
     name: OptionalSetArgument = None,
     *,
+    order: OperatorOptions,
     fleet: FleetOption = False,
-    lasting: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 30m, 2h, at most 7d.")],
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
+    lasting: LastingOption,
 ) -> None:
     """Elect by word only for a while; what would have been elected is on record."""
-    from rollcall_ha.api.cli import orders, pauses
+    from rollcall_ha.api.cli import pauses
 
     seconds = context.decode_duration_s(lasting, least="1s", most="7d")
-    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, request_id=_identity(request_id))
     pauses.pause(name, order, is_fleet=fleet, seconds=seconds)
 
 
 @app.command()
-def resume(
-    name: OptionalSetArgument = None,
-    *,
-    fleet: FleetOption = False,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
-) -> None:
+@takes_order(yes=False)
+def resume(name: OptionalSetArgument = None, *, order: OperatorOptions, fleet: FleetOption = False) -> None:
     """End a pause before its time; sets without a master get one at once."""
-    from rollcall_ha.api.cli import orders, pauses
+    from rollcall_ha.api.cli import pauses
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, request_id=_identity(request_id))
     pauses.resume(name, order, is_fleet=fleet)
 
 
 @app.command()
-def acknowledge(
-    name: SetArgument,
-    *,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
-) -> None:
+@takes_order(yes=False)
+def acknowledge(name: SetArgument, *, order: OperatorOptions) -> None:
     """Let a set fail over again that did so too often (setting flap_failovers)."""
-    from rollcall_ha.api.cli import orders, pauses
+    from rollcall_ha.api.cli import pauses
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, request_id=_identity(request_id))
     pauses.acknowledge(name, order)
 
 
 @app.command()
+@takes_order(expects=True)
 def switchover(
     name: SetArgument,
     *,
+    order: OperatorOptions,
     to: Annotated[int | None, typer.Option(help="This broker id; by policy without it.")] = None,
     deadline_ms: Annotated[
         int, typer.Option(metavar="MS", help="Not done by then: the old master serves again.")
     ] = SWITCHOVER_DEADLINE_MS,
-    max_lag: Annotated[
-        int, typer.Option(metavar="BYTES", help="Refuse a target that is further behind.")
-    ] = SWITCHOVER_LAG_BYTES,
-    expect_master: ExpectMasterOption = None,
-    expect_epoch: ExpectEpochOption = None,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
+    max_lag: LagOption = SWITCHOVER_LAG_BYTES,
 ) -> None:
     """Let the master drain and hand over to another member; it follows the new one, or serves again."""
     from rollcall_ha.api.cli import orders
 
-    order = orders.OperatorOptions(
-        form=output,
-        expect_master=None if expect_master is None else BrokerId(expect_master),
-        expect_epoch=None if expect_epoch is None else MasterEpoch(expect_epoch),
-        reason=reason,
-        is_dry_run=dry_run,
-        is_confirmed=yes,
-        request_id=_identity(request_id),
-    )
     orders.switch_over(
         name, order, to=None if to is None else BrokerId(to), deadline_ms=deadline_ms, max_lag_bytes=max_lag
     )
 
 
 @app.command()
+@takes_order(dry_run="")
 def bootstrap(
     name: SetArgument,
     *,
+    order: OperatorOptions,
     master: Annotated[int, typer.Option(help="Broker id of the first master.")],
-    reason: ReasonOption = "",
-    yes: YesOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """First election by your decision, for a set that may not elect by itself."""
     from rollcall_ha.api.cli import orders
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=_identity(request_id))
     orders.bootstrap(name, order, master=BrokerId(master))
 
 
 @app.command()
+@takes_order()
 def clean(
     name: SetArgument,
     *,
+    order: OperatorOptions,
     broker: Annotated[list[int] | None, typer.Option(help="Only this broker id; may be repeated.")] = None,
     unclean: Annotated[bool, typer.Option("--unclean", help="Also while the master serves.")] = False,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Forget replicas, or the whole set; epochs never go down."""
     from rollcall_ha.api.cli import orders
 
-    identity = _identity(request_id)
-    order = orders.OperatorOptions(
-        form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes, request_id=identity
-    )
     orders.clean(name, order, brokers=[BrokerId(broker_id) for broker_id in broker or ()], is_unclean=unclean)
 
 
 @app.command("raise-level")
+@takes_order(dry_run="")
 def raise_level(
     level: Annotated[int | None, typer.Argument(help="Without: that of the leader's program.")] = None,
     *,
+    order: OperatorOptions,
     assume_upgraded: Annotated[
         bool, typer.Option("--assume-upgraded", help="Controllers that the leader cannot ask are upgraded.")
     ] = False,
-    reason: ReasonOption = "",
-    yes: YesOption = False,
-    request_id: RequestIdOption = None,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Allow what a newer version brought, when every controller runs it; there is no way back."""
     from rollcall_ha.api.cli import orders
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=_identity(request_id))
     orders.raise_level(order, level=level, assume_upgraded=assume_upgraded)
 
 
@@ -476,36 +406,32 @@ app.add_typer(export_app, name="export")
 
 
 @import_app.command("rocketmq")
+@takes_order(yes=False, repeats=False)
 def import_rocketmq(
     *,
+    order: OperatorOptions,
     controllers: ElsewhereOption,
     namesrv: NamesrvOption = "",
     only: SetsOption = None,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Take running sets over with their ids and epochs; no election before all brokers of a set have come here."""
-    from rollcall_ha.api.cli import move, orders
+    from rollcall_ha.api.cli import move
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run)
     move.import_rocketmq(move.Elsewhere(controllers=controllers, name_servers=namesrv, sets=tuple(only or ())), order)
 
 
 @export_app.command("rocketmq")
+@takes_order(reason=False, repeats=False)
 def export_rocketmq(
     *,
+    order: OperatorOptions,
     controllers: ElsewhereOption,
     only: SetsOption = None,
     raises_max: Annotated[int, typer.Option(min=1, help="Refuse a set whose epoch is further away.")] = 100_000,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Write ids and epochs above ours into empty controllers, so that brokers can be restarted with their addresses."""
-    from rollcall_ha.api.cli import move, orders
+    from rollcall_ha.api.cli import move
 
-    order = orders.OperatorOptions(form=output, is_dry_run=dry_run, is_confirmed=yes)
     move.export_rocketmq(move.Elsewhere(controllers=controllers, sets=tuple(only or ())), order, raises_max=raises_max)
 
 
@@ -518,7 +444,7 @@ app.command()(backup_app.verify)
 @app.command("controller")
 def run_controller(
     name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
-    config: ConfigOption = Path("rollcall.toml"),
+    config: ConfigOption = FLEET_FILE,
 ) -> None:
     """Run a controller in this process."""
     from rollcall_ha.api.cli import run
@@ -529,7 +455,7 @@ def run_controller(
 @app.command("broker")
 def run_broker(
     name: Annotated[str, typer.Argument(help="Its name in the fleet file.")],
-    config: ConfigOption = Path("rollcall.toml"),
+    config: ConfigOption = FLEET_FILE,
 ) -> None:
     """Run a broker in this process."""
     from rollcall_ha.api.cli import run
@@ -540,7 +466,7 @@ def run_broker(
 @app.command("health")
 def ask_health(
     name: Annotated[str | None, typer.Argument(help="Its name in the fleet file; by default this machine's.")] = None,
-    config: ConfigOption = Path("rollcall.toml"),
+    config: ConfigOption = FLEET_FILE,
     ready: Annotated[bool, typer.Option("--ready", help="Whether it is ready, and not only alive.")] = False,
 ) -> None:
     """Ask a controller or broker of this machine how it is; for the health checks of containers."""

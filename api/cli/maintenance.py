@@ -14,12 +14,12 @@ import time
 from typing import TYPE_CHECKING
 
 from rollcall_ha.api.cli import context, output
-from rollcall_ha.api.cli.output import Format, Mood, Report, Table, print_report
-from rollcall_ha.api.cli.pauses import print_preview
+from rollcall_ha.api.cli.orders import give
+from rollcall_ha.api.cli.output import Format, Report, Table, print_report
 from rollcall_ha.api.cli.tables import read_line
 
 if TYPE_CHECKING:
-    from rollcall_ha.api.cli.orders import OperatorOptions
+    from rollcall_ha.api.cli.options import OperatorOptions
     from rollcall_ha.api.client import Client
     from rollcall_ha.controller.contract.values import MaintenanceScope
     from rollcall_ha.controller.contract.views import SetPage
@@ -35,18 +35,23 @@ def begin(what: str, order: OperatorOptions, *, seconds: float, spends_last: boo
     until = output.utc(expires_at_ms)
     with context.client(order.form) as asking:
         scope = scope_of(asking, what)
-        body = bodies.maintenance_body(scope) | {"expiresAtMs": expires_at_ms, "spendsLast": spends_last}
-        if order.is_dry_run:
-            print_preview(asking.preview("/v1/maintenance", body), order.form, f"Would keep {scope} out until {until}.")
-            return
-        answer = asking.order("/v1/maintenance", body, reason=order.reason, request_id=order.request_id)
-        line = f"OK  {scope} is in maintenance until {until}: elected by word only, and not missed"
-        masters = masters_in(asking.sets(), scope)
-        parts: tuple[str, ...] = ()
-        if masters:
+
+        def hints() -> tuple[str, ...]:
+            masters = masters_in(asking.sets(), scope)
+            if not masters:
+                return ()
             follow = f"rollcall drain {scope.host}" if scope.host else f"rollcall switchover {masters[0]}"
-            parts = (f"It is master of {len(masters)} sets, and stays that. Move them with: {follow}",)
-        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD, parts=parts), order.form)
+            return (f"It is master of {len(masters)} sets, and stays that. Move them with: {follow}",)
+
+        give(
+            asking,
+            order,
+            "/v1/maintenance",
+            bodies.maintenance_body(scope) | {"expiresAtMs": expires_at_ms, "spendsLast": spends_last},
+            would=f"Would keep {scope} out until {until}.",
+            done=f"{scope} is in maintenance until {until}: elected by word only, and not missed",
+            hints=hints,
+        )
 
 
 def end(what: str, order: OperatorOptions) -> None:
@@ -55,14 +60,8 @@ def end(what: str, order: OperatorOptions) -> None:
 
     with context.client(order.form) as asking:
         scope = scope_of(asking, what)
-        body = bodies.maintenance_body(scope)
-        if order.is_dry_run:
-            found = asking.preview("/v1/maintenance/end", body)
-            print_preview(found, order.form, f"Would end the maintenance of {scope}.")
-            return
-        answer = asking.order("/v1/maintenance/end", body, reason=order.reason, request_id=order.request_id)
-        line = f"OK  {scope} is elected and expected again"
-        print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+        would, done = f"Would end the maintenance of {scope}.", f"{scope} is elected and expected again"
+        give(asking, order, "/v1/maintenance/end", bodies.maintenance_body(scope), would=would, done=done)
 
 
 def show(form: Format) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.api.cli import context
 from rollcall_ha.api.cli.context import CommandExit
-from rollcall_ha.api.cli.orders import OperatorOptions, confirm
+from rollcall_ha.api.cli.options import OperatorOptions
+from rollcall_ha.api.cli.orders import confirm
 from rollcall_ha.api.cli.output import Mood, Report, Table, columns, id_set, number, print_report
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from msgspec.structs import replace
 
 from rollcall_ha.api.cli import context, output
 from rollcall_ha.api.cli.context import CommandExit
-from rollcall_ha.api.cli.orders import OperatorOptions, confirm, may_ask
+from rollcall_ha.api.cli.options import OperatorOptions
+from rollcall_ha.api.cli.orders import confirm, may_ask
 from rollcall_ha.api.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.controller.contract.values import SwitchoverEnd, Value, host_of
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rollcall_ha.api.cli.output import Format
+from rollcall_ha.api.cli.options import LagOption, OperatorOptions, takes_order
 from rollcall_ha.controller.contract.commands import SWITCHOVER_DEADLINE_MS, SWITCHOVER_LAG_BYTES
 
 AtATimeOption = Annotated[int, typer.Option("--at-a-time", min=1, max=64, metavar="N", help="So many sets at once.")]
@@ -16,50 +16,40 @@ BudgetOption = Annotated[
 DeadlineOption = Annotated[
     int, typer.Option("--deadline-ms", metavar="MS", help="Of each set; not done by then: its old master serves again.")
 ]
-LagOption = Annotated[int, typer.Option("--max-lag", metavar="BYTES", help="Refuse a target that is further behind.")]
-ReasonOption = Annotated[str, typer.Option(help="Goes into the record.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and what each order would be answered.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
+DRY_RUN = "Print the plan and what each order would be answered."
 
 
+@takes_order(dry_run=DRY_RUN, repeats=False)
 def drain(
     host: Annotated[str, typer.Argument(metavar="HOST", help="The host of replicas' addresses: 10.0.0.5.")],
     *,
+    order: OperatorOptions,
     at_a_time: AtATimeOption = 4,
     min_budget: BudgetOption = 1,
     deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
     max_lag: LagOption = SWITCHOVER_LAG_BYTES,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Switch every set over whose master is on a host, some at a time; Ctrl-C stops it."""
-    from rollcall_ha.api.cli import moving, orders
+    from rollcall_ha.api.cli import moving
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes)
     options = moving.BatchOptions(
         at_a_time=at_a_time, budget_least=min_budget, deadline_ms=deadline_ms, max_lag_bytes=max_lag
     )
     moving.drain(host, order, options)
 
 
+@takes_order(dry_run=DRY_RUN, repeats=False)
 def rebalance(
     *,
+    order: OperatorOptions,
     at_a_time: AtATimeOption = 4,
     min_budget: BudgetOption = 1,
     deadline_ms: DeadlineOption = SWITCHOVER_DEADLINE_MS,
     max_lag: LagOption = SWITCHOVER_LAG_BYTES,
-    reason: ReasonOption = "",
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Spread masters evenly over hosts, within their zones and by priority, some at a time; Ctrl-C stops it."""
-    from rollcall_ha.api.cli import moving, orders
+    from rollcall_ha.api.cli import moving
 
-    order = orders.OperatorOptions(form=output, reason=reason, is_dry_run=dry_run, is_confirmed=yes)
     options = moving.BatchOptions(
         at_a_time=at_a_time, budget_least=min_budget, deadline_ms=deadline_ms, max_lag_bytes=max_lag
     )

@@ -9,32 +9,21 @@ Rule 3: every order carries a request id, which is printed if the outcome is unk
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from rollcall_ha.api.cli import context
 from rollcall_ha.api.cli.context import CommandExit
+from rollcall_ha.api.cli.options import OperatorOptions
 from rollcall_ha.api.cli.output import Format, Mood, Report, print_report
+from rollcall_ha.api.cli.tables import read_line
 
 if TYPE_CHECKING:
     from rollcall_ha.api.bodies import ElectionGuards, SwitchoverOptions
-    from rollcall_ha.controller.contract.ids import BrokerId, MasterEpoch, RequestId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorOptions:
-    """Options that orders share."""
-
-    form: Format
-    expect_master: BrokerId | None = None
-    expect_epoch: MasterEpoch | None = None
-    reason: str = ""
-    is_dry_run: bool = False
-    is_confirmed: bool = False
-    request_id: RequestId | None = None
+    from rollcall_ha.api.client import Client
+    from rollcall_ha.controller.contract.ids import BrokerId
 
 
 def elect(name: str, order: OperatorOptions, *, to: BrokerId | None, accept_loss_bytes: int | None) -> None:
@@ -143,6 +132,30 @@ def raise_level(order: OperatorOptions, *, level: int | None, assume_upgraded: b
         )
         line = "OK  the feature level is raised; see it with: rollcall controllers"
         print_report(Report(document=answer, verdict=line, mood=Mood.GOOD), order.form)
+
+
+def give(
+    asking: Client,
+    order: OperatorOptions,
+    path: str,
+    body: dict[str, Any],
+    *,
+    would: str,
+    done: str,
+    hints: Callable[[], tuple[str, ...]] = tuple,
+) -> None:
+    """
+    Give an order that is answered by "done", or with ``--dry-run`` say what it ``would`` do. Raises ``ClientError``.
+
+    ``hints``: what to do next, asked for when it is done.
+    """
+    if order.is_dry_run:
+        found = asking.preview(path, body)
+        verdict = would if found.events else "Would change nothing."
+        print_report(Report(document=found, verdict=verdict, read=read_line(found.freshness)), order.form)
+        return
+    answer = asking.order(path, body, reason=order.reason, request_id=order.request_id)
+    print_report(Report(document=answer, verdict=f"OK  {done}", mood=Mood.GOOD, parts=hints()), order.form)
 
 
 def may_ask() -> bool:

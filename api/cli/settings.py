@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.api.cli import context, output, reads
 from rollcall_ha.api.cli.context import CommandExit
-from rollcall_ha.api.cli.orders import OperatorOptions, confirm, may_ask
+from rollcall_ha.api.cli.options import OperatorOptions
+from rollcall_ha.api.cli.orders import confirm, may_ask
 from rollcall_ha.api.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.api.cli.tables import read_line
 from rollcall_ha.controller.contract.events import SettingsApplied
@@ -148,7 +149,9 @@ def history_report(answer: SettingsAnswer) -> Report:
     )
 
 
-def order_of(values: Sequence[str], *, preset: str, version: int | None, expected_version: int | None) -> SettingsOrder:
+def wanted_by(
+    values: Sequence[str], *, preset: str, version: int | None, expected_version: int | None
+) -> SettingsOrder:
     """What was typed, as an order. Ends as wrong use if nothing was, or a value is no number."""
     order: SettingsOrder = {"values": dict(map(_pair, values))}
     if preset:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from rollcall_ha.api.cli import context, output
 from rollcall_ha.api.cli.context import CommandExit
-from rollcall_ha.api.cli.orders import OperatorOptions, confirm
+from rollcall_ha.api.cli.options import OperatorOptions
+from rollcall_ha.api.cli.orders import confirm
 from rollcall_ha.api.cli.output import Format, Mood, Report, Table, print_report
 from rollcall_ha.controller.contract.principals import Role
 from rollcall_ha.node.certified import utc_text

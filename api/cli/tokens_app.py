@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
+from rollcall_ha.api.cli.options import OperatorOptions, OutputOption, takes_order
 from rollcall_ha.api.cli.output import Format
-from rollcall_ha.controller.contract.ids import RequestId
 from rollcall_ha.controller.contract.principals import Role
 
 app = typer.Typer(help="Tokens of people and programs for REST.", rich_markup_mode=None, no_args_is_help=True)
-
-OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
 
 
 @app.command("issue")
@@ -44,19 +42,13 @@ def tokens_list(output: OutputOption = Format.TABLE) -> None:
 
 
 @app.command("revoke")
+@takes_order(dry_run="")
 def tokens_revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="As rollcall tokens list shows it.")],
     *,
-    reason: Annotated[str, typer.Option(help="Goes into the record.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    request_id: Annotated[
-        str | None, typer.Option(help="Repeat a request whose outcome is unknown; it never executes twice.")
-    ] = None,
-    output: OutputOption = Format.TABLE,
+    order: OperatorOptions,
 ) -> None:
     """Take a token back, on every controller, from its entry on."""
-    from rollcall_ha.api.cli import orders, tokens
+    from rollcall_ha.api.cli import tokens
 
-    identity = None if request_id is None else RequestId(request_id)
-    order = orders.OperatorOptions(form=output, reason=reason, is_confirmed=yes, request_id=identity)
     tokens.revoke(token_id, order)
