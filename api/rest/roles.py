@@ -27,6 +27,7 @@ OPEN = frozenset({"getLiveness", "getReadiness"})
 ROLES: Mapping[str, tuple[Role, ...]] = {
     "getStatus": _VIEWERS,
     "listControllers": _VIEWERS,
+    "getOverview": _VIEWERS,
     "listSets": _VIEWERS,
     "getSet": _VIEWERS,
     "getHistory": _VIEWERS,

@@ -13,13 +13,11 @@ Rule 5: a changing request has a body of ``application/json``, at most ``BODY_BY
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request
-from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.responses import Response
 
 from rollcall_ha.api.rest.edge import SHOWN_CHARACTERS_MAX
@@ -52,6 +50,7 @@ from rollcall_ha.api.rest.requests import (
 from rollcall_ha.api.rest.schemas import answers, body, only_problems
 from rollcall_ha.api.rest.settings_orders import settings_command
 from rollcall_ha.api.rest.standing import ClusterPath, How, SetPath, StandingOrders, as_json, set_key
+from rollcall_ha.api.rest.streaming import EventStream, FromMark, mark_of
 from rollcall_ha.controller.contract.codes import REQUEST_ID_HEADER, REQUESTED_BY_HEADER, RefusalCode
 from rollcall_ha.controller.contract.commands import (
     FEATURE_LEVEL,
@@ -87,7 +86,6 @@ from rollcall_ha.controller.contract.replies import (
     Registered,
 )
 from rollcall_ha.controller.contract.session import Heartbeat, HeartbeatAck
-from rollcall_ha.controller.contract.values import EventRef
 from rollcall_ha.controller.contract.views import (
     PAGE_SETS_MAX,
     CertificatesAnswer,
@@ -100,6 +98,7 @@ from rollcall_ha.controller.contract.views import (
     LeadershipTransferred,
     MaintenancesAnswer,
     OrderPreview,
+    Overview,
     SetAnswer,
     SetPage,
     SettingsAnswer,
@@ -108,6 +107,7 @@ from rollcall_ha.controller.contract.views import (
 )
 from rollcall_ha.controller.core.fleet import below_level
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX
+from rollcall_ha.controller.runtime.overview import Question, SetOrder
 from rollcall_ha.controller.runtime.queries import (
     EVENTS_WAIT_MS_MAX,
     HISTORY_ROWS_MAX,
@@ -122,9 +122,6 @@ BODY_BYTES_MAX = 64 * 1024
 """More does not fit into a log entry."""
 SWITCHOVER_WAIT_MS_MAX = 2_500
 SWITCHOVER_RELAYED_WAIT_MS_MAX = 500
-STREAM_IDLE_MS = 5_000
-_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""A proxy must neither keep events for others nor gather them before it passes them on."""
 INT64_MAX = 2**63 - 1
 
 T = TypeVar("T")
@@ -134,7 +131,6 @@ _WRITE = (307, 400, 403, 404, 409, 413, 415, 422, 503, 504)
 
 TokenPath = Annotated[str, Path(alias="id", min_length=1, max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=PAGE_SETS_MAX)]
-FromMark = Annotated[str | None, Query(alias="from", pattern=r"^\d{1,18}\.\d{1,18}\.\d{1,9}$")]
 
 
 class NotJson(Exception):
@@ -182,13 +178,6 @@ async def _read_body(request: Request, kind: type[T]) -> T:
     return decoded
 
 
-def _mark(text: str | None) -> EventRef | None:
-    if text is None:
-        return None
-    term, index, ordinal = (int(part) for part in text.split("."))
-    return EventRef(term=term, index=index, ordinal=ordinal)
-
-
 class Routes:
     """The handlers, bound to one controller."""
 
@@ -228,6 +217,7 @@ class Routes:
         add, of_set = partial(self._add_get, "read"), "/sets/{cluster}/{set}"
         add("getStatus", "/status", self.status, answers(FleetStatus, problems=_READ))
         add("listControllers", "/controllers", self.controllers, answers(ControllersAnswer))
+        add("getOverview", "/overview", self.overview, answers(Overview, problems=_READ))
         add("listSets", "/sets", self.sets, answers(SetPage, problems=_READ))
         add("getSet", of_set, self.set, answers(SetAnswer, problems=_READ))
         add("getHistory", f"{of_set}/history", self.history, answers(HistoryPage, problems=_READ))
@@ -236,8 +226,8 @@ class Routes:
         stream: dict[int | str, dict[str, Any]] = {
             200: {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": _TEXT}}}
         }
-        stream |= only_problems(421, 422)
-        add("streamEvents", "/events/stream", self.stream, stream)
+        stream |= only_problems(421, 422, 503)
+        add("streamEvents", "/events/stream", EventStream(self._service, self._queries).stream, stream)
 
     async def status(
         self,
@@ -262,6 +252,21 @@ class Routes:
     ) -> Response:
         """Sets in the order of their keys."""
         return as_json(await self._queries.sets(consistency, after=after, limit=limit))
+
+    async def overview(
+        self,
+        *,
+        order: Annotated[SetOrder, Query()] = SetOrder.WORST,
+        name: Annotated[str, Query(max_length=520)] = "",
+        problem: Annotated[str, Query(max_length=64)] = "",
+        after: Annotated[str | None, Query(max_length=520)] = None,
+        limit: Limit = 100,
+        consistency: How = Consistency.LINEARIZABLE,
+    ) -> Response:
+        """A line for each set, the worst first, filtered by part of the name or by a problem; counts of all sets."""
+        key = parse_set_key(after) if after is not None else None
+        question = Question(order=order, name=name, problem=problem, after=key, limit=limit)
+        return Response(await self._queries.overview(question, consistency), media_type="application/json")
 
     async def set(self, cluster: ClusterPath, name: SetPath, consistency: How = Consistency.LINEARIZABLE) -> Response:
         return as_json(await self._queries.set(set_key(cluster, name), consistency))
@@ -311,35 +316,9 @@ class Routes:
             )
         key = parse_set_key(set_key) if set_key is not None else None
         page = await self._queries.events(
-            _mark(start), limit=limit, wait_ms=wait_ms, set_key=key, is_newest=newest, by=by
+            mark_of(start), limit=limit, wait_ms=wait_ms, set_key=key, is_newest=newest, by=by
         )
         return as_json(page)
-
-    async def stream(self, request: Request, start: FromMark = None) -> Response:
-        """The same as server-sent events, without end; ``id`` is the mark to go on from."""
-        try:
-            mark = _mark(request.headers.get("Last-Event-ID") or start)
-        except ValueError:
-            # The header is the browser's memory, of another fleet perhaps. Refused, it would come again for ever.
-            mark = None
-        # Not a generator as the route: of FastAPI's two tasks per stream one raises "broken resource" with a traceback
-        # whenever a listener hangs up that reads slower than the events come.
-        return EventSourceResponse(self._stream(mark), headers=_STREAM_HEADERS)
-
-    async def _stream(self, mark: EventRef | None) -> AsyncIterator[bytes]:
-        while True:
-            page = await self._queries.events(mark, limit=PAGE_EVENTS_MAX, wait_ms=STREAM_IDLE_MS)
-            mark = page.next_from or mark
-            if page.gap is not None:
-                yield format_sse_event(event="gap", data_str=msgspec.json.encode(page.gap).decode())
-            if not page.events:
-                # A listener whose machine has gone closes nothing: only a write finds that out. And proxies end a link
-                # that is silent for a minute.
-                yield format_sse_event(comment="nothing new")
-            for record in page.events:
-                # The mark behind this event: with its own, a listener that comes again would get it twice.
-                following = f"{record.term}.{record.index}.{record.ordinal + 1}"
-                yield format_sse_event(id=following, data_str=msgspec.json.encode(record).decode())
 
     # --- orders of operators -----------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from rollcall_ha.controller.contract.values import Value
 from rollcall_ha.controller.contract.views import Problem
+from rollcall_ha.controller.runtime.overview import SetOrder
 from rollcall_ha.controller.runtime.queries import Consistency
 
 REF_TEMPLATE = "#/components/schemas/{name}"
@@ -43,7 +44,7 @@ def operation_id(route: BaseRoute) -> str:
 def components() -> dict[str, Any]:
     """JSON Schema (2020-12) of every value that a route refers to and of all that they consist of."""
     # FastAPI refers to the choices of a parameter by itself.
-    kinds = (Consistency, *_referred.values())
+    kinds = (Consistency, SetOrder, *_referred.values())
     _, found = msgspec.json.schema_components(kinds, ref_template=REF_TEMPLATE)
     return dict(sorted(found.items()))
 

@@ -21,7 +21,7 @@ from rollcall_ha.controller.contract.ids import (
     SetKey,
 )
 from rollcall_ha.controller.contract.principals import Role
-from rollcall_ha.controller.contract.replies import SetView
+from rollcall_ha.controller.contract.replies import Condition, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.settings import AppliedSettings, Settings
 from rollcall_ha.controller.contract.values import (
@@ -216,6 +216,50 @@ class SetPage(Value):
 class SetAnswer(Value):
     freshness: Freshness
     set: SetStatus
+
+
+class SetLine(Value):
+    """One set of many: what a person looks for first."""
+
+    set_key: SetKey
+    condition: Condition
+    condition_reason: str
+    problems: tuple[str, ...]
+    """The worst first."""
+    master: BrokerId | None
+    master_epoch: MasterEpoch
+    in_sync: int
+    alive: int
+    registered: int
+    expected: int
+    failure_budget: int
+    lag_bytes_max: int | None
+    """Of the replica that is farthest behind; None = this controller has heard of none."""
+    last_election_ms: int | None
+    """UTC."""
+    is_paused: bool
+    in_maintenance: int
+    """Replicas."""
+
+
+class Overview(Value):
+    """Answer of GET /v1/overview: a page of sets, and counts over all of them."""
+
+    freshness: Freshness
+    fleet_name: str
+    sets: tuple[SetLine, ...]
+    sets_total: int
+    sets_matching: int
+    """Those that the filter leaves; ``sets`` is a page of them."""
+    sets_with_problems: int
+    problems: dict[str, int]
+    """Sets that have each problem, the worst first; not only those that match."""
+    conditions: dict[str, int]
+    pause: ElectionPause | None
+    """The fleet's; those of single sets are counted as the problem PAUSED."""
+    maintenances: int
+    next_after: str | None
+    """Pass as ``after`` for the next page; None = this was the last."""
 
 
 class PhaseSpan(Value):

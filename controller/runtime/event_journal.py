@@ -14,6 +14,8 @@ Rule 4: a failed write or sync ends the process (``node.files``), and so does an
 the port ``fail`` does not return.
 Rule 5: the oldest segments go as ``journal_retention`` says, on the journal's thread. A read that meets a removed file
 begins again with the files that are left; a reader that asks for removed events gets a ``Gap``.
+Rule 6: the newest lines stay in memory, at most ``TAIL_BYTES_MAX``, for those that follow the record: 20 listeners that
+each read and decoded every new event would cost the leader more than the events did.
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ ORDINAL_MAX = 99_999_999
 """Above every ordinal: "after all events of that index"."""
 FILL_EVENTS_MAX = 200_000
 """A larger hole stays on record as a gap."""
+TAIL_BYTES_MAX = 1024 * 1024
+"""Of the newest lines that stay in memory."""
 RETENTION_INTERVAL_MS = 60_000
 """Between two looks for segments that may go; the next group of events after it looks."""
 
@@ -86,6 +90,50 @@ class Page:
     records: tuple[EventRecord, ...]
     next_from: EventRef | None
     gap: Gap | None = None
+
+
+class EventTail:
+    """The newest synced lines in memory (rule 6). Written by the journal's thread, read by any."""
+
+    def __init__(self, begins: Position) -> None:
+        """Holds everything from ``begins`` on: nothing yet."""
+        self._lock = threading.Lock()
+        self._lines: deque[tuple[Position, EventRef, bytes]] = deque()
+        self._size_bytes = 0
+        self._begins = begins
+
+    @property
+    def begins(self) -> Position:
+        """From here on it has everything."""
+        return self._begins
+
+    def add(self, ref: EventRef, line: bytes) -> None:
+        """The next event; the oldest ones make room."""
+        with self._lock:
+            self._lines.append(((ref.index, ref.ordinal), ref, line))
+            self._size_bytes += len(line)
+            while self._size_bytes > TAIL_BYTES_MAX:
+                (index, ordinal), _, oldest = self._lines.popleft()
+                self._size_bytes -= len(oldest)
+                self._begins = (index, ordinal + 1)
+
+    def begin_again(self, begins: Position) -> None:
+        """Events before ``begins`` were never here: a reader from before has to hear of the gap."""
+        with self._lock:
+            self._lines.clear()
+            self._size_bytes, self._begins = 0, begins
+
+    def after(self, position: Position, *, limit: int) -> list[tuple[EventRef, bytes]] | None:
+        """Up to ``limit`` events from ``position`` on, each with its line; None: the files have to be asked."""
+        with self._lock:
+            if position < self._begins:
+                return None
+            found: list[tuple[EventRef, bytes]] = []
+            for at, ref, line in reversed(self._lines):
+                if at < position:
+                    break
+                found.append((ref, line))
+        return found[::-1][:limit]
 
 
 class EventJournal(Generic[S]):
@@ -138,6 +186,7 @@ class EventJournal(Generic[S]):
         self._descriptor = os.open(newest.path, os.O_WRONLY | os.O_APPEND) if newest is not None else -1
         last = next((segment for segment in reversed(self._segments) if segment.last is not None), None)
         self._last: EventRef | None = last.last if last is not None else None
+        self.tail = EventTail((self._last.index, self._last.ordinal + 1) if self._last is not None else (0, 0))
         self._chain = last.chain if last is not None else ""
         # A segment that holds nothing but its gap: the chain goes on from the snapshot, not from the last event before
         # it.
@@ -296,6 +345,8 @@ class EventJournal(Generic[S]):
                 offset += len(line)
             segment.adopt(segment.index, offset)
             self._last, self._chain = records[-1].ref, records[-1].chain
+        for record, line in zip(records, lines, strict=True):
+            self.tail.add(record.ref, line)
 
     def _follows(self, record: EventRecord) -> bool:
         return self._is_verified or chain_of(self._chain, record) == record.chain
@@ -320,6 +371,7 @@ class EventJournal(Generic[S]):
 
     def _begin_segment(self, gap: Gap | None, base_index: int) -> None:
         if gap is not None:
+            self.tail.begin_again((gap.to_index, ORDINAL_MAX))
             after = gap.after.index if gap.after is not None else None
             meaning = (
                 "asked of the other controllers; where there are none, the record has a hole: restore it, or keep it"

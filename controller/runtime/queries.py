@@ -68,6 +68,7 @@ from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, EventJ
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.live_settings import brokers_told
 from rollcall_ha.controller.runtime.metrics import METRIC_SETS_MAX, Reading
+from rollcall_ha.controller.runtime.overview import Lines, Question
 from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import NS_PER_MS
 from rollcall_ha.controller.runtime.views import set_status, token_status
@@ -110,6 +111,13 @@ class Queries:
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-reader")
         self._sorted_keys: list[SetKey] = []
         self._sorted_index = -1
+        self._lines = Lines(
+            published=lambda: service.published,
+            status_of=self._status_of,
+            freshness=self.freshness,
+            fleet_name=service.settings.fleet_name,
+            now_ns=service.now_ns,
+        )
 
     def close(self) -> None:
         """Let the worker thread go."""
@@ -164,6 +172,11 @@ class Queries:
             sets_total=len(keys),
             next_after=str(page[-1]) if has_more else None,
         )
+
+    async def overview(self, question: Question, consistency: Consistency) -> bytes:
+        """``Overview`` as JSON; a local one may be ``SHARED_MS`` old. Raises ``NoAuthority``."""
+        await self._published(consistency)
+        return await self._lines.answer(question, may_share=consistency is Consistency.LOCAL)
 
     async def set(self, key: SetKey, consistency: Consistency) -> SetAnswer:
         """One set. Raises ``NoAuthority``, ``NotFound``."""

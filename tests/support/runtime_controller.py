@@ -284,13 +284,13 @@ async def make_set(leader: Controller, name: str = "broker-a", size: int = 2) ->
 
 async def listen(app: Any, headers: dict[str, str], count: int, *, stops_reading: bool = False) -> list[bytes]:
     """The first ``count`` server-sent events of the stream; then the listener hangs up, perhaps in mid-write."""
-    chunks: list[bytes] = []
+    heard = bytearray()
     enough = asyncio.Event()
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.body" and message["body"]:
-            chunks.append(message["body"])
-        if len(chunks) >= count:
+            heard.extend(message["body"])
+        if heard.count(b"\n\n") >= count:
             enough.set()
             if stops_reading:
                 await asyncio.Event().wait()
@@ -314,4 +314,4 @@ async def listen(app: Any, headers: dict[str, str], count: int, *, stops_reading
     }
     async with asyncio.timeout(10):
         await app(scope, receive, send)
-    return chunks[:count]
+    return [one + b"\n\n" for one in bytes(heard).split(b"\n\n")[:count]]

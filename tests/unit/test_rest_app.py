@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollcall_ha.api.rest import routes
+from rollcall_ha.api.rest import streaming
 from rollcall_ha.controller.contract.commands import FEATURE_LEVEL, CleanReplicas, ReportEntered
 from rollcall_ha.controller.contract.events import EventRecord, ReplicasCleaned, is_asked_by
 from rollcall_ha.controller.contract.ids import ControllerName, LogOffset, RequestId, SetKey
@@ -613,7 +613,7 @@ def test_a_listener_that_hangs_up_behind_its_backlog_is_no_fault(tmp_path: Path)
 
 def test_event_stream_says_that_nothing_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A comment while nothing happens: without it nobody notices that the listener has gone."""
-    monkeypatch.setattr(routes, "STREAM_IDLE_MS", 5)
+    monkeypatch.setattr(streaming, "HEARTBEAT_MS", 5)
 
     async def scenario(group: Group) -> None:
         leader = await group.elect("c1")
