@@ -25,6 +25,7 @@ help:            ## list the verbs
 setup: $(STAMP)  ## make .venv and install everything; does nothing the second time
 	@deploy/setup.sh java
 	@deploy/setup.sh machines
+	@deploy/setup.sh prometheus $(VENV)
 
 # Two stamps: the demo needs a tenth of what the tests and Spark need.
 $(SERVER): $(LOCKED)

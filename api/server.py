@@ -62,6 +62,7 @@ from rollcall_ha.controller.runtime.watchdog import LOOK_INTERVAL_MS, WatchdogRe
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import FLEET_FILE_NAME, ConfigError, FleetFile, load_fleet_file, split_address
 from rollcall_ha.node.credentials import controller_name, credentials_of, of_ports, watch_files
+from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import (
     LOCK_FILE_NAME,
     VERSION_FILE_NAME,
@@ -239,6 +240,8 @@ class _Node:
             raft=lambda: self._log.links_closed,
         )
         GatewayMetrics(self._gateway, self._telemetry.registry)
+        state = {part: path / part for part in (RAFT_DIRECTORY, EVENTS_DIRECTORY)}
+        self._disk = DiskUsage(path, state, self._telemetry.registry)
         RocketmqMetrics(self._gateway, self._rocketmq, self._telemetry.registry)
 
     def _certificates(self, document: FleetFile, credentials: Credentials | None) -> CertificatesHeld:
@@ -318,6 +321,7 @@ class _Node:
 
     def _background(self) -> Iterator[Coroutine[None, None, None]]:
         yield self._watch()
+        yield self._disk.run()
         yield self._backfill()
         if self._service is not None:
             yield tell_of_file(self._log, self._service.live)

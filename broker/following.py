@@ -115,6 +115,8 @@ class Following:
         """A truncation waits for its answer."""
         self._was_ready = False
         self._master_end: LogOffset | None = None
+        self._answered_end = LogOffset(0)
+        """Of the master, by its answer to the newest handshake."""
         self._is_indexing = False
         self._is_paused = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -239,8 +241,12 @@ class Following:
                 task.add_done_callback(self._tasks.discard)
             case LinkReady() if target is self._target:
                 self._was_ready = True
+                # The master tells its end when it moves: of a set that nobody writes to, the lag would never be known.
+                self._master_end = self._answered_end
                 self._feed(LinkOpened(generation=self._generation))
             case MasterAnswered(reply=reply):
+                if target is self._target:
+                    self._answered_end = reply.max_offset
                 _log.info(
                     "master_answered", master=target.master, master_epoch=reply.master_epoch,
                     master_end=reply.max_offset,

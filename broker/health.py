@@ -1,15 +1,16 @@
 """
-/livez, /readyz and /metrics on the broker's health address.
+/livez, /readyz, /metrics and the questions of load balancers on the broker's health address.
 
 Here: a minimal HTTP/1.1 answerer, the gauges, and the counters of every port. Not here: the meaning of ready
-(``broker.status``).
+(``broker.status``), of master, replica and in sync (``broker.core.balancing``).
 Rule 1: one request per link, at most ``REQUEST_BYTES_MAX`` of headers, answered or closed in ``REQUEST_MS_MAX`` and one
 sweep; links are limited and counted as on every port (``node.remoting.links``).
 Rule 2: gauges are read at a scrape; nothing is counted per message.
-Rule 3: with credentials the port is TLS. Whoever asks hears whether the broker is alive and ready, for probes have no
-certificate; metrics tell of peers and offsets, and are for holders of a certificate of the fleet.
+Rule 3: with credentials the port is TLS. Whoever asks hears whether the broker is alive, ready, master or in sync, for
+probes and load balancers have no certificate; metrics tell of peers and offsets, and are for holders of a certificate
+of the fleet.
 
-Not h11, nor a web server: three fixed paths need the first line of a request and nothing else of HTTP. h11 took 300 us
+Not h11, nor a web server: a few fixed paths need the first line of a request and nothing else of HTTP. h11 took 300 us
 of the loop that acknowledges messages for each answer, this takes 4 us, and it would not save a line: the limits and
 the closing are ours either way.
 """
@@ -19,12 +20,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, cast
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from rollcall_ha.broker.core import balancing
+from rollcall_ha.broker.core.balancing import ReplicaFacts
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import StopReason
+from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.link_metrics import link_families
 from rollcall_ha.node.remoting.links import CloseCause, LimitedLink, LinkLimits, LinkTable
 from rollcall_ha.node.remoting.secured import Door, SecuredDoor, SecuredTransport
@@ -33,6 +38,7 @@ from rollcall_ha.node.tls import Credentials
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_MS_MAX = 2_000
+TEXT = "text/plain; charset=utf-8"
 LIMITS = LinkLimits(
     connections_max=64,
     silent_make_room=True,
@@ -54,6 +60,10 @@ class HealthSnapshot:
     """Name without the prefix ``rollcall_broker_``, help text, value; a name that ends in ``_total`` is a counter's."""
     stopped: StopReason | None = None
     """Why this master acknowledges no write; None = it does, or is no master."""
+    facts: ReplicaFacts | None = None
+    """For load balancers; None = the log is still being read."""
+    waits: Durations | None = None
+    """Of sends, from append to PUT_OK (``PutPath.waits``)."""
 
 
 class BrokerCollector:
@@ -95,6 +105,13 @@ class BrokerCollector:
             # As a gauge, a restart would look like a fall of thousands: rate() corrects for counters only.
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield family(f"rollcall_broker_{name}", text, value=value)
+        if snapshot.waits is not None:
+            waits = HistogramMetricFamily(
+                "rollcall_broker_release_seconds",
+                "From append to PUT_OK of the send that waited longest, one value for each release of a batch.",
+            )
+            snapshot.waits.show(waits, [])
+            yield waits
         yield CounterMetricFamily(
             "rollcall_broker_metrics_refused",
             "Questions for these metrics without a certificate of the fleet.",
@@ -201,38 +218,36 @@ class HealthServer:
     def answer(self, head: bytes, *, is_known: bool = False) -> bytes:
         """The whole answer to a request's head; ``is_known``: of a peer with a certificate of the fleet."""
         method, _, rest = head.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
+        path, _, query = rest.partition(b" ")[0].partition(b"?")
         if method not in (b"GET", b"HEAD"):
-            return _response(405, "Method Not Allowed", b"GET or HEAD\n")
-        is_body_wanted = method == b"GET"
-        if path == b"/livez":
-            return _response(200, "OK", b"alive\n", is_body_wanted=is_body_wanted)
-        if path == b"/readyz":
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET or HEAD\n")
+        status, body, content_type = self._answer_to(path.decode("latin-1"), query.decode("latin-1"), is_known=is_known)
+        return _response(status, body, content_type=content_type, is_body_wanted=method == b"GET")
+
+    def _answer_to(self, path: str, query: str, *, is_known: bool) -> tuple[HTTPStatus, bytes, str]:
+        """Status, body and its type."""
+        if path == "/livez":
+            return HTTPStatus.OK, b"alive\n", TEXT
+        if path == "/readyz":
             snapshot = self._snapshot()
             text = f"{snapshot.state}: {snapshot.reason}\n".encode()
-            if snapshot.is_ready:
-                return _response(200, "OK", text, is_body_wanted=is_body_wanted)
-            return _response(503, "Service Unavailable", text, is_body_wanted=is_body_wanted)
-        if path == b"/metrics" and self._door is not None and not is_known:
+            return HTTPStatus.OK if snapshot.is_ready else HTTPStatus.SERVICE_UNAVAILABLE, text, TEXT
+        if path in balancing.PATHS:
+            found = balancing.judge(path, query, self._snapshot().facts)
+            return found.status, f"{found.text}\n".encode(), TEXT
+        if path == "/metrics" and self._door is not None and not is_known:
             self._refused += 1
             text = b"metrics of this fleet are for holders of one of its certificates; show one\n"
-            return _response(403, "Forbidden", text, is_body_wanted=is_body_wanted)
-        if path == b"/metrics":
+            return HTTPStatus.FORBIDDEN, text, TEXT
+        if path == "/metrics":
             body, content_type = self._telemetry.exposition()
-            return _response(200, "OK", body, content_type=content_type, is_body_wanted=is_body_wanted)
-        return _response(404, "Not Found", b"/livez /readyz /metrics\n", is_body_wanted=is_body_wanted)
+            return HTTPStatus.OK, body, content_type
+        return HTTPStatus.NOT_FOUND, f"/livez /readyz {' '.join(balancing.PATHS)} /metrics\n".encode(), TEXT
 
 
-def _response(
-    status: int,
-    phrase: str,
-    body: bytes,
-    *,
-    content_type: str = "text/plain; charset=utf-8",
-    is_body_wanted: bool = True,
-) -> bytes:
+def _response(status: HTTPStatus, body: bytes, *, content_type: str = TEXT, is_body_wanted: bool = True) -> bytes:
     head = (
-        f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         "Connection: close\r\n\r\n"
     ).encode("ascii")
     return head + body if is_body_wanted else head

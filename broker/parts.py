@@ -43,6 +43,9 @@ class Parts:
     on_flush_due: Callable[[], None] | None = None
     """None: the log has a flush thread. Else its owner runs ``CommitLog.flush_turn`` (``CommitLog.open``)."""
 
+    measures_disk: bool = False
+    """Whether the process measures what its state takes on a real disk."""
+
     def now_ms(self) -> int:
         """The monotonic clock in milliseconds."""
         return self.now_us() // 1_000

@@ -279,7 +279,16 @@ class Replica:
 
     def health(self) -> HealthSnapshot:
         """For the health address."""
-        return self.status.health(put=self.put, session=self.session, writes=self.writes, pacer=self.ends.pacer)
+        facts = self.status.facts(
+            gate=self.gate.state,
+            session=self.session,
+            writes=self.writes,
+            following=self.following,
+            timing=self.settings.timing,
+        )
+        return self.status.health(
+            put=self.put, session=self.session, writes=self.writes, pacer=self.ends.pacer, facts=facts
+        )
 
     # --- SessionOwner ------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from rollcall_ha.broker.health import HealthServer, HealthSnapshot
 from rollcall_ha.broker.identity import disown, remember
 from rollcall_ha.broker.log.checkpoint import CheckpointError
 from rollcall_ha.broker.log.commit_log import CommitLog
+from rollcall_ha.broker.log.cut import LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME
 from rollcall_ha.broker.log.record import RecordError
 from rollcall_ha.broker.log.segment import SegmentError
 from rollcall_ha.broker.parts import Parts
@@ -43,6 +44,7 @@ from rollcall_ha.epoch.store import EpochFileMissing
 from rollcall_ha.node.certificates_held import CertificateCollector, CertificatesHeld
 from rollcall_ha.node.config import ConfigError, load_fleet_file
 from rollcall_ha.node.credentials import broker_name, credentials_of, of_ports, watch_files
+from rollcall_ha.node.disk_usage import DiskUsage
 from rollcall_ha.node.files import DataDirectory, DirectoryError
 from rollcall_ha.node.process import ExitCode, StopAsked, run, tell_supervisor
 from rollcall_ha.node.remoting.secured import Door
@@ -87,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _complain(ExitCode.STORAGE, error)
     try:
-        return run(lambda stop: serve(config, directory, stop, Parts(credentials=credentials)))
+        return run(lambda stop: serve(config, directory, stop, Parts(credentials=credentials, measures_disk=True)))
     finally:
         directory.release()
 
@@ -165,6 +167,8 @@ class Server:
             _log.warning("insecure", meaning="ports are plain and believe whoever connects: fleet.insecure")
         held = CertificatesHeld(credentials, is_insecure=credentials is None)
         telemetry.registry.register(CertificateCollector(held))
+        if self._parts.measures_disk:
+            self._measure_disk(telemetry)
         health = HealthServer(telemetry, self._health, credentials=credentials)
         await health.start(*config.health)
         stack.push_async_callback(health.stop)
@@ -187,6 +191,12 @@ class Server:
         # Before it is registered: where no controller is up it would never be ready, and be killed and started again.
         tell_supervisor("READY=1")
         return await self._until_ended(replica, stop)
+
+    def _measure_disk(self, telemetry: Telemetry) -> None:
+        directory = self._config.directory
+        parts = {part: directory / part for part in (LOG_FOLDER_NAME, QUARANTINE_FOLDER_NAME)}
+        usage = DiskUsage(directory, parts, telemetry.registry)
+        self._stack.callback(asyncio.create_task(usage.run()).cancel)
 
     async def _recover(self) -> Replica:
         config, files, disk, parts = self._config, self._files, self._disk, self._parts

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rollcall_ha.broker.config import BrokerConfig
+from rollcall_ha.broker.core.balancing import ReplicaFacts
 from rollcall_ha.broker.core.role import RoleMachine
+from rollcall_ha.broker.following import Following
+from rollcall_ha.broker.handlers.ports import GateState
 from rollcall_ha.broker.handlers.put import PutPath
 from rollcall_ha.broker.health import HealthSnapshot
 from rollcall_ha.broker.log.commit_log import CommitLog
@@ -20,6 +23,7 @@ from rollcall_ha.broker.session import ControllerSession
 from rollcall_ha.broker.write_stops import WriteStops
 from rollcall_ha.controller.contract.ids import BrokerId, Incarnation, SessionOrdinal, SyncStateSetEpoch
 from rollcall_ha.controller.contract.session import BrokerState, Heartbeat, ProbeAnswer
+from rollcall_ha.controller.contract.timing import Timing
 from rollcall_ha.controller.contract.values import Positions
 from rollcall_ha.epoch.model import NO_EPOCH
 from rollcall_ha.ha.catch_up import CatchUpPacer
@@ -149,8 +153,35 @@ class ReplicaReporter:
         is_refused = put.disk_refused_us > put.released_us or self._log.room_bytes < ROOM_BYTES_MIN
         return self._disk_trouble() if is_refused else ""
 
+    def facts(
+        self, *, gate: GateState, session: ControllerSession, writes: WriteStops, following: Following, timing: Timing
+    ) -> ReplicaFacts:
+        """For load balancers."""
+        role, view, stop = self._machine.published, self._machine.view, writes.stop
+        return ReplicaFacts(
+            state=role.state,
+            reason=self.alarm or self.blocked or role.reason,
+            master_epoch=role.master_epoch,
+            takes_sends=gate.is_serving,
+            is_min_in_sync=gate.is_min_in_sync,
+            stopped="" if stop is None else f"{stop.reason}: {stop.detail}",
+            has_full_disk=bool(self._disk_trouble()),
+            lag_bytes=self._lag_bytes(),
+            heard_age_us=following.heard_age_us(role.master_epoch),
+            heard_age_ms_max=timing.heartbeat_timeout_ms,
+            has_session=session.is_open,
+            broker_id=self._broker_id(),
+            sync_state_set=view.sync_state_set if view is not None else (),
+        )
+
     def health(
-        self, *, put: PutPath, session: ControllerSession, writes: WriteStops, pacer: CatchUpPacer | None
+        self,
+        *,
+        put: PutPath,
+        session: ControllerSession,
+        writes: WriteStops,
+        pacer: CatchUpPacer | None,
+        facts: ReplicaFacts,
     ) -> HealthSnapshot:
         """For the health address."""
         role, trouble, stop = self._machine.published, self._disk_trouble(), writes.stop
@@ -174,6 +205,8 @@ class ReplicaReporter:
             is_ready=is_ready,
             reason=alarm or (role.reason if is_ready else self.blocked or stopped or role.reason),
             stopped=None if stop is None else stop.reason,
+            facts=facts,
+            waits=put.waits,
             values=tuple((name, text, float(value)) for name, text, value in values),
         )
 

@@ -4,6 +4,7 @@
 #   deploy/setup.sh java
 #   deploy/setup.sh machines
 #   deploy/setup.sh interop
+#   deploy/setup.sh prometheus DIRECTORY
 set -euo pipefail
 
 python="${PYTHON:-python3}"
@@ -87,13 +88,31 @@ see_to_interop() {
         say "could not; what compares us with RocketMQ needs them (run: apt-get install openjdk-17-jdk-headless maven)"
 }
 
+# promtool judges our rules and metrics, and a real server runs the queries of our dashboard. Only the two programs, beside
+# our own: installed, the package would start a server of its own on every address of this machine.
+see_to_prometheus() { # see_to_prometheus DIRECTORY
+    local directory="$1" at
+    if command -v promtool prometheus >/dev/null || [ -x "$directory/bin/promtool" ]; then
+        return 0
+    fi
+    say "no promtool; trying to take it out of Debian's package prometheus"
+    at=$(mktemp -d)
+    if (cd "$at" && apt-get download prometheus && dpkg-deb -x prometheus_*.deb .) >/dev/null 2>&1; then
+        install "$at"/usr/bin/{prometheus,promtool} "$directory/bin/"
+    else
+        say "could not; tests of alarms and of the dashboard need it (run: apt-get install prometheus)"
+    fi
+    rm -rf "$at"
+}
+
 case "${1:-}" in
     venv) make_venv "${@:2}" ;;
     java) see_to_java ;;
     machines) see_to_machines ;;
     interop) see_to_interop ;;
+    prometheus) see_to_prometheus "${2:-.venv}" ;;
     *)
-        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | machines | interop" >&2
+        say "usage: deploy/setup.sh venv DIRECTORY EXTRA... | java | machines | interop | prometheus DIRECTORY" >&2
         exit 2
         ;;
 esac

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import CollectorRegistry
 
 from rollcall_ha.api.broker_port.port import BrokerPortServer
@@ -42,11 +42,17 @@ class GatewayMetrics(LateCollector):
         self._gateway = gateway
         registry.register(self)
 
-    def collect(self) -> Iterable[CounterMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         requests = CounterMetricFamily("rollcall_session_requests", "Requests by name.", labels=["request"])
         for request, count in sorted(self._gateway.requests.items()):
             requests.add_metric([request], count)
         yield requests
+        orders = HistogramMetricFamily(
+            "rollcall_session_order_seconds", "From a session's order to its answer, by name.", labels=["request"]
+        )
+        for request, durations in sorted(self._gateway.durations.items()):
+            durations.show(orders, [request])
+        yield orders
 
 
 class NameMetrics(LateCollector):

@@ -17,7 +17,7 @@ Rule 5: in a fleet with certificates a session needs a broker's, of the set that
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +49,7 @@ from rollcall_ha.controller.runtime.service import ControllerService
 from rollcall_ha.controller.runtime.session_state import ConnectionId, ProbeOutcome
 from rollcall_ha.node.certified import PeerKind
 from rollcall_ha.node.config import ConfigError, split_address
+from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.asking import AskingOnly
 from rollcall_ha.node.remoting.codes import SystemCode
 from rollcall_ha.node.remoting.connection import RemotingConnection, RemotingError, RemotingServer, connect
@@ -67,6 +68,7 @@ NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of reading a peer's body: a log line each would let a peer fill the disk."""
 ORDERS_PER_LINK_MAX = 64
 ORDERS_MAX = 20_000
+ORDER_BOUNDS_S = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 REPLICAS_PER_LINK_MAX = 64
 """Registrations on one link; a broker has one."""
 PROBES_MAX = 256
@@ -134,6 +136,8 @@ class BrokerPortServer:
         self.announcers: list[Callable[[SetView], None]] = []
         """Called to tell the RocketMQ brokers of a set what was committed."""
         self.requests: Counter[str] = Counter()
+        self.durations: dict[str, Durations] = defaultdict(lambda: Durations(ORDER_BOUNDS_S))
+        """Of orders, from the frame to its answer."""
         """Requests by name; unknown codes under ``unsupported``, refused callers under ``forbidden``."""
 
     async def start(self, address: str) -> None:
@@ -414,6 +418,7 @@ class BrokerPortServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _commit(self, connection: RemotingConnection, link: _Link, frame: Frame, command: AnyCommand) -> None:
+        began_s = asyncio.get_running_loop().time()
         caller = principal_of(connection.certificate, connection.peer, _name_of(command))
         try:
             reply = await self._service.submit_for_broker(
@@ -439,6 +444,8 @@ class BrokerPortServer:
             self._answer(connection, frame, reply)
         finally:
             link.orders -= 1
+            name = RequestCode(frame.code).name
+            self.durations[name].note(asyncio.get_running_loop().time() - began_s)
 
     def _answer(self, connection: RemotingConnection, frame: Frame, reply: AnyReply) -> None:
         if isinstance(reply, Registered | Elected):

@@ -25,6 +25,7 @@ from starlette.responses import Response
 
 from rollcall_ha.api.rest import problems
 from rollcall_ha.api.rest.backups import backup_routes
+from rollcall_ha.api.rest.counting import Counting
 from rollcall_ha.api.rest.edge import Edge, EdgeCounts, RefusedFor
 from rollcall_ha.api.rest.forwarding import forward, target_of
 from rollcall_ha.api.rest.guard import Guard, RefusalLog
@@ -58,7 +59,7 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
     # Its routes themselves, not the router: included, they are found behind it only, where the guard does not see them.
     app.router.routes.extend(Routes(service, queries, peers).router.routes)
     app.router.routes.extend(backup_routes(service).routes)
-    _add_health(app, service, telemetry)
+    _add_health(app, service, queries, telemetry)
     counts = EdgeCounts(telemetry.registry)
     refusals = RefusalLog(get_logger("rollcall.refused"), telemetry.registry, time.monotonic)
     _add_failures(app, service, peers, counts)
@@ -71,11 +72,12 @@ def make_app(*, service: ControllerService, queries: Queries, peers: Peers, tele
     )
     # Around the guard: a page of another site is refused whoever's browser it is in.
     app.add_middleware(Edge, names=service.settings.rest_hosts, counts=counts)
+    app.add_middleware(Counting, registry=telemetry.registry)
     _document(app)
     return app
 
 
-def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) -> None:
+def _add_health(app: FastAPI, service: ControllerService, queries: Queries, telemetry: Telemetry) -> None:
     async def livez() -> Response:
         """The process runs and its loop turns."""
         return as_json(Liveness(status="alive"))
@@ -91,7 +93,15 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
             )
         return problems.not_ready(authority.reason)
 
+    async def leader() -> Response:
+        """This controller leads, and a majority has said so lately: for load balancers that want one place to ask."""
+        authority = service.authority()
+        if authority.is_held:
+            return as_json(Liveness(status="leader", reason=f"leads in term {authority.term}"))
+        return problems.not_ready(authority.reason)
+
     async def metrics() -> Response:
+        await queries.look()
         content, media_type = telemetry.exposition()
         return Response(content, media_type=media_type)
 
@@ -100,8 +110,12 @@ def _add_health(app: FastAPI, service: ControllerService, telemetry: Telemetry) 
         **only_problems(421),
     }
     add = partial(app.add_api_route, methods=["GET"], tags=["health"])
-    add("/livez", livez, operation_id="getLiveness", responses=answers(Liveness))
-    add("/readyz", readyz, operation_id="getReadiness", responses=answers(Liveness, problems=(503,)))
+    probes = (("/livez", livez, "getLiveness"), ("/readyz", readyz, "getReadiness"), ("/leader", leader, "getLeader"))
+    for path, probe, operation in probes:
+        problem = () if probe is livez else (503,)
+        add(path, probe, operation_id=operation, responses=answers(Liveness, problems=problem))
+        # Not in the document: of every GET it is known (RFC 9110), and a generated client would have each twice.
+        add(path, probe, methods=["HEAD"], operation_id=operation, include_in_schema=False)
     add("/metrics", metrics, operation_id="getMetrics", responses=text)
 
 

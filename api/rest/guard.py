@@ -27,6 +27,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rollcall_ha.api.rest import problems
+from rollcall_ha.api.rest.counting import OPERATION
 from rollcall_ha.api.rest.limits import PROVED, UNPROVED, Limits, Rates
 from rollcall_ha.api.rest.listening import CERTIFICATE, COMPLAINT
 from rollcall_ha.api.rest.principals import NoRole, NotKnown, Shown, identify
@@ -132,6 +133,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         state = scope.setdefault("state", {})
+        state[OPERATION] = operation
         shown = _shown(scope)
         caller: Principal | None = None
         refusal: _Refusal | None = None

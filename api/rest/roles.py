@@ -21,8 +21,8 @@ _OPERATORS = (Role.OPERATOR, Role.ADMIN)
 _ADMINS = (Role.ADMIN,)
 _BROKERS = (Role.BROKER,)
 
-OPEN = frozenset({"getLiveness", "getReadiness"})
-"""For everybody: a load balancer and a supervisor have no certificate, and learn only whether it serves."""
+OPEN = frozenset({"getLiveness", "getReadiness", "getLeader"})
+"""For everybody: a load balancer and a supervisor have no certificate, and learn only whether it serves or leads."""
 
 ROLES: Mapping[str, tuple[Role, ...]] = {
     "getStatus": _VIEWERS,

@@ -22,7 +22,7 @@ REF_TEMPLATE = "#/components/schemas/{name}"
 
 
 class Liveness(Value):
-    """GET /livez and /readyz when all is well."""
+    """GET /livez, /readyz and /leader when all is well."""
 
     status: str
     reason: str = ""

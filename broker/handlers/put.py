@@ -29,8 +29,10 @@ from rollcall_ha.broker.protocol.send import SendError, SendRequest, decode_batc
 from rollcall_ha.broker.protocol.stamp import StampError, find_stamp
 from rollcall_ha.controller.contract.ids import MasterEpoch
 from rollcall_ha.epoch.model import LogOffset
+from rollcall_ha.node.durations import Durations
 from rollcall_ha.node.remoting.frame import HeaderForm
 
+WAIT_BOUNDS_S: Final = (0.0005, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _VERDICT_REFUSALS: Final = {
     SequenceVerdict.GAP: SendRefusal.SEQUENCE_GAP,
     SequenceVerdict.OLD: SendRefusal.SEQUENCE_OLD,
@@ -98,6 +100,8 @@ class PutPath:
         time that a send of this release had waited by then, at its sender and here, in µs, None if no sender said it.
         """
         self.counters = PutCounters()
+        self.waits = Durations(WAIT_BOUNDS_S)
+        """Of the longest waiting send of each release, from append to PUT_OK; one for a release, not for a message."""
         self._log = log
         self._store_host = store_host
         self._gate = gate
@@ -177,6 +181,7 @@ class PutPath:
         # it.
         self._log.note_confirm(confirm, acks.released_offset)
         self.released_us = written_at_us = self._now_us()
+        self.waits.note((written_at_us - released[0].appended_us) / 1_000_000)
         for sink, answers in by_sink.values():
             self._write(sink, answers)
         if self._is_first_ack:

@@ -2,8 +2,10 @@
 The counters and gauges of a controller, for /metrics.
 
 Here: names, labels, and the gauges that are read from the service when somebody asks. Not here: loop lag and process
-(``node.telemetry``).
-Rule: one scrape costs the loop a bounded time: gauges by set are given for at most ``METRIC_SETS_MAX`` sets.
+(``node.telemetry``), which alarms are made of them (``deploy/prometheus/rules.yml``).
+Rule 1: labels have bounded sets of values: gauges by set are given for at most ``METRIC_SETS_MAX`` sets, the worst
+first, so that no set in trouble is left out for one that is well. Counts are of all sets.
+Rule 2: only the leader hears brokers. Its gauges by set are the truth, those of the others what they know of it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from rollcall_ha.controller.contract.replies import Condition
 from rollcall_ha.controller.contract.values import Milestone, Phase
 from rollcall_ha.controller.contract.views import SetStatus
 from rollcall_ha.controller.core.state import FleetState, Reign
+from rollcall_ha.controller.runtime.views import ProblemCode, is_blocked, is_served
 
 METRIC_SETS_MAX = 500
 US_PER_SECOND = 1_000_000
@@ -56,7 +59,18 @@ class Reading:
     sets_wanting_master: int
     sessions_open: int
     graces: int
+    sets_by_problem: dict[str, int]
+    sets_exposed: int
+    """With one member in the SyncStateSet, and more expected."""
     statuses: Sequence[SetStatus]
+    """The worst first, at most ``METRIC_SETS_MAX``."""
+    controllers: int
+    """Of the fleet file."""
+    controllers_heard: int | None
+    """By the leader, itself included; None: this one does not lead."""
+    settings_version: int
+    feature_level: int
+    """In force."""
     controllers_differing: int
     certificates_revoked: int
     tokens_in_force: int
@@ -194,7 +208,17 @@ class _Gauges(LateCollector):
         )
         if reading.majority_age_ms is not None:
             yield _one("rollcall_majority_age_seconds", "Since a majority was asked.", reading.majority_age_ms / 1000)
+        yield _one("rollcall_settings_version", "Of the settings in force; 0 = the file's.", reading.settings_version)
+        yield _one("rollcall_feature_level", "In force.", reading.feature_level)
+        yield _one("rollcall_controllers", "Controllers of the fleet file.", reading.controllers)
+        if reading.controllers_heard is not None:
+            yield _one(
+                "rollcall_controllers_heard",
+                "Controllers that the leader has heard lately, itself included; of the leader alone.",
+                reading.controllers_heard,
+            )
         yield _one("rollcall_sets", "Broker sets.", reading.sets_total)
+        yield _one("rollcall_sets_exposed", "Sets with one member in sync, and more expected.", reading.sets_exposed)
         yield _one(
             "rollcall_sets_wanting_master", "Sets that the leader tries to elect for.", reading.sets_wanting_master
         )
@@ -217,6 +241,10 @@ class _Gauges(LateCollector):
         for condition, count in sorted(reading.sets_by_condition.items()):
             conditions.add_metric([condition], count)
         yield conditions
+        problems = GaugeMetricFamily("rollcall_sets_by_problem", "Broker sets that have a problem.", labels=["problem"])
+        for problem in ProblemCode:
+            problems.add_metric([problem.value], reading.sets_by_problem.get(problem.value, 0))
+        yield problems
         yield from _by_set(reading.statuses)
 
 
@@ -226,23 +254,31 @@ def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
 
 def _by_set(statuses: Sequence[SetStatus]) -> Iterable[GaugeMetricFamily]:
     labels = ["cluster", "set"]
-    epoch = GaugeMetricFamily("rollcall_set_master_epoch", "masterEpoch.", labels=labels)
-    size = GaugeMetricFamily("rollcall_set_sync_state_set_size", "Members of the SyncStateSet.", labels=labels)
-    budget = GaugeMetricFamily("rollcall_set_failure_budget", "Replicas that may be lost without loss.", labels=labels)
-    master = GaugeMetricFamily("rollcall_replica_is_master", "1 for the master.", labels=[*labels, "broker"])
-    lag = GaugeMetricFamily("rollcall_replica_lag_bytes", "Distance to the master's end.", labels=[*labels, "broker"])
-    stopped = GaugeMetricFamily(
-        "rollcall_set_writes_stopped", "1 if the master acknowledges no write, by its word.", labels=labels
-    )
+
+    def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, text, labels=[*labels, *more])
+
+    epoch = gauge("rollcall_set_master_epoch", "masterEpoch.")
+    size = gauge("rollcall_set_sync_state_set_size", "Members of the SyncStateSet.")
+    expected = gauge("rollcall_set_expected_replicas", "Replicas that the set is configured to have.")
+    budget = gauge("rollcall_set_failure_budget", "Replicas that may be lost without loss.")
+    serving = gauge("rollcall_set_master_serving", "1 if a master has entered, lives, and has not stopped itself.")
+    stopped = gauge("rollcall_set_writes_stopped", "1 if the master acknowledges no write, by its word.")
+    blocked = gauge("rollcall_set_blocked", "1 if it failed over too often, and waits for a person.")
+    master = gauge("rollcall_replica_is_master", "1 for the master.", "broker")
+    lag = gauge("rollcall_replica_lag_bytes", "Distance to the master's end.", "broker")
     for status in statuses[:METRIC_SETS_MAX]:
         view = status.view
         key = [view.set_key.cluster, view.set_key.name]
         epoch.add_metric(key, view.master_epoch)
         size.add_metric(key, len(view.sync_state_set))
+        expected.add_metric(key, view.configuration.expected_replicas)
         budget.add_metric(key, status.failure_budget)
+        serving.add_metric(key, is_served(status))
         stopped.add_metric(key, view.condition is Condition.WRITES_STOPPED)
+        blocked.add_metric(key, is_blocked(status))
         for replica in status.replicas:
             master.add_metric([*key, str(replica.broker_id)], replica.is_master)
             if replica.lag_bytes is not None:
                 lag.add_metric([*key, str(replica.broker_id)], replica.lag_bytes)
-    return epoch, size, budget, stopped, master, lag
+    return epoch, size, expected, budget, serving, stopped, blocked, master, lag

@@ -64,6 +64,7 @@ from rollcall_ha.controller.core.stops import stops_of
 from rollcall_ha.controller.core.switchovers import row_of, switchovers_of
 from rollcall_ha.controller.replication.ports import Published
 from rollcall_ha.controller.replication.proposer import EntryOutcomeUnknown
+from rollcall_ha.controller.runtime.census import Census
 from rollcall_ha.controller.runtime.event_journal import PAGE_EVENTS_MAX, EventJournal, Page
 from rollcall_ha.controller.runtime.journal_segments import Gap
 from rollcall_ha.controller.runtime.live_settings import brokers_told
@@ -80,6 +81,8 @@ HISTORY_ROWS_MAX = 500
 HISTORY_EVENTS_MAX = 50_000
 """Events of one set that one history or explanation looks through."""
 EVENTS_WAIT_MS_MAX = 30_000
+SETS_PER_TURN = 50
+"""Whose status is taken in one turn of the loop for a scrape."""
 SEARCH_PAGES_MAX = 10
 """Pages of the record that one question for a caller's events looks through."""
 
@@ -118,6 +121,7 @@ class Queries:
             fleet_name=service.settings.fleet_name,
             now_ns=service.now_ns,
         )
+        self._census = Census()
 
     def close(self) -> None:
         """Let the worker thread go."""
@@ -457,17 +461,22 @@ class Queries:
 
     # --- metrics -----------------------------------------------------------------------------------------------------
 
+    async def look(self) -> None:
+        """Take the status of every set for the next ``reading``, some at a time: sessions are served in between."""
+        census = Census()
+        keys = self._keys(self._service.published)
+        for first in range(0, len(keys), SETS_PER_TURN):
+            for key in keys[first : first + SETS_PER_TURN]:
+                if (status := self._status_of(key)) is not None:
+                    census.add(status)
+            await asyncio.sleep(0)
+        self._census = census
+
     def reading(self) -> Reading:
-        """The values of the gauges at this moment."""
-        service = self._service
+        """The values of the gauges at this moment; of sets, those of the last ``look``."""
+        service, census = self._service, self._census
         leadership, published = service.log.leadership, service.published
         authority, dropped = service.authority(), service.journal.dropped
-        keys = self._keys(published)[:METRIC_SETS_MAX]
-        statuses = [status for key in keys if (status := self._status_of(key)) is not None]
-        conditions: dict[str, int] = {}
-        for status in statuses:
-            condition = status.view.condition.value
-            conditions[condition] = conditions.get(condition, 0) + 1
         return Reading(
             role=leadership.role.value,
             has_authority=authority.is_held,
@@ -478,17 +487,28 @@ class Queries:
             events_dropped=dropped.events if dropped is not None else 0,
             majority_age_ms=authority.majority_age_ms,
             sets_total=len(published.state.sets),
-            sets_by_condition=conditions,
+            sets_by_condition=dict(census.conditions),
+            sets_by_problem=dict(census.problems),
+            sets_exposed=census.exposed,
             sets_wanting_master=service.duties.elections.pending_count,
             sessions_open=service.duties.sessions.open_count,
             graces=service.duties.sessions.graces,
-            statuses=statuses,
+            statuses=census.worst(METRIC_SETS_MAX),
+            controllers=len(service.settings.controllers),
+            controllers_heard=self._controllers_heard() if authority.is_held else None,
             controllers_differing=len(service.states.differing),
             certificates_revoked=len(published.state.revoked),
             tokens_in_force=self._tokens_in_force(published.state),
             pauses=len(published.state.pauses),
             maintenances=len(published.state.maintenances),
+            settings_version=service.live.version,
+            feature_level=published.state.feature_level,
         )
+
+    def _controllers_heard(self) -> int:
+        limit_ms = self._service.live.timing.raft_connection_timeout_ms
+        ages = [one.answer_age_ms for one in self._service.log.followers() if one.is_linked]
+        return 1 + sum(age is not None and age < limit_ms for age in ages)
 
 
 def _read_asked_by(

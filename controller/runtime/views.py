@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch
+from rollcall_ha.controller.contract.ids import BrokerId, LogOffset, MasterEpoch, SetKey
 from rollcall_ha.controller.contract.replies import Condition, MemberView, SetView
 from rollcall_ha.controller.contract.session import BrokerState
 from rollcall_ha.controller.contract.values import ElectionPause, Maintenance
 from rollcall_ha.controller.contract.views import CatchUp, ReplicaStatus, SetStatus, TokenStatus
+from rollcall_ha.controller.core.pauses import is_by_word
 from rollcall_ha.controller.core.state import IssuedToken
 from rollcall_ha.controller.core.views import failure_budget
 from rollcall_ha.controller.runtime.catch_up import catch_up_of
@@ -95,6 +96,28 @@ def set_status(
         last_election_ms=last_election_ms,
         pause=pause,
     )
+
+
+def is_served(status: SetStatus) -> bool:
+    """Whether a master has entered, lives and has not stopped itself; that its writes have stopped is told apart."""
+    return status.view.condition in _ENTERED and ProblemCode.MASTER_NOT_SERVING not in status.problems
+
+
+def is_exposed(view: SetView) -> bool:
+    """Whether one member alone is in sync, of more that are expected: its disk holds the only copy."""
+    return len(view.sync_state_set) == 1 and view.configuration.expected_replicas > 1
+
+
+def is_blocked(status: SetStatus) -> bool:
+    """Whether the set failed over too often, and waits for a person (S71)."""
+    pause = status.pause
+    return pause is not None and pause.set_key is not None and not is_by_word(pause.paused_by)
+
+
+def gravity(status: SetStatus) -> tuple[int, SetKey]:
+    """For sorting: the sets with the worst problem first, those without one last, by name."""
+    worst = min((_ORDER[ProblemCode(problem)] for problem in status.problems), default=len(_ORDER))
+    return worst, status.view.set_key
 
 
 def _has_stopped_itself(view: SetView, master: ReplicaSession | None) -> bool:

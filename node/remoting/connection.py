@@ -105,6 +105,8 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
         self._expected = expected
         self.session: object | None = None
         """Free for the handler's own facts about this link."""
+        self.answers: Counter[int] | None = None
+        """Of its port (``LinkTable.answers``); None: it was dialled by this end."""
         self._handler = handler
         self._opaques = opaques
         self._make_reader = make_reader
@@ -247,6 +249,8 @@ class RemotingConnection(LimitedLink, asyncio.BufferedProtocol):
     ) -> None:
         """Answer ``request`` in its own header form; nothing for a one-way."""
         if not request.is_one_way:
+            if self.answers is not None:
+                self.answers[code] += 1
             self.send(
                 Frame(
                     code=code,
@@ -394,6 +398,7 @@ class RemotingServer:
     def _accept(self) -> asyncio.BufferedProtocol:
         # The one door for every remoting port: what a link must show before its first frame belongs here.
         connection = RemotingConnection(self, self.links.limits, self._opaques, self._make_reader)
+        connection.answers = self.links.answers
         return connection if self._door is None else SecuredDoor(connection, self._door)
 
     async def stop(self, reason: str = "the server stops") -> None:

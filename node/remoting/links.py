@@ -199,6 +199,8 @@ class LinkTable(Generic[LinkT]):
         self.unfinished_bytes = 0
         """Held by all links together (rule 2)."""
         self.closed_by_cause: Counter[CloseCause] = Counter()
+        self.answers: Counter[int] = Counter()
+        """By response code: of every request that is answered by itself, so of all but sends."""
         self._links: dict[LinkT, None] = {}
         """In the order in which they came."""
         self._sweep_handle: asyncio.TimerHandle | None = None

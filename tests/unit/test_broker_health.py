@@ -1,4 +1,4 @@
-"""The broker's health address: three paths, limits as on every port, and counters of all ports."""
+"""The broker's health address: its paths, limits as on every port, and counters of all ports."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rollcall_ha.node.telemetry import Telemetry
 from rollcall_ha.node.tls import Credentials
 from tests.support.ha_replica import until
 from tests.support.raft_certs import credentials_in, make_certificates, more_credentials, named
+from tests.unit.test_broker_balancing import MASTER
 
 SNAPSHOT = HealthSnapshot(
     state=BrokerState.MASTER,
@@ -80,7 +81,7 @@ async def asked(server: HealthServer, *pieces: bytes, tls: ssl.SSLContext | None
     return answer
 
 
-def test_the_three_paths_and_nothing_else_are_answered() -> None:
+def test_a_few_paths_and_nothing_else_are_answered() -> None:
     """GET and HEAD, in one piece or several; a link serves one request."""
 
     async def scene(server: HealthServer) -> None:
@@ -95,6 +96,34 @@ def test_the_three_paths_and_nothing_else_are_answered() -> None:
         assert 'rollcall_broker_role{state="master"} 1.0' in metrics
         assert 'rollcall_links_open{port="health"} 1.0' in metrics
         assert 'rollcall_links_closed_total{port="health",reason="handler"} 5.0' in metrics
+
+    serving(scene)
+
+
+def test_a_load_balancer_hears_who_is_master_without_a_certificate(tmp_path: Path) -> None:
+    """GET and HEAD by real HTTP through TLS; the query of a path that has none is not looked at."""
+    make_certificates(tmp_path, ["c1"])
+    broker = more_credentials(tmp_path, named(PeerKind.BROKER, "broker-a-1", set_key="test/broker-a"))
+
+    async def scene(server: HealthServer) -> None:
+        answer = await asked(server, b"GET /master?x=1 HTTP/1.1\r\n\r\n", tls=nameless())
+        assert b" 200 OK\r\n" in answer
+        assert answer.endswith(b"\r\n\r\nmaster of epoch 7\n")
+        head = await asked(server, b"HEAD /master HTTP/1.1\r\n\r\n", tls=nameless())
+        assert head == answer.removesuffix(b"master of epoch 7\n")
+        assert b" 503 " in await asked(server, b"HEAD /replica?lag=0 HTTP/1.1\r\n\r\n", tls=nameless())
+        assert b" 400 " in await asked(server, b"GET /replica?lag=much HTTP/1.1\r\n\r\n", tls=nameless())
+        assert b" 404 " in await asked(server, b"GET /leader HTTP/1.1\r\n\r\n", tls=nameless())
+
+    serving(scene, replace(SNAPSHOT, facts=MASTER), broker)
+
+
+def test_a_broker_that_reads_its_log_is_nobodys_replica() -> None:
+    async def scene(server: HealthServer) -> None:
+        for path in (b"/master", b"/replica", b"/in-sync"):
+            answer = await asked(server, b"GET " + path + b" HTTP/1.1\r\n\r\n")
+            assert b" 503 " in answer
+            assert answer.endswith(b"reading the log\n")
 
     serving(scene)
 

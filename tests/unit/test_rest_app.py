@@ -640,6 +640,23 @@ def test_health_tells_alive_from_ready(tmp_path: Path) -> None:
     _run(tmp_path, scenario, names=NAMES)
 
 
+def test_a_load_balancer_finds_the_controller_that_leads(tmp_path: Path) -> None:
+    """One of three says 200 to GET and HEAD, and none without a leader."""
+
+    async def scenario(group: Group) -> None:
+        before = [(await group[name].http.head("/leader")).status_code for name in NAMES]
+        assert before == [503, 503, 503]
+        await group.elect("c1")
+        answers = [await group[name].http.get("/leader") for name in NAMES]
+        assert [answer.status_code for answer in answers] == [200, 503, 503]
+        assert answers[0].json()["reason"].startswith("leads in term")
+        assert "follower" in _problem(answers[1]).detail
+        heads = [await group["c1"].http.head(path) for path in ("/leader", "/readyz", "/livez")]
+        assert [head.status_code for head in heads] == [200, 200, 200]
+
+    _run(tmp_path, scenario, names=NAMES)
+
+
 def test_metrics_name_what_an_operator_watches(tmp_path: Path) -> None:
     """Roles, epochs, set sizes, lags, elections, RTO by phase, term, commit delay, sessions."""
 
