@@ -101,8 +101,9 @@ class Stopwatch:
         self._out.unlink(missing_ok=True)
         addresses = [stage.fleet.file.broker(name).listen for name in stage.fleet.brokers]
         program = Path(__file__).with_name("stopwatch.py")
+        tls = [str(stage.fleet.directory / "tls" / name) for name in ("ca.pem", "client.pem", "client.key")]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(program), mode, str(self._out), str(body_bytes), *addresses],
+            [sys.executable, "-I", str(program), mode, str(self._out), str(body_bytes), *tls, *addresses],
             stdin=subprocess.PIPE,
         )
 
@@ -130,7 +131,7 @@ class Stopwatch:
 
 
 def history(stage: Stage) -> dict[str, Any]:
-    """The leader's answer, by plain HTTP."""
+    """The leader's answer."""
     for name in stage.fleet.controllers:
         status, body = get(stage.fleet.rest(name), f"/v1/sets/{stage.key.cluster}/{stage.key.name}/history?limit=500")
         if status == 200:
@@ -176,9 +177,9 @@ def felt_row(stage: Stage, row: Row, mode: str) -> Line:
     before = history(stage)
     watch = Stopwatch(stage, mode, body_bytes=4096 if row.fault is faults.fill_disk else 16)
     samples = sampler(stage)
+    samples.start()
     try:
         watch.wait_more()
-        samples.start()
         since_ns = time.monotonic_ns()
         row.fault(stage)
         stage.heal()

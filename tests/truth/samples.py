@@ -1,7 +1,7 @@
 """
 Whether everything that can be asked says the same while it happens: status, sets, metrics, /readyz and the CLI.
 
-Here: a thread that asks by plain HTTP, and the count of disagreements. Not here: whether what they say is true
+Here: a thread that asks by HTTP, and the count of disagreements. Not here: whether what they say is true
 (``recorded``).
 
 Rule 1: an answer is compared only where the set's condition was the same before and after it; a question takes

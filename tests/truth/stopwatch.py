@@ -1,9 +1,9 @@
 """
 A stopwatch for service: a program of its own, which shares no code with the product.
 
-    python3 -I stopwatch.py send|knock OUT BODY_BYTES HOST:PORT...
+    python3 -I stopwatch.py send|knock OUT BODY_BYTES AUTHORITY CERTIFICATE KEY HOST:PORT...
 
-Here: raw RocketMQ frames to every broker, one under way per broker, each 2 ms. Not here: faults (``faults``), what the
+Here: raw RocketMQ frames to every broker by mutual TLS (three PEM files), one under way per broker, each 2 ms. Not here: faults (``faults``), what the
 controllers say (``recorded``).
 
 Rule 1: only the standard library; a test holds that. Two programs that share the code which times them agree when both
@@ -17,6 +17,7 @@ Rule 4: the send says how long somebody has waited: since the last acknowledgeme
 import json
 import selectors
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -35,7 +36,9 @@ class Broker:
         host, _, port = address.rpartition(":")
         self.address = (host, int(port))
         self.link: socket.socket | None = None
+        self.descriptor = -1
         self.is_open = False
+        """The handshake is over."""
         self.is_waiting = False
         self.due_ns = 0
         self.buffer = b""
@@ -44,8 +47,9 @@ class Broker:
 class Stopwatch:
     """Asks all brokers on one thread; see the rules of the module."""
 
-    def __init__(self, mode: str, out: str, body_bytes: int, addresses: list[str]) -> None:
+    def __init__(self, mode: str, out: str, body_bytes: int, tls: ssl.SSLContext, addresses: list[str]) -> None:
         self.mode = mode
+        self.tls = tls
         self.body = bytes(body_bytes)
         self.brokers = [Broker(address) for address in addresses]
         self.selector = selectors.DefaultSelector()
@@ -61,12 +65,12 @@ class Stopwatch:
             for broker in self.brokers:
                 if broker.due_ns <= now_ns and not broker.is_waiting:
                     self.step(broker, now_ns)
-            for key, mask in self.selector.select(0.001):
+            for key, _ in self.selector.select(0.001):
                 if key.data is None:
                     if not sys.stdin.read(1):
                         return
-                elif mask & selectors.EVENT_WRITE:
-                    self.connected(key.data)
+                elif not key.data.is_open:
+                    self.open(key.data)
                 else:
                     self.readable(key.data)
 
@@ -76,7 +80,7 @@ class Stopwatch:
             link = socket.socket()
             link.setblocking(False)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            broker.link, broker.is_waiting = link, True
+            broker.link, broker.descriptor, broker.is_waiting = link, link.fileno(), True
             link.connect_ex(broker.address)
             self.selector.register(link, selectors.EVENT_WRITE, broker)
             return
@@ -86,25 +90,38 @@ class Stopwatch:
         except OSError:
             self.closed(broker)
 
-    def connected(self, broker: Broker) -> None:
-        assert broker.link is not None
-        if broker.link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+    def open(self, broker: Broker) -> None:
+        """Connected, or one step further in the handshake."""
+        link = broker.link
+        assert link is not None
+        try:
+            if not isinstance(link, ssl.SSLSocket):
+                # Same descriptor, which stays registered. It raises if nobody has answered the connection.
+                link = broker.link = self.tls.wrap_socket(link, do_handshake_on_connect=False)
+            link.do_handshake()
+        except ssl.SSLWantReadError:
+            self.selector.modify(broker.descriptor, selectors.EVENT_READ, broker)
+        except ssl.SSLWantWriteError:
+            self.selector.modify(broker.descriptor, selectors.EVENT_WRITE, broker)
+        except OSError:
             self.closed(broker)
-            return
-        self.selector.modify(broker.link, selectors.EVENT_READ, broker)
-        broker.is_waiting = False
+        else:
+            self.selector.modify(broker.descriptor, selectors.EVENT_READ, broker)
+            broker.is_open, broker.is_waiting = True, False
 
     def closed(self, broker: Broker) -> None:
         if broker.link is not None:
-            self.selector.unregister(broker.link)
+            self.selector.unregister(broker.descriptor)
             broker.link.close()
-        broker.link, broker.is_waiting, broker.buffer = None, False, b""
+        broker.link, broker.is_open, broker.is_waiting, broker.buffer = None, False, False, b""
         broker.due_ns = time.monotonic_ns() + RECONNECT_NS
 
     def readable(self, broker: Broker) -> None:
         assert broker.link is not None
         try:
-            data = broker.link.recv(65536)
+            data = broker.link.recv(65536)  # an answer is one record, and less: nothing is left within TLS
+        except ssl.SSLWantReadError:
+            return
         except OSError:
             data = b""
         if not data:
@@ -139,5 +156,13 @@ class Stopwatch:
         return struct.pack(">iI", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
 
 
+def context(authority: str, certificate: str, key: str) -> ssl.SSLContext:
+    """Whom to trust, and what to show. Names are left aside: it is a stopwatch, and the fleet is the test's own."""
+    made = ssl.create_default_context(cafile=authority)
+    made.check_hostname = False
+    made.load_cert_chain(certificate, key)
+    return made
+
+
 if __name__ == "__main__":
-    Stopwatch(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]).run()
+    Stopwatch(sys.argv[1], sys.argv[2], int(sys.argv[3]), context(*sys.argv[4:7]), sys.argv[7:]).run()
